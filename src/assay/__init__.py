@@ -1,0 +1,42 @@
+"""Measures the adversarial robustness of image classifiers and says how far each number can be trusted.
+
+The public names load on first use, so that `assay --help` need not wait for torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from assay import attacks
+    from assay.evaluation import Result, evaluate
+    from assay.models import load as load_model
+    from assay.threat import L0, L1, L2, LabelList, LeastLikely, LInf, RandomTarget, ThreatModel
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "L0",
+    "L1",
+    "L2",
+    "LInf",
+    "LabelList",
+    "LeastLikely",
+    "RandomTarget",
+    "Result",
+    "ThreatModel",
+    "__version__",
+    "attacks",
+    "evaluate",
+    "load_model",
+]
+
+_HOME = {"evaluate": "assay.evaluation", "Result": "assay.evaluation", "load_model": "assay.models:load"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"assay has no {name}")
+    if name == "attacks":
+        return importlib.import_module("assay.attacks")
+    module, _, attribute = _HOME.get(name, "assay.threat").partition(":")
+    return getattr(importlib.import_module(module), attribute or name)

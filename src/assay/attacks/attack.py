@@ -1,0 +1,43 @@
+"""What every attack is: a frozen configuration with one method, the paper's loop."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Generic, TypeVar
+
+from torch import Tensor
+
+from assay.errors import BadRequest
+from assay.target import DecisionBox
+from assay.threat import Norm
+
+Box = TypeVar("Box", bound=DecisionBox)
+
+
+@dataclass(frozen=True)
+class Attack(ABC, Generic[Box]):
+    """An attack declares what it must see, which norms it knows, and what it seeks; the engine does the rest.
+
+    A field called `steps` tells the engine how long a run is, for the time estimate; one called `restarts`
+    makes it run again, on the rows that survived.
+    """
+
+    access: ClassVar[type[DecisionBox]]
+    norms: ClassVar[tuple[type[Norm], ...]]
+    seeks_minimum: ClassVar[bool] = False
+
+    @abstractmethod
+    def __call__(self, view: Box, x0: Tensor) -> Tensor:
+        """Search from the clean images x0 and return one last point a row still in flight."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _check_setting(type(self).__name__, field.name, getattr(self, field.name))
+
+
+def _check_setting(attack: str, name: str, value: Any) -> None:
+    """Refuse settings no attack can mean: counts below one, negative or infinite numbers."""
+    if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+        raise BadRequest(f"{attack}: {name} must be at least 1, not {value}.")
+    if isinstance(value, float) and not (math.isfinite(value) and value >= 0):
+        raise BadRequest(f"{attack}: {name} must be a finite number, zero or more, not {value}.")

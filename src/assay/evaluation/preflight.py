@@ -1,0 +1,124 @@
+"""Catches, before any long work, what would make every number wrong."""
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from assay.attacks.attack import Attack
+from assay.data import Dataset
+from assay.errors import BadData, BadModel, BadRequest
+from assay.target import WhiteBox
+from assay.target.network import LANES
+from assay.threat import ThreatModel
+
+_CLOSE: Final = 1e-3
+"""Two answers to one image that differ by more than this part of their size are no rounding."""
+
+
+def check_model(module: nn.Module, dataset: Dataset, device: torch.device) -> int:
+    """Return the model's number of classes, or say what is wrong with it."""
+    if not isinstance(module, nn.Module):
+        raise BadModel(
+            f"The model must be a torch.nn.Module from [0, 1] images to logits, not {type(module).__name__}."
+        )
+    _check_mode(module)
+    x = dataset.images(slice(0, min(LANES, len(dataset)))).to(device)
+    logits = _first_logits(module.to(device), x)
+    _check_logits(logits)
+    _check_stable(module, x, logits)
+    _check_labels(dataset, logits.shape[1])
+    return logits.shape[1]
+
+
+def check_attack(
+    attack: Attack[Any], threat: ThreatModel, module: nn.Module, dataset: Dataset, device: torch.device
+) -> None:
+    """Refuse an attack that does not know the norm, or that needs gradients the model does not give."""
+    name = type(attack).__name__
+    if type(threat.norm) not in attack.norms:
+        known = ", ".join(norm.name for norm in attack.norms)
+        raise BadRequest(f"{name} does not work under {threat.norm.name}: use it with {known}.")
+    if issubclass(attack.access, WhiteBox):
+        _check_gradient(module, dataset.images(slice(0, 1)).to(device))
+
+
+def _check_mode(module: nn.Module) -> None:
+    training = next((name for name, part in module.named_modules() if part.training), None)
+    if training is not None:
+        where = f"its part {training!r}" if training else "it"
+        raise BadModel(f"The model would be judged in training mode ({where} is): call model.eval() first.")
+
+
+def _dtype(module: nn.Module) -> torch.dtype:
+    return next((parameter.dtype for parameter in module.parameters()), torch.float32)
+
+
+def _first_logits(module: nn.Module, x: Tensor) -> Tensor:
+    shape = tuple(x.shape[1:])
+    try:
+        with torch.no_grad():
+            logits = module(x.to(_dtype(module)))
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise BadModel(
+            f"The model cannot process images of shape {shape} ({reason}): give it data of its own input size."
+        ) from error
+    if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(x):
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise BadModel(f"The model must return one row of logits an image, not {got}: wrap it to return those only.")
+    return logits.float()
+
+
+def _check_logits(logits: Tensor) -> None:
+    if logits.shape[1] < 2:
+        raise BadModel(
+            "The model returns a single number an image: a classifier needs at least two classes; "
+            "for a binary one return both logits, such as [0, z]."
+        )
+    if not logits.isfinite().all():
+        raise BadModel("The model returns NaN or infinity on clean images: mend it before judging its robustness.")
+    sums = logits.sum(1)
+    if logits.min() >= 0 and logits.max() <= 1 and torch.allclose(sums, torch.ones_like(sums), atol=1e-3):
+        raise BadModel(
+            "The model returns probabilities: return logits, the values before softmax, or gradients vanish "
+            "and attacks fail unseen."
+        )
+
+
+def _check_stable(module: nn.Module, x: Tensor, logits: Tensor) -> None:
+    with torch.no_grad():
+        again = module(x.to(_dtype(module))).float()
+        apart = torch.cat([module(image[None].to(_dtype(module))).float() for image in x[:2]])
+    size = logits.abs().amax().clamp(min=1e-12)
+    if (again - logits).abs().amax() > _CLOSE * size:
+        raise BadModel(
+            "The model draws random numbers: two passes over one image differ, so no verdict can be repeated; "
+            "fix its randomness or average it out before judging it."
+        )
+    if (apart - logits[:2]).abs().amax() > _CLOSE * size:
+        raise BadModel(
+            "The model's answer for an image depends on the other images of its batch: use batch statistics "
+            "from training (model.eval()) so that each image is judged alone."
+        )
+
+
+def _check_labels(dataset: Dataset, classes: int) -> None:
+    highest = int(dataset.labels.max())
+    if highest >= classes:
+        row = int((dataset.labels >= classes).nonzero()[0])
+        raise BadData(
+            f"Sample {dataset.ids[row]!r} has label {int(dataset.labels[row])}, but the model knows classes "
+            f"0 to {classes - 1} only: use the data this model was made for, or renumber the labels."
+        )
+
+
+def _check_gradient(module: nn.Module, x: Tensor) -> None:
+    image = x.to(_dtype(module)).requires_grad_()
+    try:
+        torch.autograd.grad(module(image).sum(), image)
+    except RuntimeError as error:
+        raise BadModel(
+            "No gradient reaches the image (a no_grad block, detach() or a non-differentiable step is in the way): "
+            "mend that, or use a black-box attack."
+        ) from error

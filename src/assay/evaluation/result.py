@@ -1,0 +1,108 @@
+"""What an evaluation found: every sample, and the numbers derived from them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import pandas as pd
+import pyarrow as pa
+
+from assay.analysis import rates
+from assay.errors import BadRequest
+from assay.records import SCHEMA
+from assay.store import Store
+
+if TYPE_CHECKING:
+    import torch
+
+
+@final
+@dataclass(frozen=True)
+class Result:
+    """The records of one evaluation, one row a sample.
+
+    Where several attacks were asked for, `parts` holds each one's own result and the records are the worst
+    case per sample, with a column `attack` that names whose row it is.
+    """
+
+    manifest: Mapping[str, Any]
+    records: pd.DataFrame = field(repr=False)
+    x_adv: "torch.Tensor | None" = field(repr=False)
+    parts: Mapping[str, "Result"] = field(default_factory=dict, repr=False)
+
+    @property
+    def clean_accuracy(self) -> float:
+        """Part of the samples classified correctly without an attack."""
+        return rates.clean_accuracy(self.records).value
+
+    @property
+    def robust_accuracy(self) -> float:
+        """Part of the samples classified correctly and not broken."""
+        return rates.robust_accuracy(self.records).value
+
+    @property
+    def attack_success_rate(self) -> float:
+        """How often the goal was reached: of correctly classified samples, or of all when targeted."""
+        return rates.attack_success_rate(self.records).value
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval of the robust accuracy."""
+        return rates.robust_accuracy(self.records).interval()
+
+    @property
+    def invalid_claims(self) -> int:
+        """How many claimed successes did not verify; none is counted."""
+        return int((self.records["claimed"] & ~self.records["valid"].fillna(True).astype(bool)).sum())
+
+    @classmethod
+    def worst_of(cls, parts: Mapping[str, "Result"]) -> "Result":
+        """Merge the results of several attacks on the same samples."""
+        records = rates.worst_case({name: part.records for name, part in parts.items()})
+        return cls({"parts": {name: part.manifest for name, part in parts.items()}}, records, None, dict(parts))
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to a new folder, from which `Result.load` reads it back."""
+        folder = Path(path)
+        if self.parts:
+            for name, part in self.parts.items():
+                part.save(folder / name)
+            return
+        table = pa.Table.from_pandas(self.records, schema=SCHEMA, preserve_index=False)
+        store = Store.open(folder, self.manifest)
+        if not store.done():
+            store.append(table, self.x_adv)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Result":
+        """Read a run, or a folder of runs on the same samples as one."""
+        folder = Path(path)
+        if Store(folder).exists():
+            return cls.of_store(Store(folder))
+        runs = sorted(child for child in folder.glob("*") if Store(child).exists()) if folder.is_dir() else []
+        if not runs:
+            raise BadRequest(f"{path} holds no run: give the folder named by --out of an evaluation.")
+        return cls.worst_of({run.name: cls.of_store(Store(run)) for run in runs})
+
+    @classmethod
+    def of_store(cls, store: Store, ids: "list[str] | None" = None) -> "Result":
+        """Read the records of some samples, in that order; all, in the order of their ids, by default."""
+        import torch
+
+        records = store.records().to_pandas(types_mapper=_NULLABLE.get).set_index("sample_id")
+        ids = sorted(records.index, key=lambda sample: (len(sample), sample)) if ids is None else ids
+        images = store.images()
+        x_adv = torch.stack([images[sample] for sample in ids]) if ids and images.keys() >= set(ids) else None
+        return cls(store.manifest(), records.loc[ids].reset_index(), x_adv)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"{self.manifest.get('title', 'worst case of ' + ', '.join(self.parts))}: "
+            f"clean {self.clean_accuracy:.1%}, robust {self.robust_accuracy:.1%} "
+            f"(95 % interval {low:.1%} to {high:.1%}, {len(self.records)} samples)"
+        )
+
+
+_NULLABLE = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}

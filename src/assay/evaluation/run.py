@@ -1,0 +1,208 @@
+"""Evaluates a model: resolves what was asked for, checks it, runs waves until no sample is missing."""
+
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+import torch
+from torch import nn
+
+from assay import attacks
+from assay import data as datasets
+from assay.analysis import rates
+from assay.attacks.attack import Attack
+from assay.data import Dataset
+from assay.errors import BadRequest, Interrupted
+from assay.evaluation.engine import Wave, run_wave
+from assay.evaluation.manifest import write_manifest
+from assay.evaluation.preflight import check_attack, check_model
+from assay.evaluation.progress import Meter, Progress, Silence, StopRequest, polite_stop
+from assay.evaluation.result import Result
+from assay.evaluation.spec import RunSpec
+from assay.evaluation.subject import Subject, choose_device
+from assay.store import Store
+from assay.target import Network
+from assay.threat import Norm, ThreatModel
+
+BATCH_SIZE: Final = {"cpu": 32, "cuda": 512}
+WAVE_SIZE: Final = {"cpu": 128, "cuda": 2048}
+
+
+def evaluate(
+    model: nn.Module | str,
+    data: Dataset | str | tuple[Any, Any],
+    threat: Norm | ThreatModel,
+    attack: str | Attack[Any] | Sequence[str | Attack[Any]],
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+    batch_size: int | None = None,
+    wave_size: int | None = None,
+    out: str | Path | None = None,
+    keep_images: bool = True,
+    query_budget: int | None = None,
+    shard: tuple[int, int] = (1, 1),
+    name: str | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Measure how a model stands up to an attack, or to each of several.
+
+    Args:
+        model: a module from [0, 1] images to logits, a zoo name, or "path/to/file.py:factory".
+        data: a dataset, its name or path, or a pair of images and labels.
+        threat: such as `LInf(8 / 255)`, or a `ThreatModel` with a target rule.
+        attack: an attack, its name with settings ("pgd:steps=100"), or several of either.
+        limit: how many samples, the first ones; all by default.
+        seed: of all random numbers; a sample's numbers depend on this and its id alone.
+        device: "cpu" or "cuda"; a GPU where there is one, by default.
+        batch_size: images a model call; changes speed and memory, never results.
+        wave_size: samples in flight together, and saved together.
+        out: folder to save to; a run found there is resumed. Several attacks get a folder each inside.
+        keep_images: whether the adversarial images are kept, in the result and in `out`.
+        query_budget: images an attack may send for one sample, at most.
+        shard: (i, n) does the i-th of n parts of the samples; the parts share one `out`.
+        name: what to call the model in titles and folders.
+        progress: what watches the run.
+
+    """
+    chosen_device = choose_device(device)
+    job = Job(
+        subject=Subject.of(model, name),
+        dataset=_as_dataset(data).take(limit),
+        threat=threat if isinstance(threat, ThreatModel) else ThreatModel(threat),
+        seed=seed,
+        device=chosen_device,
+        batch_size=BATCH_SIZE[chosen_device.type] if batch_size is None else batch_size,
+        wave_size=WAVE_SIZE[chosen_device.type] if wave_size is None else wave_size,
+        keep_images=keep_images,
+        query_budget=query_budget,
+        shard=shard,
+        progress=progress or Silence(),
+    )
+    chosen = [attacks.create(one) for one in _as_list(attack)]
+    if not chosen:
+        raise BadRequest("Name at least one attack, such as pgd.")
+    network = job.prepare(chosen)
+    with tempfile.TemporaryDirectory(prefix="assay-") as scratch:
+        folder = Path(scratch) / "run" if out is None else Path(out)
+        if isinstance(attack, str | Attack):
+            return job.run(network, chosen[0], folder)
+        named = zip(_distinct_names(chosen), chosen, strict=True)
+        return Result.worst_of({label: job.run(network, one, folder / label) for label, one in named})
+
+
+@final
+@dataclass(frozen=True)
+class Job:
+    """Everything about an evaluation but the attack."""
+
+    subject: Subject
+    dataset: Dataset
+    threat: ThreatModel
+    seed: int
+    device: torch.device
+    batch_size: int
+    wave_size: int
+    keep_images: bool
+    query_budget: int | None
+    shard: tuple[int, int]
+    progress: Progress
+
+    def prepare(self, chosen: Sequence[Attack[Any]]) -> Network:
+        """Check everything that can be checked before work starts."""
+        for name in ("batch_size", "wave_size", "query_budget"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise BadRequest(f"{name} must be at least 1, not {value}.")
+        part, parts = self.shard
+        if not 1 <= part <= parts:
+            raise BadRequest(f"A shard is written i/n with 1 <= i <= n, such as 1/4, not {part}/{parts}.")
+        classes = check_model(self.subject.module, self.dataset, self.device)
+        for attack in chosen:
+            check_attack(attack, self.threat, self.subject.module, self.dataset, self.device)
+        return Network(self.subject.module, classes, self.device, self.batch_size)
+
+    def spec(self, attack: Attack[Any]) -> RunSpec:
+        """State what the results of this job with this attack depend on."""
+        rule = self.threat.target
+        return RunSpec(
+            model={"name": self.subject.name, **self.subject.identity},
+            data={"name": self.dataset.name, "sha256": self.dataset.sha256},
+            threat={
+                "norm": self.threat.norm.name,
+                "eps": self.threat.norm.eps,
+                "target": rule.identity if rule else None,
+                "query_budget": self.query_budget,
+            },
+            attack=attacks.describe(attack),
+            seed=self.seed,
+        )
+
+    def run(self, network: Network, attack: Attack[Any], folder: Path) -> Result:
+        """Attack every sample that has no record yet, wave by wave, and return what is known then."""
+        spec = self.spec(attack)
+        title = f"{self.subject.name} on {self.dataset.name}, {spec.attack['name']}, {self.threat}"
+        store = Store.open(folder, write_manifest(spec, title, self.device))
+        wanted = range(self.shard[0] - 1, len(self.dataset), self.shard[1])
+        done = store.done()
+        missing = [row for row in wanted if self.dataset.ids[row] not in done]
+        store.check_room(len(missing), self.dataset.images(slice(0, 1)).nbytes if self.keep_images else 0)
+        self.progress.start(title, len(wanted), len(wanted) - len(missing))
+        try:
+            with polite_stop() as stop:
+                self._run_waves(network, attack, store, missing, Meter(self.progress, len(wanted), missing), stop)
+        finally:
+            self.progress.finish()
+        return Result.of_store(store, [self.dataset.ids[row] for row in wanted])
+
+    def _run_waves(
+        self,
+        network: Network,
+        attack: Attack[Any],
+        store: Store,
+        missing: list[int],
+        meter: Meter,
+        stop: StopRequest,
+    ) -> None:
+        for start in range(0, len(missing), self.wave_size):
+            rows = missing[start : start + self.wave_size]
+            wave = Wave(
+                ids=[self.dataset.ids[row] for row in rows],
+                x0=self.dataset.images(rows).to(self.device),
+                labels=self.dataset.labels[rows].to(self.device),
+            )
+            pulse = meter.pulse(attack, len(rows))
+            records, x_adv = run_wave(network, attack, self.threat, wave, self.seed, self.query_budget, pulse)
+            store.append(records, x_adv if self.keep_images else None)
+            meter.wave_done(rates.robust_accuracy(records.to_pandas()))
+            if stop.asked and meter.finished < meter.total:
+                raise Interrupted(
+                    f"Stopped after {meter.finished} of {meter.total} samples: run the same command again to resume."
+                )
+
+
+def _as_dataset(data: Dataset | str | Path | tuple[Any, Any]) -> Dataset:
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(data, tuple):
+        return datasets.from_arrays(*data)
+    return datasets.load(str(data))
+
+
+def _as_list(attack: str | Attack[Any] | Sequence[str | Attack[Any]]) -> Sequence[str | Attack[Any]]:
+    return [attack] if isinstance(attack, str | Attack) else attack
+
+
+def _distinct_names(chosen: Sequence[Attack[Any]]) -> list[str]:
+    """Name each attack, and number those that appear more than once with different settings."""
+    names = [str(attacks.describe(attack)["name"]) for attack in chosen]
+    repeated, seen = Counter(names), Counter[str]()
+    for index, name in enumerate(names):
+        seen[name] += 1
+        if repeated[name] > 1:
+            names[index] = f"{name}-{seen[name]}"
+    return names

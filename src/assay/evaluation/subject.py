@@ -1,0 +1,47 @@
+"""The model under judgement, with the identity its run is filed under."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from assay import models
+from assay.models.from_file import is_file_spec, load_from_file
+from assay.models.weights import hash_state
+
+
+@final
+@dataclass(frozen=True)
+class Subject:
+    """A module and what tells it from all others."""
+
+    name: str
+    module: nn.Module
+    identity: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, model: nn.Module | str, name: str | None = None) -> "Subject":
+        """Load a zoo name or `file.py:factory`, or take a module as it is."""
+        if isinstance(model, str):
+            if is_file_spec(model):
+                module, source = load_from_file(model)
+                return cls(name or model, module, _identify(module) | {"source": source})
+            module = models.load(model)
+            return cls(name or model, module, _identify(module))
+        title = name or type(model).__name__
+        return cls(title, model, _identify(model) if isinstance(model, nn.Module) else {})
+
+
+def _identify(module: nn.Module) -> dict[str, str]:
+    """Hash the weights, and the structure that torch prints of them."""
+    return {"weights": hash_state(module), "structure": hashlib.sha256(repr(module).encode()).hexdigest()}
+
+
+def choose_device(device: str | torch.device | None) -> torch.device:
+    """Take the device asked for, else a GPU where there is one."""
+    if device is not None:
+        return torch.device(device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,0 +1,51 @@
+"""What every architecture can do, and how a card names one.
+
+An architecture is a frozen dataclass registered under the kind "architecture": its fields are its shape, and
+`build` makes a fresh network of it. This module stays free of torch, so that cards can be listed without it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from assay.errors import BadWeights
+from assay.registry import lookup, name_of
+
+if TYPE_CHECKING:
+    from dataclasses import Field
+
+    from torch import nn
+
+
+class Architecture(Protocol):
+    """The shape of a network, without its weights."""
+
+    __dataclass_fields__: ClassVar[dict[str, "Field[Any]"]]
+
+    @property
+    def title(self) -> str:
+        """What a reader calls it: `ResNet-20`."""
+        ...
+
+    def build(self, classes: int) -> "nn.Module":
+        """Make a network with fresh weights, from images in [0, 1] to one logit per class."""
+        ...
+
+
+def describe(architecture: Architecture) -> dict[str, Any]:
+    """Write an architecture the way a card holds it: `{"name": "resnet", "depth": 20, "width": 2}`."""
+    return {"name": name_of("architecture", type(architecture)), **asdict(architecture)}
+
+
+def from_description(description: Mapping[str, Any]) -> Architecture:
+    """Rebuild the architecture that a card describes."""
+    # Registering a family imports torch, which listing the zoo must not.
+    import assay.models.resnet  # noqa: F401
+
+    shape = dict(description)
+    cls = lookup("architecture", shape.pop("name"))
+    try:
+        architecture: Architecture = cls(**shape)
+    except TypeError as error:
+        raise BadWeights(f"The model card asks for {dict(description)}, which no network has: {error}.") from error
+    return architecture

@@ -1,0 +1,54 @@
+"""Where a set of weights came from and what it was measured to do."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+from assay.errors import BadWeights
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCard:
+    """The provenance of one weights file; both accuracies were measured on the file as it is shipped."""
+
+    name: str
+    title: str
+    architecture: Mapping[str, Any]
+    dataset: str
+    classes: int
+    recipe: str
+    recipe_fields: Mapping[str, Any]
+    command: str
+    seed: int
+    epochs: int
+    seconds: float
+    hardware: str
+    training_data: str
+    clean_accuracy: float
+    clean_images: int
+    robust_accuracy: float
+    robust_images: int
+    robust_attack: str
+    parameters: int
+    sha256: str
+    licence: str
+
+    def to_json(self) -> str:
+        """Write the card as the text of a JSON file."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read a card back, or say which of its fields are missing or unknown."""
+        try:
+            content = json.loads(text)
+            wrong = {field.name for field in fields(cls)} ^ content.keys()
+        except (ValueError, AttributeError) as error:
+            raise BadWeights("The model card is not a JSON object: reinstall it or fetch it again.") from error
+        if wrong:
+            raise BadWeights(
+                f"The model card lacks or does not know {', '.join(sorted(wrong))}: "
+                "it was written by another version of assay; train or fetch the model again."
+            )
+        return cls(**content)

@@ -1,0 +1,33 @@
+"""One row a sample: what an evaluation says of it, and all that is ever published is derived from these rows."""
+
+from typing import Final
+
+import pyarrow as pa
+
+SCHEMA: Final = pa.schema(
+    [
+        ("sample_id", pa.string()),
+        ("label", pa.int64()),
+        ("target", pa.int64()),  # null when any wrong label will do
+        ("clean_label", pa.int64()),
+        ("clean_ok", pa.bool_()),  # the clean image is classified correctly
+        ("claimed", pa.bool_()),  # the attack showed a point that reached the goal
+        ("valid", pa.bool_()),  # verification agreed with the claim; null without a claim
+        ("problem", pa.string()),  # why a claim is not valid, else null
+        ("success", pa.bool_()),  # claimed, valid and within eps
+        ("distance", pa.float64()),  # of the verified point, in the norm of the threat; null without one
+        ("adv_label", pa.int64()),  # what the model says of the verified point; null without one
+        ("margin", pa.float64()),  # to the goal: at the verified point, else the lowest any query saw
+        ("uint8_ok", pa.bool_()),  # still reaches the goal when rounded to 8 bits; null without success
+        ("iterations", pa.int64()),
+        ("forwards", pa.int64()),
+        ("backwards", pa.int64()),
+        ("queries", pa.int64()),
+        ("claimed_at_iteration", pa.int64()),  # null without a claim
+        ("claimed_at_query", pa.int64()),
+        ("seconds", pa.float64()),  # this sample's share of its wave's time, by model passes
+    ]
+)
+
+TIMING: Final = ("seconds",)
+"""Columns that may differ between two runs of one specification; all others must not."""

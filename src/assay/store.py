@@ -1,0 +1,180 @@
+"""A run on disk: a manifest, and append-only shards of records that appear whole or not at all.
+
+    FOLDER/manifest.json           the specification and its key, and where and when it ran
+    FOLDER/shards/ID.parquet       records; its rename into place is the moment the work counts
+    FOLDER/shards/ID.safetensors   the adversarial images of the same samples, written before, where kept
+
+Every file is written beside its place, flushed to the disk and renamed. Shards have random names, so several
+processes can write to one store; where two did the same sample, the rows agree and one is read.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from assay.errors import BadRequest, StoreFailed, WrongFolder
+from assay.records import SCHEMA
+
+if TYPE_CHECKING:
+    import torch
+
+MANIFEST: Final = "manifest.json"
+_BYTES_A_RECORD: Final = 512  # generous: a Parquet row of ours takes about 150
+_SPARE_BYTES: Final = 16 << 20
+
+
+@final
+@dataclass(frozen=True)
+class Store:
+    """The folder of one run."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path, manifest: Mapping[str, Any]) -> "Store":
+        """Open a folder for the run whose key the manifest holds, or start it; refuse another run's folder."""
+        store = cls(Path(path))
+        with _explained(store.path):
+            if store.exists():
+                store._check_key(manifest["key"])
+            elif store.path.exists() and (not store.path.is_dir() or any(store.path.iterdir())):
+                raise WrongFolder(
+                    f"{path} exists and holds no run: choose an empty or new folder with --out, or delete it."
+                )
+            else:
+                (store.path / "shards").mkdir(parents=True, exist_ok=True)
+                text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
+                _write(store.path / MANIFEST, lambda temporary: temporary.write_text(text))
+        return store
+
+    @classmethod
+    def at(cls, path: Path) -> "Store":
+        """Open a finished or unfinished run for reading."""
+        store = cls(Path(path))
+        if not store.exists():
+            raise BadRequest(f"{path} holds no run: give the folder named by --out of an evaluation.")
+        return store
+
+    def exists(self) -> bool:
+        """Say whether a run was started here."""
+        return (self.path / MANIFEST).is_file()
+
+    def manifest(self) -> dict[str, Any]:
+        """Read the manifest."""
+        try:
+            read: dict[str, Any] = json.loads((self.path / MANIFEST).read_text())
+        except (OSError, ValueError) as error:
+            raise StoreFailed(
+                f"{self.path / MANIFEST} cannot be read ({error}): delete {self.path} and run again."
+            ) from error
+        return read
+
+    def append(self, records: pa.Table, images: "torch.Tensor | None" = None) -> None:
+        """Add the records of some samples, and their images, as one shard that appears whole."""
+        shard = self.path / "shards" / uuid.uuid4().hex
+        with _explained(self.path):
+            if images is not None:
+                from safetensors.torch import save_file
+
+                tensors = {"x_adv": images.contiguous().cpu()}
+                _write(shard.with_suffix(".safetensors"), lambda temporary: save_file(tensors, temporary))
+            _write(
+                shard.with_suffix(".parquet"),
+                lambda temporary: pq.write_table(records.cast(SCHEMA), temporary, compression="zstd"),
+            )
+
+    def records(self) -> pa.Table:
+        """Read all records, one a sample."""
+        tables = [table for _, table in self._shards()]
+        whole = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+        first: dict[str, int] = {}
+        for row, sample in enumerate(whole["sample_id"].to_pylist()):
+            first.setdefault(sample, row)
+        return whole.take(pa.array(first.values(), pa.int64()))
+
+    def done(self) -> frozenset[str]:
+        """Return the ids of all finished samples."""
+        return frozenset(self.records()["sample_id"].to_pylist())
+
+    def images(self) -> dict[str, "torch.Tensor"]:
+        """Read the adversarial images by sample id; empty where none were kept."""
+        from safetensors.torch import load_file
+
+        found: dict[str, torch.Tensor] = {}
+        for path, table in self._shards():
+            kept = path.with_suffix(".safetensors")
+            if kept.is_file():
+                x_adv = load_file(kept)["x_adv"]
+                for sample, image in zip(table["sample_id"].to_pylist(), x_adv, strict=True):
+                    found.setdefault(sample, image)
+        return found
+
+    def check_room(self, samples: int, image_bytes: int) -> None:
+        """Refuse to start what the disk cannot hold."""
+        needed = samples * (_BYTES_A_RECORD + image_bytes) + _SPARE_BYTES
+        free = shutil.disk_usage(self.path).free
+        if free < needed:
+            raise StoreFailed(
+                f"The disk of {self.path} has {free >> 20} MiB free and this run needs about {needed >> 20} MiB: "
+                "free some space or choose another folder with --out."
+            )
+
+    def _shards(self) -> Iterator[tuple[Path, pa.Table]]:
+        for path in sorted((self.path / "shards").glob("*.parquet")):
+            try:
+                yield path, pq.read_table(path, schema=SCHEMA)
+            except (OSError, pa.ArrowException) as error:
+                raise StoreFailed(
+                    f"The shard {path} is damaged ({error}): delete that file and run the same command again "
+                    "to redo its samples."
+                ) from error
+
+    def _check_key(self, key: str) -> None:
+        held = self.manifest()
+        if held.get("key") != key:
+            raise WrongFolder(
+                f"{self.path} holds another run ({held.get('title', 'unnamed')}, key {held.get('key')}; "
+                f"this one is {key}): choose another folder with --out, or delete that one."
+            )
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file beside its place, flush it to the disk, and rename it."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        write(temporary)
+        with open(temporary, "rb") as handle:
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn what the operating system says into a sentence that helps."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = "the disk is full; free some space and run the same command again to resume"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            remedy = "the folder cannot be written; choose another with --out"
+        else:
+            remedy = "run the same command again to resume"
+        raise StoreFailed(f"Writing to {path} failed ({error.strerror or error}): {remedy}.") from error

@@ -1,0 +1,113 @@
+"""What an attacker may see of a model. Knowledge is a type: a DecisionBox has no scores, a ScoreBox no gradient.
+
+A box is also the attack's view of the rows still in flight: their balls, goals and random streams. It
+shrinks as rows finish, together with whatever tensors the attack passes to `keep`. A query holds one point a
+row, `[rows, *image]`, or many, `[rows, q, *image]`; the answer has the same leading shape.
+"""
+
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from assay.rng import Streams
+from assay.target.ledger import Ledger
+from assay.target.network import Loss, Network
+from assay.threat import Ball, Goal, labels_of
+
+Pulse = Callable[[Ledger], None]
+"""Called once an iteration: shows progress, and raises where the user asked to stop."""
+
+
+class NoRowsLeft(Exception):
+    """Every row is done: a signal to the engine, which ends the attack here."""
+
+
+class DecisionBox:
+    """Shows labels only."""
+
+    def __init__(self, network: Network, ledger: Ledger, rng: Streams, rows: Tensor, pulse: Pulse) -> None:
+        self._network = network
+        self._ledger = ledger
+        self._pulse = pulse
+        self._rows = rows
+        self.rng: Streams = rng
+        self.ball: Ball = ledger.ball.among(rows)
+        self.goal: Goal = ledger.goal.among(rows)
+
+    def decisions(self, x: Tensor) -> Tensor:
+        """Return the label of each point."""
+        return labels_of(self._ask(x, self._logits_only, backwards=0)[1])
+
+    def keep(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """End an iteration: let finished rows go and return the tensors without them."""
+        self._ledger.iterations[self._rows] += 1
+        self._pulse(self._ledger)
+        alive = ~self._ledger.done[self._rows]
+        if alive.all():
+            return tensors
+        if not alive.any():
+            raise NoRowsLeft
+        self._rows = self._rows[alive]
+        self.rng, self.ball, self.goal = self.rng.among(alive), self.ball.among(alive), self.goal.among(alive)
+        return tuple(tensor[alive] for tensor in tensors)
+
+    def among(self, mask: Tensor) -> Self:
+        """Return a box of some of the rows, for an inner loop that lets the others rest."""
+        return type(self)(self._network, self._ledger, self.rng.among(mask), self._rows[mask], self._pulse)
+
+    def _ask(
+        self, x: Tensor, ask: Callable[[Tensor, Goal], tuple[Tensor, Tensor]], backwards: int
+    ) -> tuple[Tensor, Tensor]:
+        """Send the points each row can still pay for, and book them; points past the budget get zeros."""
+        x = x.detach()
+        one_a_row = x.dim() == self.ball.centre.dim()
+        points = x[:, None] if one_a_row else x
+        rows, q = points.shape[:2]
+        sent = self._affordable(rows, q)
+        owner = torch.arange(rows, device=x.device).repeat_interleave(q)
+        flat, paid = points.flatten(0, 1), sent.flatten()
+        everything = bool(paid.all())
+        gradient, logits = (
+            ask(flat, self.goal.among(owner))
+            if everything
+            else _spread(paid, *ask(flat[paid], self.goal.among(owner[paid])))
+        )
+        logits = logits.view(rows, q, -1)
+        self._ledger.record(self._rows, points, logits, sent, backwards)
+        return gradient.reshape(x.shape) if backwards else gradient, logits[:, 0] if one_a_row else logits
+
+    def _affordable(self, rows: int, q: int) -> Tensor:
+        order = torch.arange(q, device=self._rows.device).expand(rows, q)
+        if self._ledger.query_budget is None:
+            return torch.ones_like(order, dtype=torch.bool)
+        return order < self._ledger.left[self._rows][:, None]
+
+    def _logits_only(self, x: Tensor, goal: Goal) -> tuple[Tensor, Tensor]:
+        return x, self._network.logits(x)
+
+
+class ScoreBox(DecisionBox):
+    """Shows the score of every class as well."""
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Return the logits of each point."""
+        return self._ask(x, self._logits_only, backwards=0)[1]
+
+
+class WhiteBox(ScoreBox):
+    """Shows gradients as well."""
+
+    def gradient(self, x: Tensor, loss: Loss | None = None) -> tuple[Tensor, Tensor]:
+        """Return the gradient of the loss at each point, by default the goal's own, and the logits there."""
+        climb = loss or (lambda logits, goal: goal.loss(logits))
+        return self._ask(x, lambda points, goal: self._network.gradient(points, climb, goal), backwards=1)
+
+
+def _spread(paid: Tensor, *answers: Tensor) -> tuple[Tensor, ...]:
+    """Put the answers where their points were and zeros elsewhere."""
+    full = tuple(answer.new_zeros(len(paid), *answer.shape[1:]) for answer in answers)
+    for whole, answer in zip(full, answers, strict=True):
+        whole[paid] = answer
+    return full

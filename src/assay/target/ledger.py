@@ -1,0 +1,88 @@
+"""What every query cost and the best it found, row by row, kept where no attack can touch it."""
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from assay.threat import Ball, Goal
+
+NEVER: Final = -1
+"""Stands for an iteration or query count that did not happen."""
+
+
+class Ledger:
+    """The books of one wave.
+
+    A claim is a point inside the box that reached the goal: the first one inside the ball for an attack on a
+    fixed budget, the closest one for an attack that seeks the minimum. Claims are verified elsewhere.
+    """
+
+    def __init__(self, ball: Ball, goal: Goal, seeks_minimum: bool, query_budget: int | None) -> None:
+        rows, device = len(ball.centre), ball.centre.device
+        self.ball, self.goal = ball, goal
+        self.seeks_minimum = seeks_minimum
+        self.query_budget = query_budget
+        self.x_adv = ball.centre.clone()
+        self.distance = torch.full((rows,), torch.inf, dtype=torch.float64, device=device)
+        self.lowest_margin = torch.full((rows,), torch.inf, device=device)
+        self.iterations, self.forwards, self.backwards, self.queries = (
+            torch.zeros(rows, dtype=torch.int64, device=device) for _ in range(4)
+        )
+        self.claimed_at_iteration = torch.full((rows,), NEVER, dtype=torch.int64, device=device)
+        self.claimed_at_query = self.claimed_at_iteration.clone()
+
+    @property
+    def claimed(self) -> Tensor:
+        """Say which rows have a point to show."""
+        return self.distance < torch.inf
+
+    @property
+    def done(self) -> Tensor:
+        """Say which rows have nothing left to do: goal reached on a fixed budget, or budget spent."""
+        finished = torch.zeros_like(self.claimed) if self.seeks_minimum else self.claimed
+        return finished if self.query_budget is None else finished | (self.left == 0)
+
+    @property
+    def left(self) -> Tensor:
+        """Count the queries each row may still make."""
+        assert self.query_budget is not None
+        return self.query_budget - self.queries
+
+    def look_at_clean(self, logits: Tensor) -> None:
+        """Claim the clean images that reach the goal as they are; this look is the evaluator's and is free."""
+        reached = self.goal.reached(logits)
+        self.lowest_margin = self.goal.margin(logits)
+        self.distance[reached] = 0.0
+        self.claimed_at_iteration[reached] = self.claimed_at_query[reached] = 0
+
+    def record(self, rows: Tensor, x: Tensor, logits: Tensor, sent: Tensor, backwards: int) -> None:
+        """Book the points `[rows, q, ...]` of these rows, in order, and claim the best of them.
+
+        `sent` says which points the budget paid for; the others were never shown to the model.
+        """
+        ball, goal = self.ball.among(rows), self.goal.among(rows)
+        distance = ball.distance(x)
+        feasible = sent & ball.holds(x, distance)
+        margin = torch.where(feasible, goal.margin(logits), torch.inf).amin(1)
+        self.lowest_margin[rows] = torch.minimum(self.lowest_margin[rows], margin)
+
+        reached = goal.reached(logits)
+        if self.seeks_minimum:
+            cost = torch.where(reached & sent & ball.in_box(x), distance, torch.inf)
+            lowest, at = cost.min(1)
+            better = lowest < self.distance[rows]
+        else:
+            hit = reached & feasible
+            at = hit.int().argmax(1)
+            better = hit.any(1) & ~self.claimed[rows]
+        winners, at = rows[better], at[better]
+        self.x_adv[winners] = x[better, at]
+        self.distance[winners] = distance[better, at]
+        self.claimed_at_iteration[winners] = self.iterations[winners]
+        self.claimed_at_query[winners] = self.queries[winners] + at + 1
+
+        points = sent.sum(1)
+        self.queries[rows] += points
+        self.forwards[rows] += points
+        self.backwards[rows] += points * backwards

@@ -1,0 +1,70 @@
+"""A model as the engine calls it: micro-batches of bounded size, the same bits for the same image."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from assay.errors import ModelFailed
+from assay.threat import Goal
+
+Loss = Callable[[Tensor, Goal], Tensor]
+"""From logits and the goals of their rows to one number a row, which the attacker wants to raise."""
+
+LANES: Final = 8
+"""Every call holds a multiple of so many images: matrix kernels change their order of summation for ragged
+batches, and one flipped bit can flip the sign of a gradient. Padded, results do not depend on batch size."""
+
+
+class Network:
+    """A frozen classifier from [0, 1] images to logits."""
+
+    def __init__(self, module: nn.Module, classes: int, device: torch.device, batch_size: int) -> None:
+        self.module = module.to(device)
+        self.classes = classes
+        self.device = device
+        self.batch_size = batch_size
+        first = next(module.parameters(), None)
+        self.dtype = first.dtype if first is not None else torch.float32
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return the logits of images `[n, ...]` in float32, without a graph."""
+        logits = x.new_zeros(len(x), self.classes)
+        with torch.no_grad():
+            for rows in self._batches(len(x)):
+                logits[rows] = self._call(_pad(x[rows]))[: rows.stop - rows.start]
+        return logits
+
+    def gradient(self, x: Tensor, loss: Loss, goal: Goal) -> tuple[Tensor, Tensor]:
+        """Return the gradient of each row's loss with respect to its image, and the logits seen on the way."""
+        gradient, logits = torch.zeros_like(x), x.new_zeros(len(x), self.classes)
+        for rows in self._batches(len(x)):
+            n = rows.stop - rows.start
+            images = _pad(x[rows]).detach().requires_grad_()
+            out = self._call(images)[:n]
+            (padded,) = torch.autograd.grad(loss(out, goal.among(rows)).sum(), images)
+            gradient[rows], logits[rows] = padded[:n], out.detach()
+        return gradient, logits
+
+    def _batches(self, n: int) -> Iterator[slice]:
+        for start in range(0, n, self.batch_size):
+            yield slice(start, min(start + self.batch_size, n))
+
+    def _call(self, images: Tensor) -> Tensor:
+        try:
+            logits: Tensor = self.module(images.to(self.dtype)).float()
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise ModelFailed(f"The model raised an error on a batch of {len(images)} images: {error}") from error
+        if logits.isnan().any():
+            raise ModelFailed(
+                "The model returned NaN in the middle of the run: check it for overflow or division by zero "
+                "on images inside [0, 1]."
+            )
+        return logits
+
+
+def _pad(x: Tensor) -> Tensor:
+    """Repeat the last image until the batch is a whole number of lanes."""
+    short = -len(x) % LANES
+    return torch.cat((x, x[-1:].expand(short, *x.shape[1:]))) if short else x

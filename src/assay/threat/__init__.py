@@ -1,0 +1,26 @@
+"""Who attacks, how far they may go, and what they want."""
+
+from assay.threat.ball import Ball
+from assay.threat.goals import Goal, Targeted, Untargeted, labels_of
+from assay.threat.model import LabelList, LeastLikely, RandomTarget, TargetRule, ThreatModel
+from assay.threat.norms import L0, L1, L2, LInf, Norm, format_eps, parse_eps
+
+__all__ = [
+    "L0",
+    "L1",
+    "L2",
+    "Ball",
+    "Goal",
+    "LInf",
+    "LabelList",
+    "LeastLikely",
+    "Norm",
+    "RandomTarget",
+    "TargetRule",
+    "Targeted",
+    "ThreatModel",
+    "Untargeted",
+    "format_eps",
+    "labels_of",
+    "parse_eps",
+]

@@ -1,0 +1,78 @@
+"""The set of images an attacker may use: all that are near the clean one and inside the pixel box."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from assay.rng import Streams
+from assay.threat.norms import Norm
+
+
+@final
+@dataclass(frozen=True)
+class Ball:
+    """One ball a row: all images within `eps` of the row's centre, inside [0, 1].
+
+    Points are `[rows, *image]`, or `[rows, q, *image]` where a row asks about many at once.
+    """
+
+    norm: Norm
+    centre: Tensor
+    eps: Tensor
+
+    def among(self, rows: Tensor) -> "Ball":
+        """Return the balls of some rows."""
+        return Ball(self.norm, self.centre[rows], self.eps[rows])
+
+    def project(self, x: Tensor) -> Tensor:
+        """Return the nearest point of the ball, in Euclidean distance."""
+        centre, eps = self._beside(x)
+        delta = self.norm.project(self._flat(x) - centre, -centre, 1 - centre, eps)
+        return self._image(centre + delta, x)
+
+    def step(self, x: Tensor, gradient: Tensor, length: Tensor) -> Tensor:
+        """Move from x by a length (one a row) along the steepest ascent of this norm, staying in the ball."""
+        point = self._flat(x)
+        if x.dim() > self.centre.dim():
+            length = length[:, None]
+        move = self.norm.steepest(self._flat(gradient), -point, 1 - point, length)
+        return self.project(self._image(point + move, x, clip=False))
+
+    def sample(self, rng: Streams) -> Tensor:
+        """Draw a point uniformly from the ball, then clip it to the box."""
+        centre = self._flat(self.centre)
+        delta = self.norm.sample(rng, centre.shape[-1]) * self.scale()[:, None]
+        return self.project(self._image(centre + delta, self.centre))
+
+    def scale(self) -> Tensor:
+        """What turns a unit-ball draw into one of this ball; an L0 radius counts values, so it scales none."""
+        return torch.ones_like(self.eps) if self.norm.name == "L0" else self.eps
+
+    def distance(self, x: Tensor) -> Tensor:
+        """Measure how far points are from their centres, in float64."""
+        centre, _ = self._beside(x)
+        return self.norm.size(self._flat(x).double() - centre.double())
+
+    def holds(self, x: Tensor, distance: Tensor) -> Tensor:
+        """Say which points, at the distances measured, are inside ball and box up to float32 rounding."""
+        _, eps = self._beside(x)
+        return self.in_box(x) & (distance <= eps.double() + self.norm.slack(self.centre[0].numel()))
+
+    def in_box(self, x: Tensor) -> Tensor:
+        """Say which points have every value in [0, 1]."""
+        flat = self._flat(x)
+        return (flat.amin(-1) >= 0) & (flat.amax(-1) <= 1)
+
+    def _flat(self, x: Tensor) -> Tensor:
+        return x.flatten(x.dim() - self.centre.dim() + 1)
+
+    def _beside(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return flat centres and radii shaped to meet x, which may hold many points a row."""
+        centre = self.centre.flatten(1)
+        return (centre, self.eps) if x.dim() == self.centre.dim() else (centre[:, None], self.eps[:, None])
+
+    def _image(self, flat: Tensor, like: Tensor, clip: bool = True) -> Tensor:
+        image = flat.reshape(like.shape)
+        return image.clamp(0, 1) if clip else image

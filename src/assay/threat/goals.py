@@ -1,0 +1,102 @@
+"""What an attacker wants: a wrong label, or a chosen one.
+
+The rule for ties, stated once for the whole platform: a model's label is the class with the highest logit,
+and among equal logits the one with the lowest index (torch's argmax). The goal is reached by the label.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Self, final
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def labels_of(logits: Tensor) -> Tensor:
+    """Decide the label: highest logit, lowest index among equals."""
+    return logits.argmax(-1)
+
+
+@dataclass(frozen=True)
+class Goal(ABC):
+    """One goal a row, about the class in `labels`; logits are `[rows, classes]` or `[rows, q, classes]`."""
+
+    labels: Tensor
+
+    @abstractmethod
+    def met(self, labels: Tensor) -> Tensor:
+        """Say which predicted labels satisfy the attacker."""
+
+    @abstractmethod
+    def loss(self, logits: Tensor) -> Tensor:
+        """Cross-entropy, signed so that the attacker always climbs."""
+
+    @abstractmethod
+    def margin(self, logits: Tensor) -> Tensor:
+        """How far the logits are from the goal: positive before it is reached, negative after."""
+
+    @final
+    def reached(self, logits: Tensor) -> Tensor:
+        """Say which logits satisfy the attacker."""
+        return self.met(labels_of(logits))
+
+    @final
+    def among(self, rows: Tensor | slice) -> Self:
+        """Return the goals of some rows."""
+        return type(self)(self.labels[rows])
+
+
+@final
+@dataclass(frozen=True)
+class Untargeted(Goal):
+    """Any label but the true one, which `labels` holds."""
+
+    def met(self, labels: Tensor) -> Tensor:
+        """Wrong is enough."""
+        return labels != self.labels.view(-1, *(1,) * (labels.dim() - 1))
+
+    def loss(self, logits: Tensor) -> Tensor:
+        """Cross-entropy of the true label."""
+        return cross_entropy(logits, self)
+
+    def margin(self, logits: Tensor) -> Tensor:
+        """True logit minus the best other."""
+        own, best_other = own_and_best_other(logits, self)
+        return own - best_other
+
+
+@final
+@dataclass(frozen=True)
+class Targeted(Goal):
+    """The one label that `labels` holds, which is not the true one."""
+
+    def met(self, labels: Tensor) -> Tensor:
+        """Only the chosen label counts."""
+        return labels == self.labels.view(-1, *(1,) * (labels.dim() - 1))
+
+    def loss(self, logits: Tensor) -> Tensor:
+        """Minus the cross-entropy of the chosen label."""
+        return -cross_entropy(logits, self)
+
+    def margin(self, logits: Tensor) -> Tensor:
+        """Best other logit minus the chosen one."""
+        own, best_other = own_and_best_other(logits, self)
+        return best_other - own
+
+
+def cross_entropy(logits: Tensor, goal: Goal) -> Tensor:
+    """Negative log-probability of each row's label; never averaged, so rows stay independent."""
+    return -F.log_softmax(logits, -1).gather(-1, _index(logits, goal)).squeeze(-1)
+
+
+def own_and_best_other(logits: Tensor, goal: Goal) -> tuple[Tensor, Tensor]:
+    """Return the logit of each row's label and the highest of all others."""
+    index = _index(logits, goal)
+    others = logits.scatter(-1, index, float("-inf"))
+    return logits.gather(-1, index).squeeze(-1), others.amax(-1)
+
+
+def _index(logits: Tensor, goal: Goal) -> Tensor:
+    """Return each row's label as an index into its logits, for every point of the row."""
+    index = goal.labels.view(-1, *(1,) * (logits.dim() - 1))
+    return index.expand(*logits.shape[:-1], 1)

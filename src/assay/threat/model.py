@@ -1,0 +1,106 @@
+"""A threat model: a norm with its radius, and how the attacker's target is chosen."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadRequest
+from assay.rng import Streams
+from assay.threat.goals import Goal, Targeted, Untargeted
+from assay.threat.norms import Norm
+
+
+class TargetRule(ABC):
+    """How each sample's target class is chosen, always another one than its true class."""
+
+    @abstractmethod
+    def choose(self, ids: Sequence[str], labels: Tensor, clean_logits: Tensor, seed: int) -> Tensor:
+        """Choose one target class a sample."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """What makes two rules the same in a run's specification."""
+
+
+@final
+@dataclass(frozen=True)
+class RandomTarget(TargetRule):
+    """A class drawn uniformly from all wrong ones, the same for a sample in every run with the same seed."""
+
+    identity = "random"
+
+    def choose(self, ids: Sequence[str], labels: Tensor, clean_logits: Tensor, seed: int) -> Tensor:
+        """Draw a shift of 1 to classes - 1 and add it to the label."""
+        classes = clean_logits.shape[-1]
+        streams = Streams.of(seed, [f"target/{sample}" for sample in ids], labels.device)
+        shift = 1 + streams.integers(classes - 1, 1).squeeze(1)
+        return (labels + shift) % classes
+
+
+@final
+@dataclass(frozen=True)
+class LeastLikely(TargetRule):
+    """The wrong class the model finds least likely on the clean image."""
+
+    identity = "least-likely"
+
+    def choose(self, ids: Sequence[str], labels: Tensor, clean_logits: Tensor, seed: int) -> Tensor:
+        """Take the lowest logit among wrong classes."""
+        return clean_logits.scatter(1, labels[:, None], float("inf")).argmin(1)
+
+
+@final
+@dataclass(frozen=True)
+class LabelList(TargetRule):
+    """Targets given by sample id."""
+
+    targets: Mapping[str, int] = field(repr=False)
+
+    @property
+    def identity(self) -> str:
+        """Hash the pairs of sample and target."""
+        pairs = "\n".join(f"{sample}\t{target}" for sample, target in sorted(self.targets.items()))
+        return f"list:{hashlib.sha256(pairs.encode()).hexdigest()[:16]}"
+
+    def choose(self, ids: Sequence[str], labels: Tensor, clean_logits: Tensor, seed: int) -> Tensor:
+        """Look each sample up and refuse what makes no sense."""
+        missing = [sample for sample in ids if sample not in self.targets]
+        if missing:
+            raise BadRequest(
+                f"The target list has no class for sample {missing[0]!r} ({len(missing)} missing in all): "
+                "give one line `sample_id,target` for each sample."
+            )
+        targets = torch.tensor([self.targets[sample] for sample in ids], device=labels.device)
+        classes = clean_logits.shape[-1]
+        wrong = ((targets < 0) | (targets >= classes) | (targets == labels)).nonzero()
+        if len(wrong):
+            sample = ids[int(wrong[0])]
+            raise BadRequest(
+                f"The target class {self.targets[sample]} of sample {sample!r} must be one of the model's classes "
+                f"0 to {classes - 1} and differ from its true class: correct the target list."
+            )
+        return targets
+
+
+@final
+@dataclass(frozen=True)
+class ThreatModel:
+    """How far the attacker may go, and towards what: any wrong label unless a target rule says otherwise."""
+
+    norm: Norm
+    target: TargetRule | None = None
+
+    def __str__(self) -> str:
+        return f"{self.norm}" if self.target is None else f"{self.norm} targeted {self.target.identity}"
+
+    def goal(self, ids: Sequence[str], labels: Tensor, clean_logits: Tensor, seed: int) -> Goal:
+        """State the goal of each sample."""
+        if self.target is None:
+            return Untargeted(labels)
+        return Targeted(self.target.choose(ids, labels, clean_logits, seed))

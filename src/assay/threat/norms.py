@@ -1,0 +1,232 @@
+"""The geometry of perturbations: how large one is, and how to stay small inside the pixel box.
+
+Works on flat perturbations `[..., n]` with one radius for each leading index. `lower` and `upper` say how far
+each value may move before it leaves [0, 1]; as every clean image lies in the box, lower <= 0 <= upper.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, Final, final
+
+import torch
+from torch import Tensor
+
+from assay.errors import BadRequest
+from assay.registry import register
+from assay.rng import Streams
+
+ROUNDING: Final = torch.finfo(torch.float32).eps
+"""What storing an image in float32 may move one pixel by: the only slack any distance is given."""
+
+
+@dataclass(frozen=True)
+class Norm(ABC):
+    """A norm with its radius `eps` on the [0, 1] pixel scale; `8 / 255` and `"8/255"` are the same."""
+
+    name: ClassVar[str]
+    eps: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eps", parse_eps(self.eps))
+
+    @final
+    def __str__(self) -> str:
+        return f"{self.name} {format_eps(self.eps)}"
+
+    @abstractmethod
+    def size(self, delta: Tensor) -> Tensor:
+        """Measure perturbations in float64."""
+
+    @final
+    def slack(self, n: int) -> float:
+        """How far beyond eps float32 rounding alone can push an image of n values."""
+        return float(self.size(torch.full((n,), ROUNDING))) if self.name != "L0" else 0.0
+
+    @abstractmethod
+    def project(self, delta: Tensor, lower: Tensor, upper: Tensor, eps: Tensor) -> Tensor:
+        """Return the nearest perturbation, in Euclidean distance, inside both ball and box."""
+
+    @abstractmethod
+    def steepest(self, gradient: Tensor, lower: Tensor, upper: Tensor, length: Tensor) -> Tensor:
+        """Return the step of the given length that climbs fastest along the gradient.
+
+        L1 and L0 steps sit on few values, so they must know the room each has left; L-inf and L2 steps
+        ignore it, as their literature does, and are cut by the projection.
+        """
+
+    @abstractmethod
+    def sample(self, rng: Streams, n: int) -> Tensor:
+        """Draw uniformly from the unit ball of n values; `[rows, n]`."""
+
+
+@final
+@register("norm", "linf")
+@dataclass(frozen=True)
+class LInf(Norm):
+    """No value moves by more than eps."""
+
+    name = "Linf"
+
+    def size(self, delta: Tensor) -> Tensor:
+        """Largest absolute value."""
+        return delta.abs().amax(-1).double()
+
+    def project(self, delta: Tensor, lower: Tensor, upper: Tensor, eps: Tensor) -> Tensor:
+        """Clip each value."""
+        radius = eps[..., None]
+        return delta.clamp(torch.maximum(lower, -radius), torch.minimum(upper, radius))
+
+    def steepest(self, gradient: Tensor, lower: Tensor, upper: Tensor, length: Tensor) -> Tensor:
+        """Move every value by the full length."""
+        return gradient.sign() * length[..., None]
+
+    def sample(self, rng: Streams, n: int) -> Tensor:
+        """Draw each value from [-1, 1)."""
+        return rng.uniform(n).mul_(2).sub_(1)
+
+
+@final
+@register("norm", "l2")
+@dataclass(frozen=True)
+class L2(Norm):
+    """The Euclidean length is at most eps."""
+
+    name = "L2"
+
+    def size(self, delta: Tensor) -> Tensor:
+        """Euclidean length."""
+        return delta.double().square().sum(-1).sqrt()
+
+    def project(self, delta: Tensor, lower: Tensor, upper: Tensor, eps: Tensor) -> Tensor:
+        """Scale by t and clip, with the largest t <= 1 whose clipped length is within eps.
+
+        A value is cut by the box once t passes its `wall`; between two walls the squared length is
+        t^2 * free + cut, so sorting the walls gives t in closed form.
+        """
+        v = delta.double()
+        room = torch.where(v > 0, upper, -lower).double()
+        wall, order = (room / v.abs()).nan_to_num(nan=math.inf).sort(-1)
+        v2, room2 = v.square().gather(-1, order), room.square().gather(-1, order)
+        cut = _pad(room2.cumsum(-1))
+        free = _pad(v2.flip(-1).cumsum(-1)).flip(-1)
+        squared = eps.double().square()[..., None]
+        at_wall = wall.nan_to_num(posinf=1e30).square() * free[..., 1:] + cut[..., 1:]
+        passed = (at_wall <= squared).sum(-1, keepdim=True)
+        left = (squared - cut.gather(-1, passed)).clamp_(min=0)
+        t = (left / free.gather(-1, passed)).sqrt().nan_to_num(nan=1.0).clamp_(max=1.0)
+        return (v * t).to(delta.dtype).clamp(lower, upper)
+
+    def steepest(self, gradient: Tensor, lower: Tensor, upper: Tensor, length: Tensor) -> Tensor:
+        """Follow the gradient itself."""
+        size = gradient.square().sum(-1, keepdim=True).sqrt()
+        return gradient / size.clamp(min=1e-12) * length[..., None]
+
+    def sample(self, rng: Streams, n: int) -> Tensor:
+        """Draw a direction from the sphere and a radius from the n-th root of a uniform number."""
+        direction = rng.normal(n)
+        direction /= direction.square().sum(-1, keepdim=True).sqrt()
+        return direction * rng.uniform(1).pow(1 / n)
+
+
+@final
+@register("norm", "l1")
+@dataclass(frozen=True)
+class L1(Norm):
+    """The absolute values sum to at most eps."""
+
+    name = "L1"
+
+    def size(self, delta: Tensor) -> Tensor:
+        """Sum of absolute values."""
+        return delta.double().abs().sum(-1)
+
+    def project(self, delta: Tensor, lower: Tensor, upper: Tensor, eps: Tensor) -> Tensor:
+        """Shrink every value by the same threshold, then clip.
+
+        The clipped sum falls piecewise linearly as the threshold grows: a value starts to shrink when the
+        threshold passes |v| - room and has vanished at |v|. Sorting these points finds the threshold.
+        """
+        v = delta.double()
+        size, room = v.abs(), torch.where(v > 0, upper, -lower).double()
+        starts, ends = (size - room).clamp(min=0), size
+        points, order = torch.cat((starts, ends), -1).sort(-1)
+        slope_change = torch.cat((-torch.ones_like(v), torch.ones_like(v)), -1).gather(-1, order)
+        slope = slope_change.cumsum(-1)
+        falls = slope[..., :-1] * points.diff(dim=-1)
+        total = torch.minimum(size, room).sum(-1, keepdim=True)
+        sums = torch.cat((total, total + falls.cumsum(-1)), -1)
+        radius = eps.double()[..., None]
+        last = ((sums > radius).sum(-1, keepdim=True) - 1).clamp(min=0)
+        overshoot = (sums.gather(-1, last) - radius).clamp(min=0)
+        threshold = points.gather(-1, last) - overshoot / slope.gather(-1, last).clamp(max=-1)
+        threshold = torch.where(total > radius, threshold, torch.zeros_like(threshold))
+        return ((size - threshold).clamp(min=0) * v.sign()).to(delta.dtype).clamp(lower, upper)
+
+    def steepest(self, gradient: Tensor, lower: Tensor, upper: Tensor, length: Tensor) -> Tensor:
+        """Spend the length on the steepest values first, each up to its room."""
+        order = gradient.abs().argsort(dim=-1, descending=True, stable=True)
+        room = torch.where(gradient > 0, upper, -lower).clamp(min=0).gather(-1, order)
+        room = torch.where(gradient.gather(-1, order) == 0, torch.zeros_like(room), room)
+        spent_before = room.cumsum(-1) - room
+        step = torch.minimum((length[..., None] - spent_before).clamp(min=0), room)
+        return torch.zeros_like(gradient).scatter_(-1, order, step) * gradient.sign()
+
+    def sample(self, rng: Streams, n: int) -> Tensor:
+        """Draw from the simplex by normalised exponentials, then signs."""
+        parts = -(1 - rng.uniform(n + 1)).log()
+        return parts[:, :n] / parts.sum(-1, keepdim=True) * rng.rademacher(n)
+
+
+@final
+@register("norm", "l0")
+@dataclass(frozen=True)
+class L0(Norm):
+    """At most eps values change, by any amount the box allows; each colour channel of a pixel is a value."""
+
+    name = "L0"
+
+    def size(self, delta: Tensor) -> Tensor:
+        """Count the values that changed."""
+        return (delta != 0).sum(-1).double()
+
+    def project(self, delta: Tensor, lower: Tensor, upper: Tensor, eps: Tensor) -> Tensor:
+        """Keep the values whose loss would cost most."""
+        inside = delta.clamp(lower, upper)
+        worth = delta.square() - (delta - inside).square()
+        rank = worth.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
+        return inside * (rank < eps[..., None].floor())
+
+    def steepest(self, gradient: Tensor, lower: Tensor, upper: Tensor, length: Tensor) -> Tensor:
+        """Push the values that gain most all the way to the wall."""
+        reach = torch.where(gradient > 0, upper, lower)
+        rank = (gradient * reach).argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
+        return reach * (rank < length[..., None].floor()) * (gradient != 0)
+
+    def sample(self, rng: Streams, n: int) -> Tensor:
+        """Draw each value from [-1, 1); the projection keeps the largest."""
+        return rng.uniform(n).mul_(2).sub_(1)
+
+
+def parse_eps(eps: Any) -> float:
+    """Read a radius such as 0.5, "0.5" or "8/255"."""
+    try:
+        value = float(Fraction(eps.strip())) if isinstance(eps, str) else float(eps)
+    except (ValueError, TypeError, ZeroDivisionError):
+        raise BadRequest(f"eps must be a number or a fraction such as 8/255, not {eps!r}.") from None
+    if not (value > 0 and math.isfinite(value)):
+        raise BadRequest(f"eps must be a positive number on the [0, 1] pixel scale, such as 8/255, not {eps!r}.")
+    return value
+
+
+def format_eps(eps: float) -> str:
+    """Write 8/255 where eps is a whole number of grey levels, a decimal elsewhere."""
+    levels = eps * 255
+    whole = round(levels)
+    return f"{whole}/255" if 0 < whole < 255 and abs(levels - whole) < 1e-6 else f"{eps:.4g}"
+
+
+def _pad(sums: Tensor) -> Tensor:
+    """Put a zero before running sums, so that index k is the sum of the first k."""
+    return torch.cat((torch.zeros_like(sums[..., :1]), sums), -1)

@@ -1,0 +1,108 @@
+"""Writes a trained network as the zoo holds it, and measures what was written."""
+
+import platform
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import nn
+
+from assay.errors import ModelFailed
+from assay.models.architecture import Architecture, describe
+from assay.models.card import ModelCard
+from assay.models.weights import read_weights, sha256_of
+from assay.models.zoo import assemble
+from assay.registry import name_of
+from assay.train.checkpoint import write_atomically
+from assay.train.data import TrainingData
+from assay.train.measure import ATTACK, clean_accuracy, robust_accuracy
+from assay.train.recipe import Recipe
+
+LICENCE = "Apache-2.0"
+ROBUST_IMAGES = 1_000
+
+
+@dataclass(frozen=True)
+class Story:
+    """How a network was made."""
+
+    recipe: Recipe
+    architecture: Architecture
+    seed: int
+    epochs: int
+    seconds: float
+    device: torch.device
+
+
+def publish(network: nn.Module, story: Story, data: TrainingData, out: Path, name: str) -> ModelCard:
+    """Write weights and card; the accuracies are those of the file read back, rounding included."""
+    path = out / f"{name}.safetensors"
+    write_half(network, path)
+    shipped = assemble(story.architecture, data.classes, read_weights(path)).to(story.device)
+    x, y = data.x_test.to(story.device), data.y_test.to(story.device)
+    card = ModelCard(
+        name=name,
+        title=f"{story.architecture.title}, {story.recipe.title}",
+        architecture=describe(story.architecture),
+        dataset=data.dataset,
+        classes=data.classes,
+        recipe=name_of("recipe", type(story.recipe)),
+        recipe_fields=asdict(story.recipe),
+        command=command_of(story, name),
+        seed=story.seed,
+        epochs=story.epochs,
+        seconds=round(story.seconds, 1),
+        hardware=hardware_of(story.device),
+        training_data=data.source,
+        clean_accuracy=clean_accuracy(shipped, x, y),
+        clean_images=len(x),
+        robust_accuracy=robust_accuracy(shipped, x[:ROBUST_IMAGES], y[:ROBUST_IMAGES]),
+        robust_images=len(x[:ROBUST_IMAGES]),
+        robust_attack=ATTACK,
+        parameters=sum(parameter.numel() for parameter in shipped.parameters()),
+        sha256=sha256_of(path),
+        licence=LICENCE,
+    )
+    write_atomically(out / f"{name}.json", card.to_json().encode())
+    return card
+
+
+def write_half(network: nn.Module, path: Path) -> None:
+    """Write a network's state with all floating-point tensors in half precision."""
+    state = {
+        name: (tensor.half() if tensor.is_floating_point() else tensor).cpu().contiguous()
+        for name, tensor in network.state_dict().items()
+    }
+    if not all(tensor.isfinite().all() for tensor in state.values()):
+        raise ModelFailed("Some weights are too large for half precision: train with more weight decay.")
+    write_atomically(path, save(state))
+
+
+def command_of(story: Story, name: str) -> str:
+    """Return the command line that trains this network again; only settings that differ from the defaults."""
+    changed = {
+        field.name: getattr(story.recipe, field.name)
+        for field in fields(story.recipe)
+        if getattr(story.recipe, field.name) != field.default
+    }
+    shape = describe(story.architecture)
+    flags: dict[str, Any] = {
+        "arch": shape.pop("name"),
+        **shape,
+        **changed,
+        "epochs": story.epochs,
+        "seed": story.seed,
+        "device": story.device.type,
+        "data": "FOLDER",
+        "name": name,
+        "out": "DIR",
+    }
+    recipe = name_of("recipe", type(story.recipe))
+    return f"assay train {recipe} " + " ".join(f"--{k.replace('_', '-')} {v}" for k, v in flags.items())
+
+
+def hardware_of(device: torch.device) -> str:
+    """Name the machine's part that did the work."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"

@@ -1,0 +1,42 @@
+"""What a training recipe is: how to walk, and the loss of a batch."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(ABC):
+    """Stochastic gradient descent with Nesterov momentum along one cycle of the learning rate.
+
+    `rate` is the peak, reached after the share `warmup` of all steps; `average` is the decay per step of the
+    moving average of the weights, which is what training returns.
+    """
+
+    title: ClassVar[str]
+
+    batch: int = 128
+    rate: float = 0.1
+    warmup: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    average: float = 0.999
+
+    @abstractmethod
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
+        """Return the mean loss of a batch of images in [0, 1]."""
+
+    def rate_at(self, progress: float) -> float:
+        """Return the learning rate: a linear rise to the peak, then half a cosine down to zero."""
+        if progress < self.warmup:
+            return self.rate * progress / self.warmup
+        fallen = (progress - self.warmup) / (1 - self.warmup)
+        return self.rate * (1 + math.cos(math.pi * fallen)) / 2
+
+    def average_at(self, step: int) -> float:
+        """Return the decay of the average: small at first, so that the first weights are forgotten."""
+        return min(self.average, (1 + step) / (10 + step))
