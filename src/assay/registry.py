@@ -4,12 +4,14 @@ A class joins by decoration, `@register("attack", "pgd")`; another package joins
 the group `assay.attack` (or the kind in question) whose value names a module that registers on import.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from assay.errors import UnknownName
+from assay.errors import BadRequest, UnknownName
 
 T = TypeVar("T")
 
@@ -52,3 +54,38 @@ def name_of(kind: str, cls: type[Any]) -> str:
         if known is cls:
             return name
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def create(kind: str, spec: str) -> Any:
+    """Make one from its name and settings, such as "pgd:steps=100,restarts=5"."""
+    name, _, settings = spec.partition(":")
+    cls = lookup(kind, name)
+    known = {field.name: field for field in dataclasses.fields(cls)}
+    values: dict[str, Any] = {}
+    for setting in filter(None, settings.split(",")):
+        key, _, text = (part.strip() for part in setting.partition("="))
+        if key not in known:
+            raise UnknownName(f"setting of {name}", key, known)
+        values[key] = _parse(name, key, text, type(known[key].default))
+    return cls(**values)
+
+
+def describe(kind: str, made: Any) -> dict[str, Any]:
+    """Return the name and all settings: what identifies a registered value in a run or on a card."""
+    return {"name": name_of(kind, type(made)), **dataclasses.asdict(made)}
+
+
+def spell(kind: str, made: Any) -> str:
+    """Return the shortest text from which `create` makes the same value again."""
+    changed = (field for field in dataclasses.fields(made) if getattr(made, field.name) != field.default)
+    settings = ",".join(f"{field.name}={getattr(made, field.name)}" for field in changed)
+    return name_of(kind, type(made)) + (f":{settings}" if settings else "")
+
+
+def _parse(owner: str, key: str, text: str, kind: type[Any]) -> Any:
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        return float(Fraction(text)) if kind is float else kind(text)
+    except (ValueError, KeyError, ZeroDivisionError):
+        raise BadRequest(f"{owner}: {key} must be of type {kind.__name__}, not {text!r}.") from None

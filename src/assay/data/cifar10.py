@@ -7,13 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.data.arrays import from_arrays
-from assay.data.cifar10_pickle import parse_batch
+from assay.data.cifar10_pickle import PIXELS, parse_batch
 from assay.data.dataset import Dataset
 from assay.data.files import read_file
 from assay.errors import BadData
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-PIXELS = 3 * 32 * 32
 
 # The test split, where the official archives put it and where people move it.
 TEST_FILES = (

@@ -1,5 +1,6 @@
 """What an evaluation found: every sample, and the numbers derived from them."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +56,11 @@ class Result:
     def invalid_claims(self) -> int:
         """How many claimed successes did not verify; none is counted."""
         return int((self.records["claimed"] & ~self.records["valid"].fillna(True).astype(bool)).sum())
+
+    def counting_uint8_only(self) -> "Result":
+        """Return the same result with only those successes that survive rounding to 8 bits."""
+        survives = self.records["success"] & self.records["uint8_ok"].fillna(False)
+        return dataclasses.replace(self, records=self.records.assign(success=survives))
 
     @classmethod
     def worst_of(cls, parts: Mapping[str, "Result"]) -> "Result":

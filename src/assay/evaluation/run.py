@@ -23,6 +23,7 @@ from assay.evaluation.progress import Meter, Progress, Silence, StopRequest, pol
 from assay.evaluation.result import Result
 from assay.evaluation.spec import RunSpec
 from assay.evaluation.subject import Subject, choose_device
+from assay.registry import describe, name_of
 from assay.store import Store
 from assay.target import Network
 from assay.threat import Norm, ThreatModel
@@ -138,7 +139,7 @@ class Job:
                 "target": rule.identity if rule else None,
                 "query_budget": self.query_budget,
             },
-            attack=attacks.describe(attack),
+            attack=describe("attack", attack),
             seed=self.seed,
         )
 
@@ -199,7 +200,7 @@ def _as_list(attack: str | Attack[Any] | Sequence[str | Attack[Any]]) -> Sequenc
 
 def _distinct_names(chosen: Sequence[Attack[Any]]) -> list[str]:
     """Name each attack, and number those that appear more than once with different settings."""
-    names = [str(attacks.describe(attack)["name"]) for attack in chosen]
+    names = [name_of("attack", type(attack)) for attack in chosen]
     repeated, seen = Counter(names), Counter[str]()
     for index, name in enumerate(names):
         seen[name] += 1

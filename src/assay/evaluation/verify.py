@@ -64,8 +64,8 @@ def verify(module: nn.Module, device: torch.device, claims: Claims) -> Verdict:
     within: Flags = distance <= claims.eps + _slack(claims.norm, clean.shape[1])
 
     failures: dict[str, Flags] = {
-        "not a number": ~np.isfinite(claimed).all(1),
-        "outside the pixel box": (claimed < 0).any(1) | (claimed > 1).any(1),
+        "not a number": np.any(~np.isfinite(claimed), axis=1),
+        "outside the pixel box": np.any((claimed < 0) | (claimed > 1), axis=1),
         "farther than eps": np.zeros_like(within) if claims.any_distance else ~within,
         "goal not reached": ~_reached(label, wanted, claims.targeted),
     }

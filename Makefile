@@ -1,0 +1,35 @@
+# Two commands do everything on a fresh machine: `make run` and `make test`. Both make their own .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: run test check clean
+
+run: $(VENV)/.ready
+	$(BIN)/assay run
+
+test: $(VENV)/.ready-dev check
+	$(BIN)/python -m pytest -n 2
+
+check: $(VENV)/.ready-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) runs report
+
+# torch comes first and pinned: whatever else asks for it later finds it there and leaves it alone.
+$(VENV)/.ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) torch
+	$(PIP) --editable .
+	touch $@
+
+# The peers we compare with declare dependencies we do not want (one pins an ancient requests, one pulls
+# torchvision), so they come without theirs; tests/oracles.txt lists what they really import.
+$(VENV)/.ready-dev: $(VENV)/.ready tests/oracles.txt
+	$(PIP) --editable '.[dev]'
+	$(PIP) --no-deps --requirement tests/oracles.txt
+	touch $@

@@ -1,0 +1,52 @@
+"""The command line: parse, call, print. Heavy imports wait inside the commands."""
+
+import sys
+from typing import Final
+
+from cyclopts import App, CycloptsError, Parameter
+
+import assay
+from assay.cli import evaluate, listing, report, run, train
+from assay.errors import AssayError
+
+EXAMPLES: Final = """
+Examples:
+
+```
+assay run
+assay list models
+assay eval resnet20-natural --attack pgd --norm Linf --eps 8/255
+assay eval my_model.py:make --data images/ --attack pgd:steps=100,restarts=5 --norm L2 --eps 0.5
+```
+
+Exit codes: 0 done, 1 the evaluation failed, 2 bad request, 130 interrupted and resumable.
+"""
+
+app = App(
+    name="assay",
+    help=(assay.__doc__ or "").splitlines()[0],
+    help_epilogue=EXAMPLES,
+    help_format="markdown",
+    version=assay.__version__,
+    default_parameter=Parameter(negative=()),
+)
+app.command(run.run)
+app.command(evaluate.evaluate, name="eval")
+app.command(listing.listing, name="list")
+app.command(report.report)
+app.command(train.train)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit code; what we raise on purpose is one sentence, not a traceback."""
+    try:
+        app(arguments, exit_on_error=False, result_action="return_value")
+    except AssayError as error:
+        print(f"assay: {error}", file=sys.stderr)
+        return error.exit_code
+    except CycloptsError:  # already printed, with the nearest option
+        return 2
+    except KeyboardInterrupt:
+        print("assay: interrupted; run the same command again to resume.", file=sys.stderr)
+        return 130
+    return 0

@@ -1,0 +1,157 @@
+"""`assay eval`: one model, one threat, one attack or several."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from cyclopts import Parameter
+
+from assay.errors import BadRequest
+
+if TYPE_CHECKING:
+    from assay.data import Dataset
+    from assay.threat import TargetRule, ThreatModel
+
+DEFAULT_EPS: Final = {"Linf": "8/255", "L2": "0.5", "L1": "12", "L0": "20"}
+
+
+def evaluate(
+    model: str,
+    /,
+    *,
+    data: str = "cifar10-1k",
+    attack: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    norm: Literal["Linf", "L2", "L1", "L0"] = "Linf",
+    eps: str | None = None,
+    targeted: str | None = None,
+    limit: int | None = None,
+    batch_size: int | None = None,
+    device: Literal["cpu", "cuda"] | None = None,
+    seed: int = 0,
+    out: Path | None = None,
+    query_budget: int | None = None,
+    shard: str = "1/1",
+    keep_images: bool = False,
+    uint8: bool = False,
+    quiet: bool = False,
+    json: bool = False,
+) -> None:
+    """Measure how robust a model is.
+
+    Every success an attack claims is verified on a fresh forward pass. Finished samples are kept: the same
+    command resumes an interrupted run, and a larger --limit extends a finished one.
+
+    Parameters
+    ----------
+    model
+        A zoo name (see `assay list models`), or `path/to/file.py:factory` that returns a torch module from
+        [0, 1] images to logits.
+    data
+        A dataset name (see `assay list datasets`), a `.npz` file, `cifar10:FOLDER`, or a folder of images by class.
+    attack
+        Attacks with their settings, such as `pgd:steps=100,restarts=5`; pgd by default.
+    norm
+        How perturbations are measured.
+    eps
+        Radius on the [0, 1] pixel scale, such as `8/255`; by default 8/255 (Linf), 0.5 (L2), 12 (L1), 20 (L0).
+    targeted
+        `random`, `least-likely`, or a file with a line `sample_id,target` (or just `target`) for each sample.
+    limit
+        How many samples, the first ones.
+    batch_size
+        Images a model call; changes speed and memory, never results.
+    device
+        Where to run; a GPU where there is one, by default.
+    seed
+        Of all random numbers.
+    out
+        Folder of the run; by default one below `runs/`, named after the request.
+    query_budget
+        Images an attack may send for one sample, at most.
+    shard
+        Do the i-th of n parts of the samples, as `i/n`; the parts share one folder.
+    keep_images
+        Save the adversarial images too.
+    uint8
+        Count a success only if it survives rounding to 8 bits.
+    quiet
+        Print the final table only.
+    json
+        Print the final numbers as JSON instead of a table.
+    """
+    from assay import evaluation
+    from assay.cli.terminal import Terminal
+
+    terminal = Terminal(quiet=quiet or json)
+    threat, dataset = _threat(norm, eps, targeted, data)
+    attacks = attack or ["pgd"]
+    folder = out or Path("runs") / _slug(model, dataset.name, str(threat), "+".join(attacks), f"seed{seed}")
+    with terminal.progress(len(attacks)) as progress:
+        result = evaluation.evaluate(
+            model,
+            dataset,
+            threat,
+            attacks if len(attacks) > 1 else attacks[0],
+            limit=limit,
+            seed=seed,
+            device=device,
+            batch_size=batch_size,
+            out=folder,
+            keep_images=keep_images,
+            query_budget=query_budget,
+            shard=_shard(shard),
+            progress=progress,
+        )
+    parts = list(result.parts.values()) or [result]
+    shown = [part.counting_uint8_only() if uint8 else part for part in parts]
+    if json:
+        terminal.json(shown)
+    else:
+        terminal.table(shown)
+    terminal.say(f"Saved in {folder}")
+
+
+def _threat(norm: str, eps: str | None, targeted: str | None, data: str) -> "tuple[ThreatModel, Dataset]":
+    from assay import data as datasets
+    from assay.registry import lookup
+    from assay.threat import ThreatModel
+
+    measured = lookup("norm", norm)(DEFAULT_EPS[norm] if eps is None else eps)
+    dataset = datasets.load(data)
+    return ThreatModel(measured, _rule(targeted, dataset)), dataset
+
+
+def _rule(targeted: str | None, dataset: "Dataset") -> "TargetRule | None":
+    from assay.threat import LabelList, LeastLikely, RandomTarget
+
+    if targeted is None:
+        return None
+    if targeted in ("random", "least-likely"):
+        return RandomTarget() if targeted == "random" else LeastLikely()
+    path = Path(targeted)
+    if not path.is_file():
+        raise BadRequest(f"--targeted takes random, least-likely or a file of targets; there is no file {targeted}.")
+    return LabelList(_read_targets(path, dataset))
+
+
+def _read_targets(path: Path, dataset: "Dataset") -> dict[str, int]:
+    """Read lines `sample_id,target`, or a bare target for each sample in order."""
+    lines = [line.strip() for line in path.read_text().splitlines() if line.strip()]
+    named = [
+        line.rsplit(",", 1) if "," in line else [sample, line] for sample, line in zip(dataset.ids, lines, strict=False)
+    ]
+    try:
+        return {sample: int(target) for sample, target in named}
+    except ValueError:
+        raise BadRequest(f"{path} must hold a line `sample_id,target` or just a whole number a sample.") from None
+
+
+def _shard(text: str) -> tuple[int, int]:
+    part, _, parts = text.partition("/")
+    if not (part.isdigit() and parts.isdigit()):
+        raise BadRequest(f"A shard is written i/n, such as 1/4, not {text!r}.")
+    return int(part), int(parts)
+
+
+def _slug(*parts: str) -> str:
+    return "_".join(re.sub(r"[^A-Za-z0-9.+=-]+", "-", part).strip("-") for part in parts)

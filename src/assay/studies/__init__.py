@@ -1,0 +1,1 @@
+"""Studies: which models meet which attacks under which threats, declared as data."""
