@@ -45,16 +45,12 @@ class Store:
         """Open a folder for the run whose key the manifest holds, or start it; refuse another run's folder."""
         store = cls(Path(path))
         with _explained(store.path):
-            if store.exists():
-                store._check_key(manifest["key"])
-            elif store.path.exists() and (not store.path.is_dir() or any(store.path.iterdir())):
-                raise WrongFolder(
-                    f"{path} exists and holds no run: choose an empty or new folder with --out, or delete it."
-                )
-            else:
+            if not store.exists():
+                store._check_empty()
                 (store.path / "shards").mkdir(parents=True, exist_ok=True)
                 text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
-                _write(store.path / MANIFEST, lambda temporary: temporary.write_text(text))
+                _write(store.path / MANIFEST, lambda temporary: temporary.write_text(text), _place_first)
+        store._check_key(manifest["key"])
         return store
 
     @classmethod
@@ -139,6 +135,16 @@ class Store:
                     "to redo its samples."
                 ) from error
 
+    def _check_empty(self) -> None:
+        """Refuse a folder with anything in it but what a run leaves that was killed as it started."""
+        ours = ("shards", f".{MANIFEST}.")
+        if self.path.exists() and not (
+            self.path.is_dir() and all(child.name.startswith(ours) for child in self.path.iterdir())
+        ):
+            raise WrongFolder(
+                f"{self.path} exists and holds no run: choose an empty or new folder with --out, or delete it."
+            )
+
     def _check_key(self, key: str) -> None:
         held = self.manifest()
         if held.get("key") != key:
@@ -148,14 +154,22 @@ class Store:
             )
 
 
-def _write(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file beside its place, flush it to the disk, and rename it."""
+def _place_first(temporary: Path, path: Path) -> None:
+    """Put a file in place unless another process was there first."""
+    with contextlib.suppress(FileExistsError):
+        os.link(temporary, path)
+
+
+def _write(
+    path: Path, write: Callable[[Path], object], place: Callable[[Path, Path], object] = lambda a, b: os.replace(a, b)
+) -> None:
+    """Write a file beside its place, flush it to the disk, and put it there in one step."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         write(temporary)
         with open(temporary, "rb") as handle:
             os.fsync(handle.fileno())
-        os.replace(temporary, path)
+        place(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)

@@ -1,0 +1,159 @@
+"""What one run shows, and what in its records speaks against believing it."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import permutations
+from typing import Final, final
+
+import pandas as pd
+
+from assay.analysis import rates
+from assay.analysis.rates import Rate
+
+
+@final
+@dataclass(frozen=True)
+class Summary:
+    """The numbers of one run."""
+
+    clean: Rate
+    robust: Rate
+    success: Rate
+    claims: int
+    invalid: Mapping[str, int]  # claims that did not verify, by reason
+    eight_bits: Rate  # successes that survive rounding to 8 bits
+    median_distance: float  # of the successes; NaN without one
+    forwards: float  # mean passes a sample
+    backwards: float
+    seconds: float
+
+    @property
+    def samples(self) -> int:
+        """How many samples have a record."""
+        return self.clean.total
+
+    @property
+    def invalid_claims(self) -> int:
+        """How many claims did not verify."""
+        return sum(self.invalid.values())
+
+
+def summarise(records: pd.DataFrame) -> Summary:
+    """Read the numbers of one run off its records."""
+    won = records[records["success"].astype(bool)]
+    return Summary(
+        clean=rates.clean_accuracy(records),
+        robust=rates.robust_accuracy(records),
+        success=rates.attack_success_rate(records),
+        claims=int(records["claimed"].sum()),
+        invalid=invalid_claims(records),
+        eight_bits=Rate(int(won["uint8_ok"].fillna(False).astype(bool).sum()), len(won)),
+        median_distance=float(won["distance"].median()) if len(won) else float("nan"),
+        forwards=float(records["forwards"].mean()) if len(records) else float("nan"),
+        backwards=float(records["backwards"].mean()) if len(records) else float("nan"),
+        seconds=float(records["seconds"].sum()),
+    )
+
+
+def invalid_claims(records: pd.DataFrame) -> dict[str, int]:
+    """Count the claimed successes that did not verify, by reason."""
+    failed = records[records["claimed"].astype(bool) & ~records["valid"].fillna(True).astype(bool)]
+    counts = failed["problem"].fillna("no reason recorded").value_counts().sort_index()
+    return {str(problem): int(count) for problem, count in counts.items()}
+
+
+def covering(parts: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Keep the parts that hold every sample of the largest, cut to those samples.
+
+    A part with fewer samples would make the worst case look better than it is: what it never attacked would stand.
+    """
+    largest = max(parts.values(), key=len)
+    wanted = set(largest["sample_id"])
+    return {
+        name: records[records["sample_id"].isin(wanted)]
+        for name, records in parts.items()
+        if wanted <= set(records["sample_id"])
+    }
+
+
+class Effort(Enum):
+    """How hard an attack tries, as its records show."""
+
+    NOISE = auto()
+    ONE_STEP = auto()
+    NO_GRADIENT = auto()
+    ITERATED = auto()
+
+
+# Where the weaker of such a pair wins, gradients mislead or the stronger attack is broken (Athalye et al. 2018,
+# arXiv:1802.00420). One step may lose to a patient attack without gradients, so that pair says nothing.
+MUST_NOT_LOSE_TO: Final[Mapping[Effort, Collection[Effort]]] = {
+    Effort.NOISE: (),
+    Effort.ONE_STEP: (Effort.NOISE,),
+    Effort.NO_GRADIENT: (Effort.NOISE,),
+    Effort.ITERATED: (Effort.NOISE, Effort.ONE_STEP, Effort.NO_GRADIENT),
+}
+
+
+def effort(records: pd.DataFrame, is_noise: bool) -> Effort:
+    """Tell how hard an attack tried from what it spent on the sample that held out longest."""
+    if is_noise:
+        return Effort.NOISE
+    if not (records["backwards"] > 0).any():
+        return Effort.NO_GRADIENT
+    return Effort.ITERATED if (records["iterations"] > 1).any() else Effort.ONE_STEP
+
+
+@final
+@dataclass(frozen=True)
+class Upset:
+    """A stronger attack that broke fewer samples than a weaker one."""
+
+    stronger: str
+    weaker: str
+    only_weaker: int  # samples that the weaker one alone broke
+    only_stronger: int
+    samples: int
+
+    @property
+    def chance(self) -> float:
+        """How often two equally strong attacks would differ at least so far (sign test, McNemar 1947)."""
+        from scipy.stats import binomtest
+
+        found = binomtest(self.only_weaker, self.only_weaker + self.only_stronger, alternative="greater")
+        return float(found.pvalue)
+
+
+@final
+@dataclass(frozen=True)
+class Ranking:
+    """How many pairs of attacks could be compared, and those that came out the wrong way round."""
+
+    pairs: int
+    upsets: tuple[Upset, ...]
+
+
+def rank(parts: Mapping[str, pd.DataFrame], noise: Collection[str] = ()) -> Ranking:
+    """Compare each attack with every weaker one on the samples both faced; `noise` names the random ones."""
+    efforts = {name: effort(records, name in noise) for name, records in parts.items()}
+    compared = [
+        _compare(stronger, weaker, parts)
+        for stronger, weaker in permutations(parts, 2)
+        if efforts[weaker] in MUST_NOT_LOSE_TO[efforts[stronger]]
+    ]
+    pairs = [pair for pair in compared if pair.samples]
+    return Ranking(len(pairs), tuple(pair for pair in pairs if pair.only_weaker > pair.only_stronger))
+
+
+def _compare(stronger: str, weaker: str, parts: Mapping[str, pd.DataFrame]) -> Upset:
+    strong, weak = (_broken(parts[name]) for name in (stronger, weaker))
+    common = strong.index.intersection(weak.index)
+    strong, weak = strong.loc[common], weak.loc[common]
+    return Upset(stronger, weaker, int((weak & ~strong).sum()), int((strong & ~weak).sum()), len(common))
+
+
+def _broken(records: pd.DataFrame) -> pd.Series:
+    """Say by sample id which correctly classified samples fell."""
+    fell = records["clean_ok"].astype(bool) & records["success"].astype(bool)
+    return fell.set_axis(records["sample_id"])

@@ -1,0 +1,149 @@
+"""The runs a report is about, read from their folders."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import pandas as pd
+import pyarrow as pa
+
+from assay.analysis.trust import Summary, summarise
+from assay.errors import BadRequest, StoreFailed
+from assay.report import words
+from assay.store import MANIFEST, Store
+
+if TYPE_CHECKING:
+    import torch
+
+_NULLABLE = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One specification with all its records, which may lie in several folders."""
+
+    manifest: Mapping[str, Any]
+    stores: tuple[Store, ...]
+    records: pd.DataFrame = field(repr=False)
+
+    @property
+    def key(self) -> str:
+        """The name of the specification, and of its place on the page."""
+        return str(self.manifest["key"])
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """Everything that its results depend on."""
+        spec: Mapping[str, Any] = self.manifest["spec"]
+        return spec
+
+    @property
+    def model(self) -> str:
+        """What the model was called."""
+        return str(self.spec["model"]["name"])
+
+    @property
+    def data(self) -> str:
+        """What the dataset is called."""
+        return str(self.spec["data"]["name"])
+
+    @property
+    def threat(self) -> str:
+        """How far the attacker may go, and towards what."""
+        return words.threat(self.spec["threat"])
+
+    @property
+    def attack(self) -> str:
+        """The name of the attack."""
+        return str(self.spec["attack"]["name"])
+
+    @property
+    def settings(self) -> str:
+        """The settings of the attack, in words."""
+        return words.settings(self.spec["attack"])
+
+    @property
+    def date(self) -> str:
+        """The day it started."""
+        return str(self.manifest["started"])[:10]
+
+    @cached_property
+    def summary(self) -> Summary:
+        """The numbers of this run alone."""
+        return summarise(self.records)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether adversarial images were kept; looks without loading them."""
+        return any(next((store.path / "shards").glob("*.safetensors"), None) for store in self.stores)
+
+    def images(self) -> "dict[str, torch.Tensor]":
+        """Load the adversarial images by sample id."""
+        return {sample: image for store in self.stores for sample, image in store.images().items()}
+
+
+def read_runs(folders: Sequence[Path]) -> tuple[Run, ...]:
+    """Read every run in these folders or below them, each specification once, in the order of the page."""
+    by_key: dict[str, list[tuple[Store, Mapping[str, Any]]]] = {}
+    for store in _stores(folders):
+        manifest = _checked(store)
+        by_key.setdefault(manifest["key"], []).append((store, manifest))
+    runs = [Run(found[0][1], stores := tuple(store for store, _ in found), _records(stores)) for found in by_key.values()]
+    return tuple(sorted(runs, key=_place))
+
+
+def _stores(folders: Iterable[Path]) -> Iterator[Store]:
+    seen: set[Path] = set()
+    for folder in folders:
+        found = [folder] if Store(folder).exists() else _below(folder)
+        if not found:
+            raise BadRequest(
+                f"{folder} holds no run: give the folder named by --out of an evaluation, or one that holds such folders."
+            )
+        for path in found:
+            if path.resolve() not in seen:
+                seen.add(path.resolve())
+                yield Store.at(path)
+    if not seen:
+        raise BadRequest("A report needs at least one run: give the folder named by --out of an evaluation.")
+
+
+def _below(folder: Path) -> list[Path]:
+    # Other programs call their files manifest.json too; only ours stands beside shards.
+    return sorted(path.parent for path in folder.rglob(MANIFEST) if (path.parent / "shards").is_dir())
+
+
+def _checked(store: Store) -> Mapping[str, Any]:
+    manifest = store.manifest()
+    try:
+        spec = manifest["spec"]
+        _ = manifest["key"], manifest["started"], spec["seed"], spec["threat"]["norm"], float(spec["threat"]["eps"])
+        _ = spec["model"]["name"], spec["data"]["name"], spec["data"]["sha256"], spec["attack"]["name"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreFailed(
+            f"{store.path / MANIFEST} is not a manifest this version of assay knows ({error!r}): "
+            "leave that folder out, or run the evaluation again."
+        ) from error
+    return manifest
+
+
+def _records(stores: Sequence[Store]) -> pd.DataFrame:
+    """Read all records, one a sample, in the order of their ids."""
+    table = pa.concat_tables([store.records() for store in stores])
+    records = table.to_pandas(types_mapper=_NULLABLE.get).drop_duplicates("sample_id")
+    in_order = sorted(records.index, key=lambda row: (len(records.at[row, "sample_id"]), records.at[row, "sample_id"]))
+    return records.loc[in_order].reset_index(drop=True)
+
+
+def _place(run: Run) -> tuple[str, ...]:
+    threat = run.spec["threat"]
+    reach = f"{float(threat['eps']):020.12f}"
+    return (run.data, threat["norm"], reach, run.threat, run.model, run.attack, run.settings, _canonical(run), run.key)
+
+
+def _canonical(run: Run) -> str:
+    return json.dumps(run.spec, sort_keys=True)
