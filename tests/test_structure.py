@@ -90,7 +90,9 @@ def test_public_names():
 
 def test_exception_tree_is_drawn_in_its_docstring():
     drawn = re.findall(r"^[│├└─ ]*([A-Z]\w+)  ", errors.__doc__ or "", re.MULTILINE)
-    defined = [name for name, value in vars(errors).items() if isinstance(value, type) and value.__module__ == errors.__name__]
+    defined = [
+        name for name, value in vars(errors).items() if isinstance(value, type) and value.__module__ == errors.__name__
+    ]
     assert sorted(drawn) == sorted(defined)
     depth = {}
     for line in (errors.__doc__ or "").splitlines():

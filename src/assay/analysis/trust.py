@@ -64,17 +64,12 @@ def invalid_claims(records: pd.DataFrame) -> dict[str, int]:
 
 
 def covering(parts: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Keep the parts that hold every sample of the largest, cut to those samples.
+    """Keep the parts that hold the same samples as the largest.
 
     A part with fewer samples would make the worst case look better than it is: what it never attacked would stand.
     """
-    largest = max(parts.values(), key=len)
-    wanted = set(largest["sample_id"])
-    return {
-        name: records[records["sample_id"].isin(wanted)]
-        for name, records in parts.items()
-        if wanted <= set(records["sample_id"])
-    }
+    wanted = set(max(parts.values(), key=len)["sample_id"])
+    return {name: records for name, records in parts.items() if set(records["sample_id"]) == wanted}
 
 
 class Effort(Enum):

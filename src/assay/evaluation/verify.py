@@ -56,6 +56,8 @@ class Claims:
 
 def verify(module: nn.Module, device: torch.device, claims: Claims) -> Verdict:
     """Judge each claim on its own."""
+    if not len(claims.x0):
+        return Verdict([], *(np.zeros(0, dtype=kind) for kind in (bool, float, int, float, bool)))
     clean, claimed = _flat(claims.x0), _flat(claims.x_adv)
     wanted = claims.wanted.cpu().numpy()
     logits = _fresh_logits(module, device, claims.x_adv)
@@ -98,7 +100,7 @@ def _reached(label: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], target
 
 
 def _flat(x: Tensor) -> Numbers:
-    flat: Numbers = x.detach().cpu().numpy().astype(np.float64).reshape(len(x), -1)
+    flat: Numbers = x.detach().flatten(1).cpu().numpy().astype(np.float64)
     return flat
 
 

@@ -47,6 +47,11 @@ class Run:
         return str(self.spec["model"]["name"])
 
     @property
+    def model_id(self) -> str:
+        """What tells the model from all others, namesakes included."""
+        return json.dumps(self.spec["model"], sort_keys=True)
+
+    @property
     def data(self) -> str:
         """What the dataset is called."""
         return str(self.spec["data"]["name"])
@@ -65,6 +70,11 @@ class Run:
     def settings(self) -> str:
         """The settings of the attack, in words."""
         return words.settings(self.spec["attack"])
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether the attack is a random baseline."""
+        return self.attack.endswith("noise")
 
     @property
     def date(self) -> str:
@@ -92,8 +102,12 @@ def read_runs(folders: Sequence[Path]) -> tuple[Run, ...]:
     for store in _stores(folders):
         manifest = _checked(store)
         by_key.setdefault(manifest["key"], []).append((store, manifest))
-    runs = [Run(found[0][1], stores := tuple(store for store, _ in found), _records(stores)) for found in by_key.values()]
-    return tuple(sorted(runs, key=_place))
+    return tuple(sorted(map(_merge, by_key.values()), key=_place))
+
+
+def _merge(found: Sequence[tuple[Store, Mapping[str, Any]]]) -> Run:
+    stores = tuple(store for store, _ in found)
+    return Run(found[0][1], stores, _records(stores))
 
 
 def _stores(folders: Iterable[Path]) -> Iterator[Store]:
@@ -140,10 +154,7 @@ def _records(stores: Sequence[Store]) -> pd.DataFrame:
 
 
 def _place(run: Run) -> tuple[str, ...]:
-    threat = run.spec["threat"]
+    data, threat = run.spec["data"], run.spec["threat"]
     reach = f"{float(threat['eps']):020.12f}"
-    return (run.data, threat["norm"], reach, run.threat, run.model, run.attack, run.settings, _canonical(run), run.key)
-
-
-def _canonical(run: Run) -> str:
-    return json.dumps(run.spec, sort_keys=True)
+    arena = json.dumps([data["sha256"], threat], sort_keys=True)
+    return run.data, threat["norm"], reach, arena, run.model, run.model_id, run.attack, run.settings, run.key

@@ -1,0 +1,160 @@
+"""What to trust: each check looks at all runs and says in a sentence what it saw."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, final
+
+from assay.analysis.rates import Rate
+from assay.analysis.trust import Upset
+from assay.report import words
+from assay.report.runs import Run
+from assay.report.standings import Standing
+from assay.report.subjects import Subject
+
+_UNLIKELY: Final = 0.05
+
+Verdict = Literal["good", "note", "look"]
+
+
+@final
+@dataclass(frozen=True)
+class Finding:
+    """One run that a check points at."""
+
+    text: str
+    key: str
+
+
+@final
+@dataclass(frozen=True)
+class Check:
+    """What one check saw: all good, something to know, or something to look at."""
+
+    title: str
+    verdict: Verdict
+    text: str
+    findings: tuple[Finding, ...] = ()
+
+
+def checks(runs: Sequence[Run], standings: Sequence[Standing], models: Mapping[str, Subject]) -> tuple[Check, ...]:
+    """Run every check."""
+    names = {run.key: f"{models[run.model_id].label}, {run.threat}, {run.attack}" for run in runs}
+    return (
+        _claims(runs, names),
+        _order(standings, models),
+        _strength(standings, models),
+        _samples(runs, standings, names),
+        _precision(standings),
+        _eight_bits(runs),
+    )
+
+
+def _claims(runs: Sequence[Run], names: Mapping[str, str]) -> Check:
+    claims = sum(run.summary.claims for run in runs)
+    invalid = sum(run.summary.invalid_claims for run in runs)
+    if not invalid:
+        text = f"Each of the {claims:,} claimed successes was confirmed on a fresh forward pass."
+        return Check("Claims", "good", text if claims else "No attack claimed a success.")
+    findings = tuple(
+        Finding(f"{names[run.key]}: {words.listed([f'{many:,} × {why}' for why, many in reasons.items()])}", run.key)
+        for run in runs
+        if (reasons := run.summary.invalid)
+    )
+    text = f"{invalid:,} of {claims:,} claimed successes did not verify. None of them is counted anywhere."
+    return Check("Claims", "look", text, findings)
+
+
+def _order(standings: Sequence[Standing], models: Mapping[str, Subject]) -> Check:
+    pairs = sum(standing.ranking.pairs for standing in standings)
+    findings = tuple(
+        Finding(_upset(upset, standing, models[standing.model_id].label), upset.stronger)
+        for standing in standings
+        for upset in standing.ranking.upsets
+    )
+    if findings:
+        text = (
+            "An attack broke fewer samples than a weaker one. It may have failed, or the model misleads its gradients: "
+            "read the robust accuracy as too high."
+        )
+        return Check("Order of attacks", "look", text, findings)
+    if not pairs:
+        text = "No attack ran beside a weaker one on the same samples, so none could be caught failing."
+        return Check("Order of attacks", "note", text)
+    text = f"No attack lost to a weaker one on the same samples ({words.count(pairs, 'pair')} compared)."
+    return Check("Order of attacks", "good", text)
+
+
+def _upset(upset: Upset, standing: Standing, model: str) -> str:
+    strong, weak = standing.attack_labels[upset.stronger], standing.attack_labels[upset.weaker]
+    verdict = "attack may have failed" if upset.chance < _UNLIKELY else "attack may have failed, or it is chance"
+    return (
+        f"{model}, {standing.threat}, {strong}: {weak} alone broke {words.count(upset.only_weaker, 'sample')} of "
+        f"{upset.samples:,}, {strong} alone {upset.only_stronger:,}; {verdict} (p = {upset.chance:.2g})"
+    )
+
+
+def _strength(standings: Sequence[Standing], models: Mapping[str, Subject]) -> Check:
+    untried = [standing for standing in standings if standing.robust.count and not standing.has_iterated_attack]
+    if not untried:
+        text = "Every model that stands was tried by an attack that follows the gradient for many steps."
+        return Check("Strength", "good", text)
+    text = "Only weak attacks were tried, so these robust accuracies say little: add pgd."
+    findings = (
+        Finding(
+            f"{models[standing.model_id].label}, {standing.threat}: {words.listed([*standing.attack_labels.values()])}",
+            standing.runs[0].key,
+        )
+        for standing in untried
+    )
+    return Check("Strength", "look", text, tuple(findings))
+
+
+def _samples(runs: Sequence[Run], standings: Sequence[Standing], names: Mapping[str, str]) -> Check:
+    largest: dict[str, int] = {}
+    for run in runs:
+        sha256 = run.spec["data"]["sha256"]
+        largest[sha256] = max(largest.get(sha256, 0), run.summary.samples)
+    counted = {run.key for standing in standings for run in standing.counted}
+    findings = tuple(
+        Finding(
+            f"{names[run.key]}: {run.summary.samples:,} of {wanted:,}"
+            + ("" if run.key in counted else "; left out of the headline"),
+            run.key,
+        )
+        for run in runs
+        if run.summary.samples < (wanted := largest[run.spec["data"]["sha256"]]) or run.key not in counted
+    )
+    if findings:
+        text = (
+            "Some runs cover fewer or other samples than the largest on the same data. The headline compares attacks on "
+            "the same samples only."
+        )
+        return Check("Samples", "look", text, findings)
+    return Check("Samples", "good", "All runs on one dataset cover equally many samples.")
+
+
+def _precision(standings: Sequence[Standing]) -> Check:
+    if not standings:
+        return Check("Precision", "look", "No run has a record yet.")
+    widest = max(standings, key=lambda standing: _width(standing.robust))
+    text = (
+        f"With {words.count(widest.robust.total, 'sample')}, the widest 95 % interval of the headline spans "
+        f"{words.points(widest.robust.interval())} points; four times as many samples would halve it."
+    )
+    return Check("Precision", "note", text)
+
+
+def _width(rate: Rate) -> float:
+    low, high = rate.interval()
+    return high - low
+
+
+def _eight_bits(runs: Sequence[Run]) -> Check:
+    kept = Rate(sum(run.summary.eight_bits.count for run in runs), sum(run.summary.eight_bits.total for run in runs))
+    if not kept.total:
+        return Check("8 bits", "good", "There is no success that rounding to 8 bits could undo.")
+    text = (
+        f"{kept.count:,} of {kept.total:,} successes ({words.percent(kept.value)}) survive rounding to 8 bits, "
+        "as an image file would do."
+    )
+    return Check("8 bits", "good" if kept.count == kept.total else "note", text)

@@ -1,0 +1,199 @@
+"""evaluate and Result: what they promise a Python user, and what they refuse before any work."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import assay
+from assay import errors
+from assay.analysis.rates import Rate, worst_case
+from assay.data import load
+
+ATTACKS = ["fgsm", "pgd:steps=5"]
+
+
+def small_net(classes: int = 10) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 15 * 15, classes)).eval()
+
+
+@pytest.fixture(scope="module")
+def images():
+    return load("cifar10-1k").images(slice(0, 24))
+
+
+@pytest.fixture(scope="module")
+def learnt(images):
+    """The net with its own predictions as labels: every clean image is right."""
+    net = small_net()
+    with torch.no_grad():
+        return net, (images, net(images).argmax(1))
+
+
+class Wrapped(nn.Module):
+    def __init__(self, net, before=lambda x: x, after=lambda z: z):
+        super().__init__()
+        self.net, self.before, self.after = net, before, after
+
+    def forward(self, x):
+        return self.after(self.net(self.before(x)))
+
+
+def test_numbers_agree_with_a_hand_made_evaluation(learnt):
+    net, (x, y) = learnt
+    result = assay.evaluate(net, (x, y), assay.LInf(1 / 255), assay.attacks.PGD(steps=10))
+    assert result.x_adv is not None
+    with torch.no_grad():
+        wrong = (net(result.x_adv).argmax(1) != y).numpy()
+    assert 0 < wrong.sum() < len(y), "choose eps so that some samples fall and some stand"
+    assert (result.records["success"].to_numpy(bool) == wrong).all()
+    assert result.clean_accuracy == 1.0
+    assert result.robust_accuracy == pytest.approx(1 - wrong.mean())
+    assert result.attack_success_rate == pytest.approx(wrong.mean())
+    assert (result.x_adv - x).abs().max() <= 1 / 255 + 2e-7
+    assert torch.equal(result.x_adv[~torch.from_numpy(wrong)], x[~torch.from_numpy(wrong)]), (
+        "a failure is the clean image"
+    )
+    assert result.invalid_claims == 0
+    low, high = result.interval
+    assert low < result.robust_accuracy < high
+
+
+def test_clean_mistakes_count_as_broken_but_not_as_the_attacks_success(learnt):
+    net, (x, y) = learnt
+    wrong = y.clone()
+    wrong[:6] = (wrong[:6] + 1) % 10
+    result = assay.evaluate(net, (x, wrong), assay.LInf(1 / 255), "uniform-noise:steps=1")
+    assert result.clean_accuracy == 0.75
+    assert result.robust_accuracy <= 0.75
+    assert result.attack_success_rate < 0.5, "noise breaks little; the six clean mistakes are not its doing"
+    assert (result.records["forwards"][:6] == 0).all(), "no query is spent on what is already wrong"
+
+
+def test_a_list_gives_the_worst_case_of_its_parts(learnt, tmp_path):
+    net, data = learnt
+    result = assay.evaluate(net, data, assay.LInf(1 / 255), ATTACKS, out=tmp_path / "runs")
+    parts = [part.records["success"] for part in result.parts.values()]
+    assert list(result.parts) == ["fgsm", "pgd"]
+    assert (result.records["success"] == (parts[0] | parts[1])).all()
+    assert result.robust_accuracy <= min(part.robust_accuracy for part in result.parts.values())
+    again = assay.Result.load(tmp_path / "runs")
+    pd.testing.assert_frame_equal(again.records, result.records)
+
+
+def test_save_and_load_keep_everything(learnt, tmp_path):
+    net, data = learnt
+    result = assay.evaluate(net, data, assay.L2(0.3), "fg")
+    result.save(tmp_path / "saved")
+    again = assay.Result.load(tmp_path / "saved")
+    pd.testing.assert_frame_equal(again.records, result.records)
+    assert again.x_adv is not None
+    assert torch.equal(again.x_adv, result.x_adv)
+    assert again.manifest == result.manifest
+
+
+def test_eight_bit_counting_is_stricter(learnt):
+    net, data = learnt
+    result = assay.evaluate(net, data, assay.LInf(0.6 / 255), "pgd:steps=20")
+    strict = result.counting_uint8_only()
+    assert strict.robust_accuracy >= result.robust_accuracy
+    x8 = (result.x_adv * 255).round() / 255
+    with torch.no_grad():
+        survives = (net(x8).argmax(1) != data[1]).numpy() & result.records["success"].to_numpy(bool)
+    assert strict.records["success"].sum() == survives.sum()
+
+
+def test_the_users_model_and_data_are_left_as_they_were(learnt):
+    net, (x, y) = learnt
+    before = x.clone(), {name: value.clone() for name, value in net.state_dict().items()}
+    assay.evaluate(net, (x, y), assay.LInf(1 / 255), "bim")
+    assert torch.equal(x, before[0])
+    assert all(torch.equal(value, before[1][name]) for name, value in net.state_dict().items())
+    assert all(parameter.requires_grad and parameter.grad is None for parameter in net.parameters())
+
+
+def refusals(x, y):
+    net = small_net()
+    return {
+        "0..255 floats": (net, (x * 255, y), errors.BadData, "255"),
+        "NaN": (net, (torch.where(x > 0.99, torch.nan, x), y), errors.BadData, "NaN|nan|number"),
+        "label too high": (net, (x, torch.full_like(y, 10)), errors.BadData, "classes 0 to 9"),
+        "negative label": (net, (x, torch.full_like(y, -1)), errors.BadData, "negative|-1"),
+        "lengths": (net, (x, y[:-1]), errors.BadData, "24"),
+        "probabilities": (Wrapped(net, after=lambda z: z.softmax(1)).eval(), (x, y), errors.BadModel, "return logits"),
+        "training mode": (small_net().train(), (x, y), errors.BadModel, r"model.eval\(\)"),
+        "wrong shape": (net, (x[:, :, :16, :16], y), errors.BadModel, "input size"),
+        "one class": (small_net(1), (x, y * 0), errors.BadModel, "at least two classes"),
+        "not a row each": (Wrapped(net, after=lambda z: z[:1]).eval(), (x, y), errors.BadModel, "one row of logits"),
+        "NaN logits": (Wrapped(net, after=lambda z: z * torch.nan).eval(), (x, y), errors.BadModel, "NaN"),
+        "random": (Wrapped(net, before=lambda v: v + torch.randn_like(v)).eval(), (x, y), errors.BadModel, "random"),
+        "batch statistics": (Wrapped(net, after=lambda z: z - z.mean(0)).eval(), (x, y), errors.BadModel, "batch"),
+        "no gradient": (Wrapped(net, before=lambda v: v.detach()).eval(), (x, y), errors.BadModel, "No gradient"),
+        "not a module": (lambda v: v, (x, y), errors.BadModel, "torch.nn.Module"),
+    }
+
+
+CASES = list(refusals(torch.zeros(24, 3, 32, 32), torch.zeros(24, dtype=torch.long)))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_would_make_numbers_wrong_is_refused_before_work(images, tmp_path, case):
+    x, y = images, load("cifar10-1k").labels[:24]
+    model, data, error, sentence = refusals(x, y)[case]
+    with pytest.raises(error, match=sentence) as caught:
+        assay.evaluate(model, data, assay.LInf(8 / 255), "pgd", out=tmp_path / "out")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists(), "nothing half-written"
+
+
+def test_a_black_box_attack_needs_no_gradient(learnt):
+    net, data = learnt
+    result = assay.evaluate(Wrapped(net, before=lambda v: v.detach()).eval(), data, assay.LInf(0.2), "uniform-noise")
+    assert result.records["queries"].sum() > 0
+
+
+def test_nan_in_the_middle_of_a_run_is_named(learnt):
+    net, data = learnt
+    calls = {"n": 0}
+
+    def late_nan(z):
+        calls["n"] += 1
+        return z * torch.nan if calls["n"] > 12 else z
+
+    with pytest.raises(errors.ModelFailed, match="returned NaN in the middle"):
+        assay.evaluate(Wrapped(net, after=late_nan).eval(), data, assay.LInf(0.1 / 255), "pgd:steps=50")
+
+
+def test_repeated_attacks_get_a_folder_each(learnt, tmp_path):
+    net, data = learnt
+    result = assay.evaluate(net, data, assay.LInf(1 / 255), ["pgd:steps=2", "pgd:steps=9"], out=tmp_path / "runs")
+    assert list(result.parts) == ["pgd-1", "pgd-2"]
+    assert result.parts["pgd-2"].records["backwards"].max() == 9
+
+
+@pytest.mark.parametrize(("count", "total"), [(0, 10), (3, 10), (10, 10), (431, 1000)])
+def test_wilson_interval_by_its_formula(count, total):
+    z, p = 1.959963984540054, count / total
+    centre = (p + z * z / (2 * total)) / (1 + z * z / total)
+    half = z / (1 + z * z / total) * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total))
+    assert Rate(count, total).interval() == pytest.approx((centre - half, centre + half), abs=1e-9)
+
+
+def test_worst_case_takes_the_closest_success():
+    def table(success, distance):
+        n = len(success)
+        numbers = {c: np.ones(n) for c in ("iterations", "forwards", "backwards", "queries", "seconds")}
+        return pd.DataFrame(
+            {"sample_id": list("abc"), "success": success, "distance": distance, "margin": np.zeros(n), **numbers}
+        )
+
+    one = table([True, False, True], [0.3, np.nan, 0.1])
+    two = table([True, True, False], [0.2, 0.5, np.nan])
+    merged = worst_case({"one": one, "two": two})
+    assert merged["attack"].tolist() == ["two", "two", "one"]
+    assert merged["distance"].tolist() == [0.2, 0.5, 0.1]
+    assert merged["forwards"].tolist() == [2, 2, 2]
