@@ -100,23 +100,23 @@ class L2(Norm):
         return delta.double().square().sum(-1).sqrt()
 
     def project(self, delta: Tensor, lower: Tensor, upper: Tensor, eps: Tensor) -> Tensor:
-        """Scale by t and clip, with the largest t <= 1 whose clipped length is within eps.
+        """Scale by t and clip to the box, with the largest t <= 1 whose clipped length is within eps.
 
-        A value is cut by the box once t passes its `wall`; between two walls the squared length is
-        t^2 * free + cut, so sorting the walls gives t in closed form.
+        Start at the t that is right without a box. What the box cuts off leaves length to spare; the t that would
+        spend it on the values not yet cut is never too large, as further cuts only shorten. Few rounds suffice.
         """
-        v = delta.double()
-        room = torch.where(v > 0, upper, -lower).double()
-        wall, order = (room / v.abs()).nan_to_num(nan=math.inf).sort(-1)
-        v2, room2 = v.square().gather(-1, order), room.square().gather(-1, order)
-        cut = _pad(room2.cumsum(-1))
-        free = _pad(v2.flip(-1).cumsum(-1)).flip(-1)
         squared = eps.double().square()[..., None]
-        at_wall = wall.nan_to_num(posinf=1e30).square() * free[..., 1:] + cut[..., 1:]
-        passed = (at_wall <= squared).sum(-1, keepdim=True)
-        left = (squared - cut.gather(-1, passed)).clamp_(min=0)
-        t = (left / free.gather(-1, passed)).sqrt().nan_to_num(nan=1.0).clamp_(max=1.0)
-        return (v * t).to(delta.dtype).clamp(lower, upper)
+        size = delta.square().sum(-1, keepdim=True, dtype=torch.float64)
+        t = (squared / size).sqrt().nan_to_num(nan=1.0).clamp_(max=1.0)
+        while True:
+            scaled = delta * t.to(delta.dtype)
+            inside = scaled.clamp(lower, upper)
+            spare = squared - inside.square().sum(-1, keepdim=True, dtype=torch.float64)
+            free = (scaled * (inside == scaled)).square().sum(-1, keepdim=True, dtype=torch.float64)
+            wider = t * (1 + spare.clamp(min=0) / free.clamp(min=1e-30)).sqrt()
+            if not (wider.clamp(max=1.0) > t * (1 + 1e-7)).any():
+                return inside
+            t = wider.clamp(max=1.0)
 
     def steepest(self, gradient: Tensor, lower: Tensor, upper: Tensor, length: Tensor) -> Tensor:
         """Follow the gradient itself."""
@@ -225,8 +225,3 @@ def format_eps(eps: float) -> str:
     levels = eps * 255
     whole = round(levels)
     return f"{whole}/255" if 0 < whole < 255 and abs(levels - whole) < 1e-6 else f"{eps:.4g}"
-
-
-def _pad(sums: Tensor) -> Tensor:
-    """Put a zero before running sums, so that index k is the sum of the first k."""
-    return torch.cat((torch.zeros_like(sums[..., :1]), sums), -1)
