@@ -20,10 +20,10 @@ class Summary:
     clean: Rate
     robust: Rate
     success: Rate
-    claims: int
+    confirmed: int  # claims of the attack that verified, those of minimum-norm attacks beyond eps included
     invalid: Mapping[str, int]  # claims that did not verify, by reason
-    eight_bits: Rate  # successes that survive rounding to 8 bits
-    median_distance: float  # of the successes; NaN without one
+    eight_bits: Rate  # successes of the attack that survive rounding to 8 bits
+    median_distance: float  # of the same; NaN without one
     forwards: float  # mean passes a sample
     backwards: float
     seconds: float
@@ -38,15 +38,24 @@ class Summary:
         """How many claims did not verify."""
         return sum(self.invalid.values())
 
+    @property
+    def claims(self) -> int:
+        """How many successes the attack claimed."""
+        return self.confirmed + self.invalid_claims
+
 
 def summarise(records: pd.DataFrame) -> Summary:
-    """Read the numbers of one run off its records."""
-    won = records[records["success"].astype(bool)]
+    """Read the numbers of one run off its records.
+
+    A clean mistake succeeds before the attack begins; it says nothing of distance or rounding and is left out there.
+    """
+    found = records[(records["claimed_at_query"] > 0).fillna(False).astype(bool)]
+    won = found[found["success"].astype(bool)]
     return Summary(
         clean=rates.clean_accuracy(records),
         robust=rates.robust_accuracy(records),
         success=rates.attack_success_rate(records),
-        claims=int(records["claimed"].sum()),
+        confirmed=int(found["valid"].fillna(False).astype(bool).sum()),
         invalid=invalid_claims(records),
         eight_bits=Rate(int(won["uint8_ok"].fillna(False).astype(bool).sum()), len(won)),
         median_distance=float(won["distance"].median()) if len(won) else float("nan"),

@@ -12,6 +12,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
+from assay.eps import format_eps
+
 if TYPE_CHECKING:
     from assay.analysis.rates import Rate
     from assay.evaluation import Result
@@ -121,8 +123,6 @@ def _numbers(result: "Result") -> dict[str, Any]:
 
 
 def _line(result: "Result") -> list[str]:
-    from assay.threat.norms import format_eps
-
     numbers = _numbers(result)
     threat = numbers["threat"]
     goal = f" {threat['target']}" if threat["target"] else ""

@@ -37,9 +37,9 @@ class Check:
 
 
 def checks(runs: Sequence[Run], standings: Sequence[Standing], models: Mapping[str, Subject]) -> tuple[Check, ...]:
-    """Run every check."""
+    """Run every check; what needs a look comes first."""
     names = {run.key: f"{models[run.model_id].label}, {run.threat}, {run.attack}" for run in runs}
-    return (
+    made = (
         _claims(runs, names),
         _order(standings, models),
         _strength(standings, models),
@@ -47,6 +47,7 @@ def checks(runs: Sequence[Run], standings: Sequence[Standing], models: Mapping[s
         _precision(standings),
         _eight_bits(runs),
     )
+    return tuple(sorted(made, key=lambda check: check.verdict != "look"))
 
 
 def _claims(runs: Sequence[Run], names: Mapping[str, str]) -> Check:
@@ -73,8 +74,8 @@ def _order(standings: Sequence[Standing], models: Mapping[str, Subject]) -> Chec
     )
     if findings:
         text = (
-            "An attack broke fewer samples than a weaker one. It may have failed, or the model misleads its gradients: "
-            "read the robust accuracy as too high."
+            "An attack broke fewer samples than a weaker one: it may have failed, or the model misleads its gradients. "
+            "Where no other attack did its work, the robust accuracy is too high."
         )
         return Check("Order of attacks", "look", text, findings)
     if not pairs:
@@ -86,19 +87,20 @@ def _order(standings: Sequence[Standing], models: Mapping[str, Subject]) -> Chec
 
 def _upset(upset: Upset, standing: Standing, model: str) -> str:
     strong, weak = standing.attack_labels[upset.stronger], standing.attack_labels[upset.weaker]
-    verdict = "attack may have failed" if upset.chance < _UNLIKELY else "attack may have failed, or it is chance"
+    verdict = "attack may have failed" if upset.chance < _UNLIKELY else "attack may have failed, or this is chance"
+    chance = f"p = {upset.chance:.2g}" if upset.chance >= 0.001 else "p < 0.001"
     return (
-        f"{model}, {standing.threat}, {strong}: {weak} alone broke {words.count(upset.only_weaker, 'sample')} of "
-        f"{upset.samples:,}, {strong} alone {upset.only_stronger:,}; {verdict} (p = {upset.chance:.2g})"
+        f"{model}, {standing.threat}, {strong}: {verdict} ({chance}). Of {words.count(upset.samples, 'sample')}, "
+        f"{weak} alone broke {upset.only_weaker:,} and this attack alone {upset.only_stronger:,}"
     )
 
 
 def _strength(standings: Sequence[Standing], models: Mapping[str, Subject]) -> Check:
     untried = [standing for standing in standings if standing.robust.count and not standing.has_iterated_attack]
     if not untried:
-        text = "Every model that stands was tried by an attack that follows the gradient for many steps."
+        text = "Every model that holds out was tried by an attack that follows the gradient for many steps."
         return Check("Strength", "good", text)
-    text = "Only weak attacks were tried, so these robust accuracies say little: add pgd."
+    text = "No attack followed the gradient for many steps, so these robust accuracies may be far too high: add pgd."
     findings = (
         Finding(
             f"{models[standing.model_id].label}, {standing.threat}: {words.listed([*standing.attack_labels.values()])}",
@@ -126,11 +128,15 @@ def _samples(runs: Sequence[Run], standings: Sequence[Standing], names: Mapping[
     )
     if findings:
         text = (
-            "Some runs cover fewer or other samples than the largest on the same data. The headline compares attacks on "
-            "the same samples only."
+            "Some runs cover fewer or other samples than the largest on the same data. "
+            "The headline compares attacks on the same samples only."
         )
         return Check("Samples", "look", text, findings)
-    return Check("Samples", "good", "All runs on one dataset cover equally many samples.")
+    sizes = words.listed([f"{size:,}" for size in sorted(set(largest.values()))])
+    each = (
+        f"Every run covers {sizes} samples." if len(largest) == 1 else "All runs on one dataset cover the same samples."
+    )
+    return Check("Samples", "good", each)
 
 
 def _precision(standings: Sequence[Standing]) -> Check:

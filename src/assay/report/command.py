@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from assay import data
+from assay.eps import format_eps
 from assay.models.from_file import is_file_spec
-from assay.report import words
 from assay.report.runs import Run
 
 
@@ -31,7 +31,7 @@ def repeat(run: Run, embedded: bool) -> Recipe:
     if target and str(target).startswith("list:"):
         return Recipe(None, "The targets came from a list that the run does not hold; add it with --targeted FILE.")
     words_of = ["assay", "eval", run.model, "--data", run.data, "--attack", attack_option(attack)]
-    words_of += ["--norm", threat["norm"], "--eps", words.radius(float(threat["eps"])), "--seed", str(run.spec["seed"])]
+    words_of += ["--norm", threat["norm"], "--eps", format_eps(float(threat["eps"])), "--seed", str(run.spec["seed"])]
     words_of += ["--targeted", str(target)] if target else []
     words_of += ["--query-budget", str(threat["query_budget"])] if threat.get("query_budget") else []
     words_of += ["--limit", str(run.summary.samples), "--out", f"runs/{run.key}"]
@@ -49,4 +49,5 @@ def _plain(value: bool | int | float | str) -> str:
 
 
 def _other_data(run: Run) -> str:
-    return f"Put the path of your copy of {run.data} after --data; its SHA-256 begins with {run.spec['data']['sha256'][:12]}."
+    sha256 = run.spec["data"]["sha256"][:12]
+    return f"Put the path of your copy of {run.data} after --data; its SHA-256 begins with {sha256}."

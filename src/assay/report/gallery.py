@@ -60,7 +60,8 @@ class Gallery:
 
 def hang(standings: Sequence[Standing], models: Mapping[str, Subject]) -> Gallery:
     """Draw a few samples of every standing whose images were kept and whose dataset is at hand."""
-    shown = [(standing, kept) for standing in standings if (kept := [run for run in standing.counted if run.has_images])]
+    with_images = [(standing, [run for run in standing.counted if run.has_images]) for standing in standings]
+    shown = [(standing, kept) for standing, kept in with_images if kept]
     datasets, omissions = _load_datasets([kept[0] for _, kept in shown])
     walls: list[Wall] = []
     spent = 0
@@ -134,12 +135,12 @@ def _exhibits(standing: Standing, kept: Sequence[Run], dataset: "Dataset") -> It
         )
 
 
-def choose(worst: pd.DataFrame) -> list[tuple[str, Mapping[str, Any]]]:
+def choose(worst: pd.DataFrame) -> list[tuple[str, Mapping[Any, Any]]]:
     """Choose among samples that were classified correctly: two that fell and one that stood."""
     correct = worst[worst["clean_ok"].astype(bool)].sort_values("margin", kind="stable")
     won = correct["success"].astype(bool)
     fell, stood = correct[won].to_dict("records"), correct[~won].to_dict("records")
-    chosen = [("fell, most clearly wrong", fell[0])] if fell else []
+    chosen: list[tuple[str, Mapping[Any, Any]]] = [("fell, most clearly wrong", fell[0])] if fell else []
     chosen += [("fell, most narrowly", fell[-1])] if len(fell) > 1 else []
     chosen += [("stood, but came closest to falling", stood[0])] if stood else []
     return chosen

@@ -18,6 +18,7 @@ from assay.store import MANIFEST, Store
 if TYPE_CHECKING:
     import torch
 
+_NORMS = {"Linf": 0, "L2": 1, "L1": 2, "L0": 3}
 _NULLABLE = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
 
 
@@ -62,6 +63,11 @@ class Run:
         return words.threat(self.spec["threat"])
 
     @property
+    def arena(self) -> str:
+        """What runs must share to be compared: the dataset and the whole threat."""
+        return json.dumps([self.spec["data"], self.spec["threat"]], sort_keys=True)
+
+    @property
     def attack(self) -> str:
         """The name of the attack."""
         return str(self.spec["attack"]["name"])
@@ -88,7 +94,7 @@ class Run:
 
     @property
     def has_images(self) -> bool:
-        """Whether adversarial images were kept; looks without loading them."""
+        """Whether adversarial images were kept; looks at names only, as loading them takes torch and memory."""
         return any(next((store.path / "shards").glob("*.safetensors"), None) for store in self.stores)
 
     def images(self) -> "dict[str, torch.Tensor]":
@@ -116,7 +122,7 @@ def _stores(folders: Iterable[Path]) -> Iterator[Store]:
         found = [folder] if Store(folder).exists() else _below(folder)
         if not found:
             raise BadRequest(
-                f"{folder} holds no run: give the folder named by --out of an evaluation, or one that holds such folders."
+                f"{folder} holds no run: give the folder named by --out of an evaluation, or one above it."
             )
         for path in found:
             if path.resolve() not in seen:
@@ -148,13 +154,15 @@ def _checked(store: Store) -> Mapping[str, Any]:
 def _records(stores: Sequence[Store]) -> pd.DataFrame:
     """Read all records, one a sample, in the order of their ids."""
     table = pa.concat_tables([store.records() for store in stores])
-    records = table.to_pandas(types_mapper=_NULLABLE.get).drop_duplicates("sample_id")
-    in_order = sorted(records.index, key=lambda row: (len(records.at[row, "sample_id"]), records.at[row, "sample_id"]))
-    return records.loc[in_order].reset_index(drop=True)
+    records: pd.DataFrame = table.to_pandas(types_mapper=_NULLABLE.get).drop_duplicates("sample_id")
+    length = records["sample_id"].str.len()
+    return (
+        records.assign(_length=length).sort_values(["_length", "sample_id"], ignore_index=True).drop(columns="_length")
+    )
 
 
-def _place(run: Run) -> tuple[str, ...]:
-    data, threat = run.spec["data"], run.spec["threat"]
-    reach = f"{float(threat['eps']):020.12f}"
-    arena = json.dumps([data["sha256"], threat], sort_keys=True)
-    return run.data, threat["norm"], reach, arena, run.model, run.model_id, run.attack, run.settings, run.key
+def _place(run: Run) -> tuple[str | float, ...]:
+    """Order by dataset, threat and model, then from the weakest attack to the strongest."""
+    norm, eps = run.spec["threat"]["norm"], float(run.spec["threat"]["eps"])
+    broken = run.summary.samples - run.summary.robust.count
+    return run.data, _NORMS.get(norm, len(_NORMS)), eps, run.arena, run.model_id, broken, run.key

@@ -4,6 +4,7 @@ import os
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import final
 
@@ -36,6 +37,11 @@ class Page:
     gallery: Gallery
 
     @property
+    def groups(self) -> list[list[Run]]:
+        """The runs of each model under each threat."""
+        return [list(together) for _, together in groupby(self.runs, key=lambda run: (run.arena, run.model_id))]
+
+    @property
     def to_look_at(self) -> int:
         """How many checks found something."""
         return sum(check.verdict == "look" for check in self.checks)
@@ -53,7 +59,7 @@ def build(runs: Sequence[Path], out: Path) -> Path:
     except (FileExistsError, NotADirectoryError) as error:
         raise BadRequest(f"{out} is a file: choose a folder for the report.") from error
     except OSError as error:
-        raise StoreFailed(f"The report cannot be written to {out} ({error.strerror}): choose another folder.") from error
+        raise StoreFailed(f"The report cannot be written to {out} ({error.strerror}): choose another.") from error
     return index
 
 
@@ -70,7 +76,7 @@ def compose(runs: tuple[Run, ...]) -> Page:
         contests=groups,
         checks=checks(runs, standings, models),
         runs=runs,
-        recipes={run.key: repeat(run, models[run.model_id].embedded) for run in runs},
+        recipes={run.key: repeat(run, embedded=models[run.model_id].card is not None) for run in runs},
         gallery=hang(standings, models),
     )
 
@@ -84,7 +90,7 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    writers = (words.percent, words.bare_percent, words.span, words.points, words.number, words.distance, words.listed)
+    writers = (words.percent, words.bare_percent, words.span, words.points, words.fixed, words.distance, words.signed)
     environment.filters |= {writer.__name__: writer for writer in writers}
     return environment.get_template("index.html.jinja").render(page=page)
 

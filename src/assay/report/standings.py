@@ -1,7 +1,5 @@
 """How each model stands under each threat: the worst case over its attacks on the same samples."""
 
-import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -58,9 +56,8 @@ class Standing:
 
     @cached_property
     def attack_labels(self) -> dict[str, str]:
-        """Name each run by its attack, with settings where the name alone is not enough."""
-        repeated = Counter(run.attack for run in self.runs)
-        return {run.key: run.attack if repeated[run.attack] == 1 else _in_full(run) for run in self.runs}
+        """Name each run by its attack, and namesakes by the settings in which they differ."""
+        return {run.key: _label(run, [other for other in self.runs if other.attack == run.attack]) for run in self.runs}
 
 
 @final
@@ -76,7 +73,7 @@ class Contest:
 def contests(runs: Iterable[Run]) -> tuple[Contest, ...]:
     """Group runs, which come in the order of the page, by dataset and threat, then by model."""
     found = []
-    for _, together in groupby((run for run in runs if len(run.records)), key=_arena):
+    for _, together in groupby((run for run in runs if len(run.records)), key=lambda run: run.arena):
         rivals = list(together)
         by_model = {run.model_id: [rival for rival in rivals if rival.model_id == run.model_id] for run in rivals}
         standings = sorted(map(_standing, by_model.values()), key=lambda standing: -standing.robust.value)
@@ -84,14 +81,13 @@ def contests(runs: Iterable[Run]) -> tuple[Contest, ...]:
     return tuple(found)
 
 
-def _arena(run: Run) -> str:
-    return json.dumps([run.spec["data"], run.spec["threat"]], sort_keys=True)
-
-
 def _standing(runs: Sequence[Run]) -> Standing:
     parts = trust.covering({run.key: run.records for run in runs})
     return Standing(tuple(runs), tuple(run for run in runs if run.key in parts), rates.worst_case(parts))
 
 
-def _in_full(run: Run) -> str:
-    return f"{run.attack} ({', '.join(filter(None, (run.settings, f'seed {run.spec["seed"]}')))})"
+def _label(run: Run, namesakes: Sequence[Run]) -> str:
+    fields = [run.spec["attack"] | {"seed": run.spec["seed"]} for run in (run, *namesakes)]
+    differing = [key for key in fields[0] if any(other.get(key) != fields[0][key] for other in fields)]
+    told = ", ".join(f"{key} {fields[0][key]}" for key in differing)
+    return f"{run.attack} ({told})" if told else run.attack

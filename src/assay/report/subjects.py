@@ -19,7 +19,7 @@ class Subject:
 
     label: str
     facts: tuple[str, ...]
-    embedded: bool
+    card: ModelCard | None  # of an embedded model
 
 
 def subjects(runs: Sequence[Run]) -> dict[str, Subject]:
@@ -32,8 +32,8 @@ def subjects(runs: Sequence[Run]) -> dict[str, Subject]:
 def _describe(spec: Mapping[str, Any], has_namesake: bool) -> Subject:
     name, weights = str(spec["name"]), str(spec.get("weights", "unknown"))[:12]
     card = embedded_card(spec)
-    facts = _facts(card) if card else ("not one of the embedded models", f"weights {weights}")
-    return Subject(f"{name} ({weights})" if has_namesake else name, facts, card is not None)
+    facts = _facts(card) if card else (f"weights {weights}",)
+    return Subject(f"{name} ({weights})" if has_namesake else name, facts, card)
 
 
 def embedded_card(spec: Mapping[str, Any]) -> ModelCard | None:
@@ -50,10 +50,10 @@ def embedded_card(spec: Mapping[str, Any]) -> ModelCard | None:
 
 
 def _facts(card: ModelCard) -> tuple[str, ...]:
-    shape, recipe = words.settings(card.architecture), words.settings(card.recipe_fields)
+    shape = words.settings(card.architecture)
     return (
         card.title,
         f"{card.architecture['name']} ({shape})" if shape else str(card.architecture["name"]),
         f"{card.parameters:,} parameters",
-        f"recipe {card.recipe} ({recipe})" if recipe else f"recipe {card.recipe}",
+        f"recipe {card.recipe}, {card.epochs} epochs",
     )

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from assay.eps import format_eps
+
 MISSING: Final = "–"
 _NARROW_SPACE: Final = "\u202f"
 _NORM: Final = {"Linf": "L∞"}
@@ -31,11 +33,14 @@ def points(interval: tuple[float, float]) -> str:
     return f"{100 * (high - low):.1f}"
 
 
-def number(value: float) -> str:
-    """Write a measured number with three digits."""
-    if math.isnan(value):
-        return MISSING
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+def fixed(value: float) -> str:
+    """Write a measured number with two decimals, so that a column of them lines up."""
+    return MISSING if math.isnan(value) else f"{value:,.2f}"
+
+
+def signed(value: float) -> str:
+    """Write a margin with its sign and two digits at least."""
+    return f"{value:+.2f}".replace("-", "−") if abs(value) >= 0.1 else f"{value:+.1g}".replace("-", "−")
 
 
 def count(many: int, noun: str) -> str:
@@ -48,25 +53,16 @@ def listed(parts: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
-def radius(eps: float) -> str:
-    """Write eps so that it reads back as the same number: 8/255 where it is that, else a decimal."""
-    levels = round(eps * 255)
-    if 0 < levels < 255 and levels / 255 == eps:
-        return f"{levels}/255"
-    short = f"{eps:.4g}"
-    return short if float(short) == eps else repr(eps)
-
-
 def distance(value: float, eps: float) -> str:
     """Write a distance in the unit in which its eps is written."""
     if math.isnan(value):
         return MISSING
-    return f"{255 * value:.2f}/255" if radius(eps).endswith("/255") else number(value)
+    return f"{255 * value:.2f}/255" if format_eps(eps).endswith("/255") else f"{value:,.3g}"
 
 
 def threat(spec: Mapping[str, Any]) -> str:
     """Write a threat as L∞ 8/255, with its target rule and query budget where it has them."""
-    words = [_NORM.get(spec["norm"], str(spec["norm"])), radius(float(spec["eps"]))]
+    words = [_NORM.get(spec["norm"], str(spec["norm"])), format_eps(float(spec["eps"]))]
     if spec.get("target"):
         words.append(f"targeted {spec['target']}")
     if spec.get("query_budget"):

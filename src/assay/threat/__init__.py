@@ -3,7 +3,7 @@
 from assay.threat.ball import Ball
 from assay.threat.goals import Goal, Targeted, Untargeted, labels_of
 from assay.threat.model import LabelList, LeastLikely, RandomTarget, TargetRule, ThreatModel
-from assay.threat.norms import L0, L1, L2, LInf, Norm, format_eps, parse_eps
+from assay.threat.norms import L0, L1, L2, LInf, Norm
 
 __all__ = [
     "L0",
@@ -20,7 +20,5 @@ __all__ = [
     "Targeted",
     "ThreatModel",
     "Untargeted",
-    "format_eps",
     "labels_of",
-    "parse_eps",
 ]

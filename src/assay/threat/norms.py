@@ -4,16 +4,14 @@ Works on flat perturbations `[..., n]` with one radius for each leading index. `
 each value may move before it leaves [0, 1]; as every clean image lies in the box, lower <= 0 <= upper.
 """
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, ClassVar, Final, final
+from typing import ClassVar, Final, final
 
 import torch
 from torch import Tensor
 
-from assay.errors import BadRequest
+from assay.eps import format_eps, parse_eps
 from assay.registry import register
 from assay.rng import Streams
 
@@ -207,21 +205,3 @@ class L0(Norm):
     def sample(self, rng: Streams, n: int) -> Tensor:
         """Draw each value from [-1, 1); the projection keeps the largest."""
         return rng.uniform(n).mul_(2).sub_(1)
-
-
-def parse_eps(eps: Any) -> float:
-    """Read a radius such as 0.5, "0.5" or "8/255"."""
-    try:
-        value = float(Fraction(eps.strip())) if isinstance(eps, str) else float(eps)
-    except (ValueError, TypeError, ZeroDivisionError):
-        raise BadRequest(f"eps must be a number or a fraction such as 8/255, not {eps!r}.") from None
-    if not (value > 0 and math.isfinite(value)):
-        raise BadRequest(f"eps must be a positive number on the [0, 1] pixel scale, such as 8/255, not {eps!r}.")
-    return value
-
-
-def format_eps(eps: float) -> str:
-    """Write 8/255 where eps is a whole number of grey levels, a decimal elsewhere."""
-    levels = eps * 255
-    whole = round(levels)
-    return f"{whole}/255" if 0 < whole < 255 and abs(levels - whole) < 1e-6 else f"{eps:.4g}"

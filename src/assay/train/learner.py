@@ -18,7 +18,7 @@ from assay.train.recipe import Recipe
 class Learner:
     """Trains one network epoch by epoch; the same seed and the same epochs give the same weights on a CPU.
 
-    On a GPU the step runs in mixed precision as one CUDA graph, and repeats only up to rounding.
+    On a GPU the step runs in mixed precision as one CUDA graph, and may repeat only up to rounding.
     """
 
     def __init__(

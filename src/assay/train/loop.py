@@ -66,7 +66,7 @@ def train(
             progress(EpochDone(epoch + 1, epochs, loss, seconds))
 
     learner.average.write_to(learner.network)
-    story = Story(recipe, architecture, seed, epochs, seconds, device)
+    story = Story(recipe, architecture, seed, epochs, seconds, device, compiled)
     finished = publish(learner.network, story, data, out, name)
     path.unlink()
     return finished

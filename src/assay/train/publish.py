@@ -34,6 +34,7 @@ class Story:
     epochs: int
     seconds: float
     device: torch.device
+    compiled: bool
 
 
 def publish(network: nn.Module, story: Story, data: TrainingData, out: Path, name: str) -> ModelCard:
@@ -99,8 +100,9 @@ def command_of(story: Story, name: str) -> str:
         "name": name,
         "out": "DIR",
     }
-    recipe = name_of("recipe", type(story.recipe))
-    return f"assay train {recipe} " + " ".join(f"--{k.replace('_', '-')} {v}" for k, v in flags.items())
+    words = ["assay", "train", name_of("recipe", type(story.recipe))]
+    words += [f"--{flag.replace('_', '-')} {value}" for flag, value in flags.items()]
+    return " ".join([*words, "--compiled"] if story.compiled else words)
 
 
 def hardware_of(device: torch.device) -> str:

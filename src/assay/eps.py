@@ -1,0 +1,26 @@
+"""The radius of a perturbation, as people write it: 0.5, or 8/255."""
+
+import math
+from fractions import Fraction
+from typing import Any
+
+from assay.errors import BadRequest
+
+
+def parse_eps(eps: Any) -> float:
+    """Read a radius such as 0.5, "0.5" or "8/255"."""
+    try:
+        value = float(Fraction(eps.strip())) if isinstance(eps, str) else float(eps)
+    except (ValueError, TypeError, ZeroDivisionError):
+        raise BadRequest(f"eps must be a number or a fraction such as 8/255, not {eps!r}.") from None
+    if not (value > 0 and math.isfinite(value)):
+        raise BadRequest(f"eps must be a positive number on the [0, 1] pixel scale, such as 8/255, not {eps!r}.")
+    return value
+
+
+def format_eps(eps: float) -> str:
+    """Write a radius so that it reads back as the same number: as 0.5, as 8/255 where that is shorter."""
+    short, levels = f"{eps:.4g}", round(eps * 255)
+    if float(short) == eps:
+        return short
+    return f"{levels}/255" if levels / 255 == eps else repr(eps)
