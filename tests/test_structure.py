@@ -19,6 +19,7 @@ ROOMS = [
     "errors",
     "registry",
     "rng",
+    "eps",
     "data",
     "models",
     "threat",

@@ -1,6 +1,7 @@
 """The train room: recipes, the loop, and what it leaves behind."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from assay.models import zoo
 from assay.models.resnet import ResNet
 from assay.models.weights import sha256_of
 from assay.registry import lookup
-from assay.train import Natural, PGDTraining, TrainingData, train
+from assay.train import EpochDone, Natural, PGDTraining, TrainingData, train
 from assay.train.augment import CropsAndFlips
 from assay.train.average import MovingAverage
 from assay.train.checkpoint import Checkpoint
@@ -23,12 +24,13 @@ from assay.train.cifar_sheets import TRAIN_SHEETS, read
 from assay.train.learner import stream_seed
 from assay.train.measure import clean_accuracy, robust_accuracy
 from assay.train.pgd import frozen, linf_pgd
+from assay.train.publish import Story, command_of
 from assay.train.recipe import Recipe
 
 SMALL = ResNet(depth=8)
 
 
-def learnable(train_images: int, test_images: int = 200, side: int = 8) -> TrainingData:
+def learnable(train_images: int, test_images: int = 100, side: int = 8) -> TrainingData:
     """Four classes, told apart by the colour of the image under noise."""
     rng = torch.Generator().manual_seed(1)
     n = train_images + test_images
@@ -36,14 +38,21 @@ def learnable(train_images: int, test_images: int = 200, side: int = 8) -> Train
     colours = torch.tensor([[180.0, 90, 90], [90, 180, 90], [90, 90, 180], [130, 130, 130]])
     noise = 30 * torch.randn(n, 3, side, side, generator=rng)
     x = (colours[y][:, :, None, None] + noise).clamp(0, 255).to(torch.uint8)
-    return TrainingData(
-        x[:train_images], y[:train_images], x[train_images:], y[train_images:], "colours", "made up"
-    )
+    return TrainingData(x[:train_images], y[:train_images], x[train_images:], y[train_images:], "colours", "made up")
 
 
 @pytest.fixture(scope="module")
 def data() -> TrainingData:
     return learnable(2_000)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Networks this small only lose by sharing their work, most of all on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 class StoppedError(Exception):
@@ -73,7 +82,11 @@ class TestTrain:
         assert lookup("recipe", card.recipe)(**card.recipe_fields) == recipe
         assert (card.seed, card.epochs, card.dataset, card.classes) == (3, 1, "colours", 4)
         assert card.sha256 == sha256_of(tmp_path / "tiny.safetensors")
-        assert (card.clean_images, card.robust_images) == (200, 200)
+        assert (card.clean_images, card.robust_images) == (100, 100)
+
+    def test_command_says_when_the_network_was_compiled(self):
+        story = Story(Natural(), ResNet(), 0, 9, 1.0, torch.device("cuda"), compiled=True)
+        assert command_of(story, "tiny").endswith("--device cuda --data FOLDER --name tiny --out DIR --compiled")
 
     @pytest.mark.parametrize("recipe", [Natural(batch=64), PGDTraining(batch=64, steps=1)])
     def test_resumed_equals_uninterrupted(self, tmp_path, recipe):
@@ -90,7 +103,7 @@ class TestTrain:
         for epoch in (1, 2):
             with pytest.raises(StoppedError):
                 train(recipe, SMALL, small, tmp_path / "cut", "tiny", epochs=3, progress=stop_after(epoch))
-        seen = []
+        seen: list[EpochDone] = []
         train(recipe, SMALL, small, tmp_path / "cut", "tiny", epochs=3, progress=seen.append)
         assert [done.epoch for done in seen] == [3]
         assert sha256_of(tmp_path / "cut/tiny.safetensors") == sha256_of(tmp_path / "whole/tiny.safetensors")
@@ -169,10 +182,11 @@ class TestPGD:
 
     def test_attack_finds_the_corner_of_a_linear_model(self):
         torch.manual_seed(0)
-        network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 2)).double()
+        linear = torch.nn.Linear(12, 2).double()
+        network = torch.nn.Sequential(torch.nn.Flatten(), linear)
         x0 = torch.full((1, 3, 2, 2), 0.5, dtype=torch.float64)
         x_adv = linf_pgd(network, x0, torch.tensor([0]), 0.1, 0.05, 5, torch.Generator().manual_seed(0))
-        uphill = (network[1].weight[1] - network[1].weight[0]).sign().view(1, 3, 2, 2)
+        uphill = (linear.weight[1] - linear.weight[0]).sign().view(1, 3, 2, 2)
         torch.testing.assert_close(x_adv, x0 + 0.1 * uphill)
 
     def test_loss_of_the_recipe_is_that_of_attacked_images(self, tmp_path, data):
@@ -186,13 +200,14 @@ class TestPGD:
 
     def test_frozen_network_is_attacked_at_rest_and_trains_on(self):
         network = SMALL.build(4).train()
-        before = network.norm.running_mean.clone()
+        at_rest = network.get_buffer("norm.running_mean")
+        before = at_rest.clone()
         with frozen(network):
             assert not network.training
             network(torch.rand(2, 3, 8, 8))
         assert network.training
         assert all(p.requires_grad for p in network.parameters())
-        assert torch.equal(network.norm.running_mean, before)
+        assert torch.equal(at_rest, before)
 
     @staticmethod
     def trained(tmp_path, data):
@@ -235,20 +250,18 @@ class TestMovingAverage:
         average = MovingAverage(network)
         with torch.no_grad():
             network.weight.fill_(5.0)
-            network.running_mean.fill_(8.0)
+            network.get_buffer("running_mean").fill_(8.0)
         average.update(torch.tensor(0.25))
         other = torch.nn.BatchNorm1d(2)
         average.write_to(other)
         assert other.weight.tolist() == [2.0, 2.0]
-        assert other.running_mean.tolist() == [2.0, 2.0]
+        assert other.get_buffer("running_mean").tolist() == [2.0, 2.0]
         assert network.weight.tolist() == [5.0, 5.0]
 
 
 class TestCropsAndFlips:
     def test_every_draw_is_a_crop_of_the_padded_image_or_its_mirror(self):
-        images = torch.randint(
-            1, 256, (3, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
-        )
+        images = torch.randint(1, 256, (3, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
         padded = F.pad(images, (4, 4, 4, 4))
         index = torch.arange(3).repeat(200)
         drawn = (CropsAndFlips.of(images).draw(index, torch.Generator().manual_seed(1)) * 255).round().byte()
@@ -259,9 +272,7 @@ class TestCropsAndFlips:
                 for top in range(9)
                 for left in range(9)
                 for mirrored in (False, True)
-                if torch.equal(
-                    crop.flip(2) if mirrored else crop, padded[i, :, top : top + 8, left : left + 8]
-                )
+                if torch.equal(crop.flip(2) if mirrored else crop, padded[i, :, top : top + 8, left : left + 8])
             }
             assert found
             kinds |= found

@@ -111,10 +111,11 @@ class L2(Norm):
             inside = scaled.clamp(lower, upper)
             spare = squared - inside.square().sum(-1, keepdim=True, dtype=torch.float64)
             free = (scaled * (inside == scaled)).square().sum(-1, keepdim=True, dtype=torch.float64)
-            wider = t * (1 + spare.clamp(min=0) / free.clamp(min=1e-30)).sqrt()
-            if not (wider.clamp(max=1.0) > t * (1 + 1e-7)).any():
+            wider = (t * (1 + spare.clamp(min=0) / free.clamp(min=1e-30)).sqrt()).clamp(max=1.0)
+            grows = wider > t * (1 + 1e-7)
+            if not grows.any():
                 return inside
-            t = wider.clamp(max=1.0)
+            t = torch.where(grows, wider, t)  # a row that has its t keeps it, however long others take
 
     def steepest(self, gradient: Tensor, lower: Tensor, upper: Tensor, length: Tensor) -> Tensor:
         """Follow the gradient itself."""
