@@ -151,7 +151,8 @@ class TestCheckpoint:
         with pytest.raises(BadWeights, match="delete it"):
             Checkpoint.read(path, {"seed": 1})
 
-    def test_failed_write_keeps_the_old_file(self, tmp_path, monkeypatch):
+    @pytest.mark.parametrize("failing", ["os.fsync", "pathlib.Path.replace"])
+    def test_failed_write_keeps_the_old_file(self, tmp_path, monkeypatch, failing):
         path = tmp_path / "c.safetensors"
         old = Checkpoint({"seed": 1}, 1, 0.0, {"a": torch.zeros(3)})
         old.write(path)
@@ -159,7 +160,7 @@ class TestCheckpoint:
         def fail(*args):
             raise OSError("disk full")
 
-        monkeypatch.setattr("os.fsync", fail)
+        monkeypatch.setattr(failing, fail)
         with pytest.raises(OSError, match="disk full"):
             replace(old, epochs_done=2).write(path)
         found = Checkpoint.read(path, {"seed": 1})
@@ -217,13 +218,14 @@ class TestPGD:
 
 class TestMeasure:
     def test_an_image_wrong_before_the_attack_is_not_robust(self):
-        class Constant(torch.nn.Module):
+        class SaysWhetherBlack(torch.nn.Module):
             def forward(self, x):
-                return torch.stack([x.mean((1, 2, 3)) * 0 + 1, x.mean((1, 2, 3)) * 0], 1)
+                light = (x.amax((1, 2, 3)) > 0).float() + 0 * x.sum((1, 2, 3))
+                return torch.stack([1 - light, light], 1)
 
-        x, y = torch.zeros(4, 3, 2, 2, dtype=torch.uint8), torch.tensor([0, 0, 0, 1])
-        assert clean_accuracy(Constant(), x, y) == 0.75
-        assert robust_accuracy(Constant(), x, y) == 0.75
+        x, y = torch.zeros(4, 3, 8, 8, dtype=torch.uint8), torch.tensor([0, 0, 0, 1])
+        assert clean_accuracy(SaysWhetherBlack(), x, y) == 0.75
+        assert robust_accuracy(SaysWhetherBlack(), x, y) == 0
 
 
 class TestRecipe:

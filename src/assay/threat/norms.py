@@ -118,7 +118,9 @@ class L2(Norm):
             t = torch.where(grows, wider, t)  # a row that has its t keeps it, however long others take
 
     def steepest(self, gradient: Tensor, lower: Tensor, upper: Tensor, length: Tensor) -> Tensor:
-        """Follow the gradient itself."""
+        """Follow the gradient itself, however small: its squares may underflow, so its largest value is taken out."""
+        largest = gradient.abs().amax(-1, keepdim=True)
+        gradient = gradient / largest.clamp(min=torch.finfo(gradient.dtype).tiny)
         size = gradient.square().sum(-1, keepdim=True).sqrt()
         return gradient / size.clamp(min=1e-12) * length[..., None]
 
