@@ -11,7 +11,7 @@ def parse_eps(eps: Any) -> float:
     """Read a radius such as 0.5, "0.5" or "8/255"."""
     try:
         value = float(Fraction(eps.strip())) if isinstance(eps, str) else float(eps)
-    except (ValueError, TypeError, ZeroDivisionError):
+    except (ValueError, TypeError, ZeroDivisionError, OverflowError):
         raise BadRequest(f"eps must be a number or a fraction such as 8/255, not {eps!r}.") from None
     if not (value > 0 and math.isfinite(value)):
         raise BadRequest(f"eps must be a positive number on the [0, 1] pixel scale, such as 8/255, not {eps!r}.")

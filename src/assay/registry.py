@@ -87,5 +87,5 @@ def _parse(owner: str, key: str, text: str, kind: type[Any]) -> Any:
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
         return float(Fraction(text)) if kind is float else kind(text)
-    except (ValueError, KeyError, ZeroDivisionError):
+    except (ValueError, KeyError, ZeroDivisionError, OverflowError):
         raise BadRequest(f"{owner}: {key} must be of type {kind.__name__}, not {text!r}.") from None

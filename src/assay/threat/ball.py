@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import final
 
-import torch
 from torch import Tensor
 
 from assay.rng import Streams
@@ -43,12 +42,8 @@ class Ball:
     def sample(self, rng: Streams) -> Tensor:
         """Draw a point uniformly from the ball, then clip it to the box."""
         centre = self._flat(self.centre)
-        delta = self.norm.sample(rng, centre.shape[-1]) * self.scale()[:, None]
+        delta = self.norm.sample(rng, -centre, 1 - centre, self.eps)
         return self.project(self._image(centre + delta, self.centre))
-
-    def scale(self) -> Tensor:
-        """What turns a unit-ball draw into one of this ball; an L0 radius counts values, so it scales none."""
-        return torch.ones_like(self.eps) if self.norm.name == "L0" else self.eps
 
     def distance(self, x: Tensor) -> Tensor:
         """Measure how far points are from their centres, in float64."""

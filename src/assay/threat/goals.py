@@ -85,18 +85,22 @@ class Targeted(Goal):
 
 
 def cross_entropy(logits: Tensor, goal: Goal) -> Tensor:
-    """Negative log-probability of each row's label; never averaged, so rows stay independent."""
-    return -F.log_softmax(logits, -1).gather(-1, _index(logits, goal)).squeeze(-1)
+    """Negative log-probability of each row's label; never averaged, so rows stay independent.
+
+    Written as log(1 + exp(others - own)), whose gradient keeps its digits however sure the model is; that of
+    log-softmax computes p - 1 and loses the label's own part, in float32, beyond a margin of 17.
+    """
+    own, others = _own_and_others(logits, goal)
+    return F.softplus(others.logsumexp(-1) - own)
 
 
 def own_and_best_other(logits: Tensor, goal: Goal) -> tuple[Tensor, Tensor]:
     """Return the logit of each row's label and the highest of all others."""
-    index = _index(logits, goal)
-    others = logits.scatter(-1, index, float("-inf"))
-    return logits.gather(-1, index).squeeze(-1), others.amax(-1)
+    own, others = _own_and_others(logits, goal)
+    return own, others.amax(-1)
 
 
-def _index(logits: Tensor, goal: Goal) -> Tensor:
-    """Return each row's label as an index into its logits, for every point of the row."""
-    index = goal.labels.view(-1, *(1,) * (logits.dim() - 1))
-    return index.expand(*logits.shape[:-1], 1)
+def _own_and_others(logits: Tensor, goal: Goal) -> tuple[Tensor, Tensor]:
+    """Split each row's label from the other classes, which keep their places beside a -inf."""
+    index = goal.labels.view(-1, *(1,) * (logits.dim() - 1)).expand(*logits.shape[:-1], 1)
+    return logits.gather(-1, index).squeeze(-1), logits.scatter(-1, index, float("-inf"))

@@ -55,8 +55,8 @@ class Norm(ABC):
         """
 
     @abstractmethod
-    def sample(self, rng: Streams, n: int) -> Tensor:
-        """Draw uniformly from the unit ball of n values; `[rows, n]`."""
+    def sample(self, rng: Streams, lower: Tensor, upper: Tensor, eps: Tensor) -> Tensor:
+        """Draw uniformly from the ball, one perturbation a row; what leaves the box is cut by the projection."""
 
 
 @final
@@ -80,9 +80,9 @@ class LInf(Norm):
         """Move every value by the full length."""
         return gradient.sign() * length[..., None]
 
-    def sample(self, rng: Streams, n: int) -> Tensor:
-        """Draw each value from [-1, 1)."""
-        return rng.uniform(n).mul_(2).sub_(1)
+    def sample(self, rng: Streams, lower: Tensor, upper: Tensor, eps: Tensor) -> Tensor:
+        """Draw each value from [-eps, eps)."""
+        return rng.uniform(lower.shape[-1]).mul_(2).sub_(1) * eps[..., None]
 
 
 @final
@@ -124,11 +124,12 @@ class L2(Norm):
         size = gradient.square().sum(-1, keepdim=True).sqrt()
         return gradient / size.clamp(min=1e-12) * length[..., None]
 
-    def sample(self, rng: Streams, n: int) -> Tensor:
+    def sample(self, rng: Streams, lower: Tensor, upper: Tensor, eps: Tensor) -> Tensor:
         """Draw a direction from the sphere and a radius from the n-th root of a uniform number."""
+        n = lower.shape[-1]
         direction = rng.normal(n)
         direction /= direction.square().sum(-1, keepdim=True).sqrt()
-        return direction * rng.uniform(1).pow(1 / n)
+        return direction * rng.uniform(1).pow(1 / n) * eps[..., None]
 
 
 @final
@@ -174,10 +175,11 @@ class L1(Norm):
         step = torch.minimum((length[..., None] - spent_before).clamp(min=0), room)
         return torch.zeros_like(gradient).scatter_(-1, order, step) * gradient.sign()
 
-    def sample(self, rng: Streams, n: int) -> Tensor:
+    def sample(self, rng: Streams, lower: Tensor, upper: Tensor, eps: Tensor) -> Tensor:
         """Draw from the simplex by normalised exponentials, then signs."""
+        n = lower.shape[-1]
         parts = -(1 - rng.uniform(n + 1)).log()
-        return parts[:, :n] / parts.sum(-1, keepdim=True) * rng.rademacher(n)
+        return parts[:, :n] / parts.sum(-1, keepdim=True) * rng.rademacher(n) * eps[..., None]
 
 
 @final
@@ -205,6 +207,8 @@ class L0(Norm):
         rank = (gradient * reach).argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
         return reach * (rank < length[..., None].floor()) * (gradient != 0)
 
-    def sample(self, rng: Streams, n: int) -> Tensor:
-        """Draw each value from [-1, 1); the projection keeps the largest."""
-        return rng.uniform(n).mul_(2).sub_(1)
+    def sample(self, rng: Streams, lower: Tensor, upper: Tensor, eps: Tensor) -> Tensor:
+        """Draw which values change, then what each becomes, from the whole box."""
+        n = lower.shape[-1]
+        chosen = rng.permutation(n) < eps[..., None].floor()
+        return (lower + rng.uniform(n) * (upper - lower)) * chosen
