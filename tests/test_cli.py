@@ -147,13 +147,12 @@ def test_an_unknown_option_names_the_nearest():
 def test_ctrl_c_finishes_the_shard_and_the_same_command_resumes(folder):
     request = [sys.executable, "-m", "assay", "eval", "model.py:make", "--attack", "pgd:steps=400", "--eps", "1/255"]
     request += ["--limit", "640", "--out", "out"]
-    process = subprocess.Popen(request, stderr=subprocess.PIPE, text=True)
-    while not list(folder.glob("out/shards/*.parquet")):
-        assert process.poll() is None
-        time.sleep(0.02)
-    os.kill(process.pid, signal.SIGINT)
-    _, said = process.communicate()
-    assert process.returncode == 130
+    with subprocess.Popen(request, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not list(folder.glob("out/shards/*.parquet")):
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGINT)
+        _, said = process.communicate()
+    assert process.returncode == 130, said
     assert "run the same command again to resume" in said
     interrupted = set(folder.glob("out/shards/*.parquet"))
     done = subprocess.run(request, capture_output=True, text=True)

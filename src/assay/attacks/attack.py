@@ -32,12 +32,18 @@ class Attack(ABC, Generic[Box]):
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            _check_setting(type(self).__name__, field.name, getattr(self, field.name))
+            value = _checked(type(self).__name__, field.name, getattr(self, field.name), type(field.default))
+            object.__setattr__(self, field.name, value)
 
 
-def _check_setting(attack: str, name: str, value: Any) -> None:
-    """Refuse settings no attack can mean: counts below one, negative or infinite numbers."""
-    if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+def _checked(attack: str, name: str, value: Any, kind: type[Any]) -> Any:
+    """Return a setting in its own type, so that 1 and 1.0 name one run; refuse what no attack can mean."""
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        raise BadRequest(f"{attack}: {name} must be of type {kind.__name__}, not {value!r}.")
+    if kind is int and value < 1:
         raise BadRequest(f"{attack}: {name} must be at least 1, not {value}.")
-    if isinstance(value, float) and not (math.isfinite(value) and value >= 0):
+    if kind is float and not (math.isfinite(value) and value >= 0):
         raise BadRequest(f"{attack}: {name} must be a finite number, zero or more, not {value}.")
+    return value

@@ -27,10 +27,13 @@ class NoRowsLeft(Exception):
 class DecisionBox:
     """Shows labels only."""
 
-    def __init__(self, network: Network, ledger: Ledger, rng: Streams, rows: Tensor, pulse: Pulse) -> None:
+    def __init__(
+        self, network: Network, ledger: Ledger, rng: Streams, rows: Tensor, pulse: Pulse, inner: bool = False
+    ) -> None:
         self._network = network
         self._ledger = ledger
         self._pulse = pulse
+        self._inner = inner
         self._rows = rows
         self.rng: Streams = rng
         self.ball: Ball = ledger.ball.among(rows)
@@ -47,15 +50,16 @@ class DecisionBox:
         alive = ~self._ledger.done[self._rows]
         if alive.all():
             return tensors
-        if not alive.any():
+        if not self._inner and not alive.any():
             raise NoRowsLeft
         self._rows = self._rows[alive]
         self.rng, self.ball, self.goal = self.rng.among(alive), self.ball.among(alive), self.goal.among(alive)
         return tuple(tensor[alive] for tensor in tensors)
 
     def among(self, mask: Tensor) -> Self:
-        """Return a box of some of the rows, for an inner loop that lets the others rest."""
-        return type(self)(self._network, self._ledger, self.rng.among(mask), self._rows[mask], self._pulse)
+        """Return a box of some of the rows, for an inner loop that lets the others rest; it may run empty."""
+        rows = self._rows[mask]
+        return type(self)(self._network, self._ledger, self.rng.among(mask), rows, self._pulse, inner=True)
 
     def _ask(
         self, x: Tensor, ask: Callable[[Tensor, Goal], tuple[Tensor, Tensor]], backwards: int
@@ -74,7 +78,7 @@ class DecisionBox:
             if everything
             else _spread(paid, *ask(flat[paid], self.goal.among(owner[paid])))
         )
-        logits = logits.view(rows, q, -1)
+        logits = logits.view(rows, q, self._network.classes)
         self._ledger.record(self._rows, points, logits, sent, backwards)
         return gradient.reshape(x.shape) if backwards else gradient, logits[:, 0] if one_a_row else logits
 

@@ -39,8 +39,8 @@ class Ledger:
 
     @property
     def done(self) -> Tensor:
-        """Say which rows have nothing left to do: goal reached on a fixed budget, or budget spent."""
-        finished = torch.zeros_like(self.claimed) if self.seeks_minimum else self.claimed
+        """Say which rows have nothing left to do: goal reached (at no distance, if that is sought), or budget spent."""
+        finished = self.distance == 0 if self.seeks_minimum else self.claimed
         return finished if self.query_budget is None else finished | (self.left == 0)
 
     @property

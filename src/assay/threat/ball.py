@@ -1,5 +1,6 @@
 """The set of images an attacker may use: all that are near the clean one and inside the pixel box."""
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -53,7 +54,7 @@ class Ball:
     def holds(self, x: Tensor, distance: Tensor) -> Tensor:
         """Say which points, at the distances measured, are inside ball and box up to float32 rounding."""
         _, eps = self._beside(x)
-        return self.in_box(x) & (distance <= eps.double() + self.norm.slack(self.centre[0].numel()))
+        return self.in_box(x) & (distance <= eps.double() + self.norm.slack(math.prod(self.centre.shape[1:])))
 
     def in_box(self, x: Tensor) -> Tensor:
         """Say which points have every value in [0, 1]."""
