@@ -8,9 +8,9 @@ from assay.errors import BadRequest
 
 
 def parse_eps(eps: Any) -> float:
-    """Read a radius such as 0.5, "0.5" or "8/255"."""
+    """Read a radius such as 0.5, "0.5", "8/255" or "0.5/255"."""
     try:
-        value = float(Fraction(eps.strip())) if isinstance(eps, str) else float(eps)
+        value = float(_fraction(eps)) if isinstance(eps, str) else float(eps)
     except (ValueError, TypeError, ZeroDivisionError, OverflowError):
         raise BadRequest(f"eps must be a number or a fraction such as 8/255, not {eps!r}.") from None
     if not (value > 0 and math.isfinite(value)):
@@ -24,3 +24,8 @@ def format_eps(eps: float) -> str:
     if float(short) == eps:
         return short
     return f"{levels}/255" if levels / 255 == eps else repr(eps)
+
+
+def _fraction(text: str) -> Fraction:
+    above, _, below = text.partition("/")
+    return Fraction(above.strip()) / Fraction(below.strip() or 1)
