@@ -92,6 +92,7 @@ def test_save_and_load_keep_everything(learnt, tmp_path):
     again = assay.Result.load(tmp_path / "saved")
     pd.testing.assert_frame_equal(again.records, result.records)
     assert again.x_adv is not None
+    assert result.x_adv is not None
     assert torch.equal(again.x_adv, result.x_adv)
     assert again.manifest == result.manifest
 
@@ -101,6 +102,7 @@ def test_eight_bit_counting_is_stricter(learnt):
     result = assay.evaluate(net, data, assay.LInf(0.6 / 255), "pgd:steps=20")
     strict = result.counting_uint8_only()
     assert strict.robust_accuracy >= result.robust_accuracy
+    assert result.x_adv is not None
     x8 = (result.x_adv * 255).round() / 255
     with torch.no_grad():
         survives = (net(x8).argmax(1) != data[1]).numpy() & result.records["success"].to_numpy(bool)

@@ -75,4 +75,6 @@ def test_killed_and_resumed_equals_untouched(tmp_path):
     run_to_the_end(tmp_path, harassed)
     pd.testing.assert_frame_equal(comparable(harassed), comparable(untouched))
     images = [Result.load(out).x_adv for out in (harassed, untouched)]
-    assert images[0] is not None and images[1] is not None and bool((images[0] == images[1]).all())
+    assert images[0] is not None
+    assert images[1] is not None
+    assert bool((images[0] == images[1]).all())

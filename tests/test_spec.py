@@ -42,5 +42,5 @@ def test_every_part_changes_the_key(change):
 
 
 def test_order_of_fields_does_not():
-    attack = dict(reversed(SPEC.attack.items()))
+    attack = dict(reversed(list(SPEC.attack.items())))
     assert dataclasses.replace(SPEC, attack=attack).key == SPEC.key

@@ -5,12 +5,12 @@ import json
 import multiprocessing
 import os
 import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import torch
 
-from assay import store as store_module
 from assay.errors import BadRequest, StoreFailed, WrongFolder
 from assay.records import SCHEMA
 from assay.store import Store
@@ -36,7 +36,7 @@ def test_what_is_appended_is_read_back_once(tmp_path):
 
 def test_another_run_is_refused(tmp_path):
     Store.open(tmp_path / "run", MANIFEST)
-    with pytest.raises(WrongFolder, match="holds another run .*choose another folder"):
+    with pytest.raises(WrongFolder, match=r"holds another run .*choose another folder"):
         Store.open(tmp_path / "run", {**MANIFEST, "key": "fedcba9876543210"})
 
 
@@ -60,7 +60,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch, fails_at
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(store_module.os, fails_at, full)
+    monkeypatch.setattr(os, fails_at, full)
     with pytest.raises(StoreFailed, match="disk is full; free some space and run the same command"):
         store.append(rows("2"), torch.rand(1, 3, 4, 4))
     monkeypatch.undo()
@@ -79,7 +79,7 @@ def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(store_module.Path, "mkdir", refuse)
+    monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(StoreFailed, match="cannot be written; choose another with --out"):
         Store.open(tmp_path / "run", MANIFEST)
 
@@ -97,12 +97,12 @@ def test_a_truncated_manifest_is_named(tmp_path):
     Store.open(tmp_path / "run", MANIFEST)
     manifest = tmp_path / "run" / "manifest.json"
     manifest.write_text(json.dumps(MANIFEST)[:10])
-    with pytest.raises(StoreFailed, match="manifest.json cannot be read"):
+    with pytest.raises(StoreFailed, match=r"manifest.json cannot be read"):
         Store.open(tmp_path / "run", MANIFEST)
 
 
 def write_many(folder: str, worker: int) -> None:
-    store = Store.open(store_module.Path(folder), MANIFEST)
+    store = Store.open(Path(folder), MANIFEST)
     for shard in range(15):
         store.append(rows(f"{worker}-{shard}", f"shared-{shard}"))
 

@@ -16,7 +16,7 @@ for _module in pkgutil.iter_modules(__path__):
 globals().update({cls.__name__: cls for cls in registry.registered("attack").values()})
 
 
-def __getattr__(name: str) -> type[Attack[Any]]:
+def __getattr__(name: str) -> Any:
     """Tell type checkers that attacks appear here by registering."""
     raise AttributeError(f"there is no attack class {name}; the attacks are {', '.join(attack_names())}")
 

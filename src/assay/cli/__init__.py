@@ -1,5 +1,6 @@
 """The command line: parse, call, print. Heavy imports wait inside the commands."""
 
+import os
 import sys
 from typing import Final
 
@@ -21,6 +22,9 @@ assay eval my_model.py:make --data images/ --attack pgd:steps=100,restarts=5 --n
 
 Exit codes: 0 done, 1 the evaluation failed, 2 bad request, 130 interrupted and resumable.
 """
+
+# Threads that spin for ever while they wait make a run ten times slower wherever something else wants the cores.
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 app = App(
     name="assay",

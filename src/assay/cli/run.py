@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 def run(
     *,
-    limit: int = 500,
+    limit: int = 200,
     seed: int = 0,
     model: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     out: Path = Path("runs"),
@@ -26,7 +26,7 @@ def run(
     seed
         Of all random numbers.
     model
-        Zoo names; all embedded models by default.
+        Zoo names; the four smaller embedded models by default.
     out
         Folder of the runs.
     report

@@ -1,7 +1,7 @@
 """Re-checks every claim of an attack, with code of its own.
 
 Nothing here is shared with the search: distances are taken in NumPy at float64, the goal is read off the
-predicted labels, and the model is called afresh in float32, evaluation mode and batches of one fixed size.
+predicted labels, and the model is called afresh in its own precision, nothing reduced, in batches of one size.
 A claim that does not hold is recorded with the reason; it is never repaired, clipped or counted.
 """
 
@@ -107,7 +107,8 @@ def _flat(x: Tensor) -> Numbers:
 def _fresh_logits(module: nn.Module, device: torch.device, x: Tensor) -> Numbers:
     kind = next((parameter.dtype for parameter in module.parameters()), torch.float32)
     out = []
-    with torch.no_grad():
+    exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+    with torch.no_grad(), exact:
         for batch in torch.split(x.to(device), BATCH):
             full = torch.cat((batch, batch[:1].expand(BATCH - len(batch), *batch.shape[1:])))
             out.append(module(full.to(kind))[: len(batch)].float().cpu())

@@ -1,6 +1,7 @@
 """A model as the engine calls it: micro-batches of bounded size, the same bits for the same image."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Final
 
 import torch
@@ -15,6 +16,11 @@ Loss = Callable[[Tensor, Goal], Tensor]
 LANES: Final = 8
 """Every call holds a multiple of so many images: matrix kernels change their order of summation for ragged
 batches, and one flipped bit can flip the sign of a gradient. Padded, results do not depend on batch size."""
+
+
+def full_precision() -> AbstractContextManager[object]:
+    """Keep a GPU from rounding float32 convolutions to TF32, and from choosing kernels by chance."""
+    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
 
 
 class Network:
@@ -43,7 +49,13 @@ class Network:
             n = rows.stop - rows.start
             images = _pad(x[rows]).detach().requires_grad_()
             out = self._call(images)[:n]
-            (padded,) = torch.autograd.grad(loss(out, goal.among(rows)).sum(), images)
+            with full_precision():
+                (padded,) = torch.autograd.grad(loss(out, goal.among(rows)).sum(), images)
+            if padded.isnan().any():
+                raise ModelFailed(
+                    "The model's gradient is NaN on an image inside [0, 1]: look for a square root, a norm or a "
+                    "division at zero; an attack would stand still there and the model look robust."
+                )
             gradient[rows], logits[rows] = padded[:n], out.detach()
         return gradient, logits
 
@@ -53,7 +65,8 @@ class Network:
 
     def _call(self, images: Tensor) -> Tensor:
         try:
-            logits: Tensor = self.module(images.to(self.dtype)).float()
+            with full_precision():
+                logits: Tensor = self.module(images.to(self.dtype)).float()
         except (RuntimeError, ValueError, IndexError) as error:
             raise ModelFailed(f"The model raised an error on a batch of {len(images)} images: {error}") from error
         if logits.isnan().any():

@@ -90,8 +90,8 @@ def cross_entropy(logits: Tensor, goal: Goal) -> Tensor:
     Written as log(1 + exp(others - own)), whose gradient keeps its digits however sure the model is; that of
     log-softmax computes p - 1 and loses the label's own part, in float32, beyond a margin of 17.
     """
-    own, others = _own_and_others(logits, goal)
-    return F.softplus(others.logsumexp(-1) - own)
+    own, others = _own_and_others(logits.double(), goal)  # rounded once at the end: the last bit of a float32
+    return F.softplus(others.logsumexp(-1) - own).to(logits.dtype)  # exp depends on the size of the batch
 
 
 def own_and_best_other(logits: Tensor, goal: Goal) -> tuple[Tensor, Tensor]:

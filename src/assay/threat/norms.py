@@ -129,7 +129,7 @@ class L2(Norm):
         n = lower.shape[-1]
         direction = rng.normal(n)
         direction /= direction.square().sum(-1, keepdim=True).sqrt()
-        return direction * rng.uniform(1).pow(1 / n) * eps[..., None]
+        return direction * rng.uniform(1).double().pow(1 / n).float() * eps[..., None]
 
 
 @final
