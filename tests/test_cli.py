@@ -168,3 +168,21 @@ def test_lists_name_what_there_is(capsys):
     assert "cifar10-1k" in capsys.readouterr().out
     assert main(["list", "models"]) == 0
     assert "natural" in capsys.readouterr().out
+
+
+def test_train_writes_a_card_whose_command_trains_the_same_network(folder, capsys):
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    y = np.arange(64) % 4
+    x = (rng.integers(0, 80, (64, 32, 32, 3)) + 40 * y[:, None, None, None]).astype(np.uint8)
+    np.savez("tiny.npz", x_train=x, y_train=y, x_test=x[:16], y_test=y[:16])
+    request = ["train", "natural:batch=16", "--arch", "resnet:depth=8", "--data", "tiny.npz", "--epochs", "2"]
+    assert main([*request, "--name", "tiny", "--out", "one"]) == 0
+    assert "epoch 2/2" in capsys.readouterr().err
+    card = json.loads(Path("one/tiny.json").read_text())
+    again = card["command"].replace("FOLDER", "tiny.npz").replace("DIR", "two").split()
+    assert main(again[1:]) == 0
+    assert json.loads(Path("two/tiny.json").read_text())["sha256"] == card["sha256"]
+    assert main(["train", "natrual", "--data", "tiny.npz", "--name", "x"]) == 2
+    assert "did you mean natural" in capsys.readouterr().err

@@ -76,7 +76,7 @@ class TestTrain:
         recipe = PGDTraining(batch=100, steps=1, weight_decay=2e-4)
         card = train(recipe, SMALL, data, tmp_path, "tiny", seed=3, epochs=1)
         assert card.command == (
-            "assay train pgd --arch resnet --depth 8 --width 1 --batch 100 --weight-decay 0.0002 --steps 1 "
+            "assay train pgd:batch=100,weight_decay=0.0002,steps=1 --arch resnet:depth=8 "
             "--epochs 1 --seed 3 --device cpu --data FOLDER --name tiny --out DIR"
         )
         assert lookup("recipe", card.recipe)(**card.recipe_fields) == recipe

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from importlib.metadata import entry_points
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from assay.errors import BadRequest, UnknownName
 
@@ -60,13 +60,14 @@ def create(kind: str, spec: str) -> Any:
     """Make one from its name and settings, such as "pgd:steps=100,restarts=5"."""
     name, _, settings = spec.partition(":")
     cls = lookup(kind, name)
-    known = {field.name: field for field in dataclasses.fields(cls)}
+    hints = get_type_hints(cls)
+    known = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
     values: dict[str, Any] = {}
     for setting in filter(None, settings.split(",")):
         key, _, text = (part.strip() for part in setting.partition("="))
         if key not in known:
             raise UnknownName(f"setting of {name}", key, known)
-        values[key] = _parse(name, key, text, type(known[key].default))
+        values[key] = _parse(name, key, text, known[key])
     return cls(**values)
 
 

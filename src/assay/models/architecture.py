@@ -5,11 +5,11 @@ An architecture is a frozen dataclass registered under the kind "architecture": 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from assay import registry
 from assay.errors import BadWeights
-from assay.registry import lookup, name_of
+from assay.registry import lookup
 
 if TYPE_CHECKING:
     from dataclasses import Field
@@ -34,7 +34,7 @@ class Architecture(Protocol):
 
 def describe(architecture: Architecture) -> dict[str, Any]:
     """Write an architecture the way a card holds it: `{"name": "resnet", "depth": 20, "width": 2}`."""
-    return {"name": name_of("architecture", type(architecture)), **asdict(architecture)}
+    return registry.describe("architecture", architecture)
 
 
 def from_description(description: Mapping[str, Any]) -> Architecture:

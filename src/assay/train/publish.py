@@ -1,9 +1,8 @@
 """Writes a trained network as the zoo holds it, and measures what was written."""
 
 import platform
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save
@@ -14,7 +13,7 @@ from assay.models.architecture import Architecture, describe
 from assay.models.card import ModelCard
 from assay.models.weights import read_weights, sha256_of
 from assay.models.zoo import assemble
-from assay.registry import name_of
+from assay.registry import name_of, spell
 from assay.train.checkpoint import write_atomically
 from assay.train.data import TrainingData
 from assay.train.measure import ATTACK, clean_accuracy, robust_accuracy
@@ -82,17 +81,9 @@ def write_half(network: nn.Module, path: Path) -> None:
 
 
 def command_of(story: Story, name: str) -> str:
-    """Return the command line that trains this network again; only settings that differ from the defaults."""
-    changed = {
-        field.name: getattr(story.recipe, field.name)
-        for field in fields(story.recipe)
-        if getattr(story.recipe, field.name) != field.default
-    }
-    shape = describe(story.architecture)
-    flags: dict[str, Any] = {
-        "arch": shape.pop("name"),
-        **shape,
-        **changed,
+    """Return the command line that trains this network again."""
+    flags = {
+        "arch": spell("architecture", story.architecture),
         "epochs": story.epochs,
         "seed": story.seed,
         "device": story.device.type,
@@ -100,8 +91,8 @@ def command_of(story: Story, name: str) -> str:
         "name": name,
         "out": "DIR",
     }
-    words = ["assay", "train", name_of("recipe", type(story.recipe))]
-    words += [f"--{flag.replace('_', '-')} {value}" for flag, value in flags.items()]
+    words = ["assay", "train", spell("recipe", story.recipe)]
+    words += [f"--{flag} {value}" for flag, value in flags.items()]
     return " ".join([*words, "--compiled"] if story.compiled else words)
 
 
