@@ -30,7 +30,7 @@ class Terminal:
     def say(self, sentence: str) -> None:
         """Print a line that is not a result."""
         if not self._quiet:
-            self._err.print(Text(sentence))
+            self._err.print(Text(sentence), soft_wrap=True)
 
     @contextlib.contextmanager
     def progress(self, runs: int) -> "Iterator[RunBars]":
@@ -86,7 +86,8 @@ class RunBars:
     def start(self, title: str, samples: int, finished: int) -> None:
         """Begin a bar."""
         if self._log:
-            self._log.print(Text(f"[{self._finished + 1}/{self._runs}] {title}, {samples} samples, {finished} done"))
+            line = f"[{self._finished + 1}/{self._runs}] {title}, {samples} samples, {finished} done"
+            self._log.print(Text(line), soft_wrap=True)
         self._task = self._bars.add_task(title, total=samples, completed=finished, state="")
 
     def update(self, finished: float, robust: "Rate") -> None:
