@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test check clean
+.PHONY: run test check clean picture
 
 run: $(VENV)/.ready
 	$(BIN)/assay run
@@ -33,3 +33,8 @@ $(VENV)/.ready-dev: $(VENV)/.ready tests/oracles.txt
 	$(PIP) --editable '.[dev]'
 	$(PIP) --no-deps --requirement tests/oracles.txt
 	touch $@
+
+# The picture at the top of the README, taken from the report of `make run`.
+picture: run
+	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1100,1290 \
+	  --screenshot=docs/report.png file://$(CURDIR)/report/index.html

@@ -13,8 +13,8 @@ DATA: Final = "cifar10-1k"
 MODELS: Final = ("resnet20-natural", "resnet56-natural", "resnet20-pgd", "resnet20x2-pgd")
 """The embedded models that two cores can attack in a minute or so each; `resnet20x4-pgd` takes longer."""
 THREATS: Final[tuple[tuple[Norm, tuple[str, ...]], ...]] = (
-    (LInf(8 / 255), ("uniform-noise", "fgsm", "bim", "mim", "pgd:steps=20")),
-    (L2(0.5), ("uniform-noise", "fg", "bim", "mim", "pgd:steps=20")),
+    (LInf(8 / 255), ("uniform-noise", "fgsm", "bim", "mim", "pgd:steps=20,rel_step=0.25")),
+    (L2(0.5), ("uniform-noise", "fg", "bim", "mim", "pgd:steps=20,rel_step=0.25")),
 )
 
 

@@ -1,0 +1,51 @@
+"""The embedded models on embedded images: what the cards promise, and what attacks cost on them."""
+
+import pytest
+
+import assay
+from assay import models
+from assay.data import load
+
+SMALL = ("resnet20-natural", "resnet56-natural", "resnet20-pgd", "resnet20x2-pgd")
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_accuracy_on_the_sample_fits_the_card(name):
+    """On 300 images the accuracy lies within four standard errors of that on all 10,000."""
+    card, dataset = models.card(name), load("cifar10-1k").take(300)
+    network = models.load(name)
+    logits = network(dataset.images(slice(0, 300)))
+    accuracy = (logits.argmax(1) == dataset.labels).float().mean().item()
+    error = (card.clean_accuracy * (1 - card.clean_accuracy) / 300) ** 0.5
+    assert abs(accuracy - card.clean_accuracy) < 4 * error
+    assert card.clean_images == 10_000
+
+
+def test_rows_that_leave_save_at_least_half_the_gradients():
+    result = assay.evaluate("resnet20-natural", "cifar10-1k", assay.LInf(8 / 255), "pgd:steps=40", limit=100)
+    assert result.robust_accuracy == 0.0
+    assert result.records["backwards"].sum() <= 40 * 100 / 2
+
+
+def test_adversarial_training_shows():
+    natural, trained = (
+        assay.evaluate(name, "cifar10-1k", assay.LInf(8 / 255), "bim", limit=48)
+        for name in ("resnet20-natural", "resnet20-pgd")
+    )
+    assert natural.robust_accuracy == 0.0
+    assert trained.interval[0] > 0.2
+    assert trained.clean_accuracy < natural.clean_accuracy
+
+
+def test_targets_are_reached_and_verified():
+    threat = assay.ThreatModel(assay.LInf(8 / 255), assay.LeastLikely())
+    result = assay.evaluate("resnet20-natural", "cifar10-1k", threat, "pgd:steps=20", limit=32)
+    assert result.attack_success_rate > 0.9
+    won = result.records[result.records["success"]]
+    assert (won["adv_label"] == won["target"]).all()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_noise_is_weaker_than_a_gradient(name):
+    noise, bim = assay.evaluate(name, "cifar10-1k", assay.L2(0.5), ["uniform-noise", "bim"], limit=24).parts.values()
+    assert bim.robust_accuracy < noise.robust_accuracy
