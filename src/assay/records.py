@@ -25,6 +25,7 @@ SCHEMA: Final = pa.schema(
         ("queries", pa.int64()),
         ("claimed_at_iteration", pa.int64()),  # null without a claim
         ("claimed_at_query", pa.int64()),
+        ("claimed_by", pa.string()),  # the stage of a composed attack that made the claim, else null
         ("seconds", pa.float64()),  # this sample's share of its wave's time, by model passes
     ]
 )

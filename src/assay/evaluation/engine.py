@@ -58,6 +58,7 @@ def _attack_survivors(
     network: Network, attack: Attack[Any], ledger: Ledger, rng: Streams, pulse: Callable[[Ledger], None]
 ) -> None:
     """Run the attack once on the rows that still stand, and look at the last point it returns."""
+    ledger.dismissed[:] = False
     rows = (~ledger.done).nonzero().squeeze(1)
     if not len(rows):
         return
@@ -102,6 +103,7 @@ def _judge(
         "margin": _array(margin),
         "uint8_ok": _at(rows, [ok if won else None for ok, won in zip(verdict.uint8_ok, success, strict=True)], n),
         "claimed_at_iteration": _at(rows, _array(ledger.claimed_at_iteration[rows]), n),
+        "claimed_by": ledger.claimed_by,
         "claimed_at_query": _at(rows, _array(ledger.claimed_at_query[rows]), n),
     }
     valid = torch.zeros(n, dtype=torch.bool)

@@ -20,6 +20,10 @@ Pulse = Callable[[Ledger], None]
 """Called once an iteration: shows progress, and raises where the user asked to stop."""
 
 
+Ask = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""From points and the row each belongs to, to an answer a point and its logits."""
+
+
 class NoRowsLeft(Exception):
     """Every row is done: a signal to the engine, which ends the attack here."""
 
@@ -61,9 +65,24 @@ class DecisionBox:
         rows = self._rows[mask]
         return type(self)(self._network, self._ledger, self.rng.among(mask), rows, self._pulse, inner=True)
 
-    def _ask(
-        self, x: Tensor, ask: Callable[[Tensor, Goal], tuple[Tensor, Tensor]], backwards: int
-    ) -> tuple[Tensor, Tensor]:
+    def pin(self, tensor: Tensor) -> Callable[[], Tensor]:
+        """Remember one value a row; calling what is returned gives those of the rows still in flight."""
+        then = self._rows
+
+        def now() -> Tensor:
+            return tensor[torch.searchsorted(then, self._rows)]  # rows only ever leave, so both are sorted
+
+        return now
+
+    def stage(self, name: str) -> None:
+        """Say which part of the attack speaks from here on; claims are booked under its name."""
+        self._ledger.stage = name
+
+    def dismiss(self, finished: Tensor) -> None:
+        """Let rows go at the next `keep` because the attack has no more to try on them."""
+        self._ledger.dismissed[self._rows[finished]] = True
+
+    def _ask(self, x: Tensor, ask: Ask, backwards: int) -> tuple[Tensor, Tensor]:
         """Send the points each row can still pay for, and book them; points past the budget get zeros."""
         x = x.detach()
         one_a_row = x.dim() == self.ball.centre.dim()
@@ -72,15 +91,12 @@ class DecisionBox:
         sent = self._affordable(rows, q)
         owner = torch.arange(rows, device=x.device).repeat_interleave(q)
         flat, paid = points.flatten(0, 1), sent.flatten()
-        everything = bool(paid.all())
-        gradient, logits = (
-            ask(flat, self.goal.among(owner))
-            if everything
-            else _spread(paid, *ask(flat[paid], self.goal.among(owner[paid])))
-        )
+        answer, logits = ask(flat, owner) if bool(paid.all()) else _spread(paid, *ask(flat[paid], owner[paid]))
         logits = logits.view(rows, q, self._network.classes)
         self._ledger.record(self._rows, points, logits, sent, backwards)
-        return gradient.reshape(x.shape) if backwards else gradient, logits[:, 0] if one_a_row else logits
+        return answer.reshape(x.shape[: 1 if one_a_row else 2] + answer.shape[1:]), logits[
+            :, 0
+        ] if one_a_row else logits
 
     def _affordable(self, rows: int, q: int) -> Tensor:
         order = torch.arange(q, device=self._rows.device).expand(rows, q)
@@ -88,8 +104,9 @@ class DecisionBox:
             return torch.ones_like(order, dtype=torch.bool)
         return order < self._ledger.left[self._rows][:, None]
 
-    def _logits_only(self, x: Tensor, goal: Goal) -> tuple[Tensor, Tensor]:
-        return x, self._network.logits(x)
+    def _logits_only(self, x: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self._network.logits(x)
+        return logits, logits
 
 
 class ScoreBox(DecisionBox):
@@ -103,10 +120,32 @@ class ScoreBox(DecisionBox):
 class WhiteBox(ScoreBox):
     """Shows gradients as well."""
 
-    def gradient(self, x: Tensor, loss: Loss | None = None) -> tuple[Tensor, Tensor]:
-        """Return the gradient of the loss at each point, by default the goal's own, and the logits there."""
-        climb = loss or (lambda logits, goal: goal.loss(logits))
-        return self._ask(x, lambda points, goal: self._network.gradient(points, climb, goal), backwards=1)
+    def gradient(self, x: Tensor, loss: Loss | None = None, *per_row: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradient of the loss at each point, by default the goal's own, and the logits there.
+
+        What else the loss must know of a row, such as a class it aims at, is passed as one value a row.
+        """
+        climb = loss or _goals_own
+
+        def ask(points: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
+            known = (values[owner] for values in per_row)
+            return self._network.gradient(points, climb, self.goal.among(owner), *known)
+
+        return self._ask(x, ask, backwards=1)
+
+    def jacobian(self, x: Tensor, classes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return the gradient of every logit, or of the `[rows, k]` named, at one point a row, and the logits."""
+        every = torch.arange(self._network.classes, device=x.device).expand(len(x), -1)
+        wanted = every if classes is None else classes
+
+        def ask(points: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
+            return self._network.jacobian(points, wanted[owner])
+
+        return self._ask(x, ask, backwards=wanted.shape[1])
+
+
+def _goals_own(logits: Tensor, goal: Goal) -> Tensor:
+    return goal.loss(logits)
 
 
 def _spread(paid: Tensor, *answers: Tensor) -> tuple[Tensor, ...]:

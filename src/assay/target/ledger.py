@@ -31,6 +31,9 @@ class Ledger:
         )
         self.claimed_at_iteration = torch.full((rows,), NEVER, dtype=torch.int64, device=device)
         self.claimed_at_query = self.claimed_at_iteration.clone()
+        self.dismissed = torch.zeros(rows, dtype=torch.bool, device=device)
+        self.stage = ""
+        self.claimed_by: list[str | None] = [None] * rows
 
     @property
     def claimed(self) -> Tensor:
@@ -40,7 +43,7 @@ class Ledger:
     @property
     def done(self) -> Tensor:
         """Say which rows have nothing left to do: goal reached (at no distance, if that is sought), or budget spent."""
-        finished = self.distance == 0 if self.seeks_minimum else self.claimed
+        finished = self.dismissed | (self.distance == 0 if self.seeks_minimum else self.claimed)
         return finished if self.query_budget is None else finished | (self.left == 0)
 
     @property
@@ -81,6 +84,8 @@ class Ledger:
         self.distance[winners] = distance[better, at]
         self.claimed_at_iteration[winners] = self.iterations[winners]
         self.claimed_at_query[winners] = self.queries[winners] + at + 1
+        for row in winners.tolist() if self.stage else ():
+            self.claimed_by[row] = self.stage
 
         points = sent.sum(1)
         self.queries[rows] += points

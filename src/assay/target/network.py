@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from assay.errors import ModelFailed
 from assay.threat import Goal
 
-Loss = Callable[[Tensor, Goal], Tensor]
-"""From logits and the goals of their rows to one number a row, which the attacker wants to raise."""
+Loss = Callable[..., Tensor]
+"""From logits, the goals of their rows, and what else was passed a row, to one number a row to be raised."""
 
 LANES: Final = 8
 """Every call holds a multiple of so many images: matrix kernels change their order of summation for ragged
@@ -42,15 +42,16 @@ class Network:
                 logits[rows] = self._call(_pad(x[rows]))[: rows.stop - rows.start]
         return logits
 
-    def gradient(self, x: Tensor, loss: Loss, goal: Goal) -> tuple[Tensor, Tensor]:
+    def gradient(self, x: Tensor, loss: Loss, goal: Goal, *per_row: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradient of each row's loss with respect to its image, and the logits seen on the way."""
         gradient, logits = torch.zeros_like(x), x.new_zeros(len(x), self.classes)
         for rows in self._batches(len(x)):
             n = rows.stop - rows.start
             images = _pad(x[rows]).detach().requires_grad_()
             out = self._call(images)[:n]
+            height = loss(out, goal.among(rows), *(values[rows] for values in per_row)).sum()
             with full_precision():
-                (padded,) = torch.autograd.grad(loss(out, goal.among(rows)).sum(), images)
+                (padded,) = torch.autograd.grad(height, images)
             if padded.isnan().any():
                 raise ModelFailed(
                     "The model's gradient is NaN on an image inside [0, 1]: look for a square root, a norm or a "
@@ -58,6 +59,22 @@ class Network:
                 )
             gradient[rows], logits[rows] = padded[:n], out.detach()
         return gradient, logits
+
+    def jacobian(self, x: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients of some logits of each row, `[n, k, *image]`, and all logits."""
+        jacobian = x.new_zeros(len(x), classes.shape[1], *x.shape[1:])
+        logits = x.new_zeros(len(x), self.classes)
+        for rows in self._batches(len(x)):
+            n = rows.stop - rows.start
+            images = _pad(x[rows]).detach().requires_grad_()
+            out = self._call(images)[:n]
+            chosen = out.gather(1, classes[rows])
+            for k in range(classes.shape[1]):
+                with full_precision():
+                    (padded,) = torch.autograd.grad(chosen[:, k].sum(), images, retain_graph=True)
+                jacobian[rows, k] = padded[:n]
+            logits[rows] = out.detach()
+        return jacobian, logits
 
     def _batches(self, n: int) -> Iterator[slice]:
         for start in range(0, n, self.batch_size):
