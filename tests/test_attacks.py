@@ -4,7 +4,7 @@ The tests iterate over the registry. A new attack needs one row in `CASES`; with
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
@@ -68,11 +68,18 @@ def registered_attacks() -> Iterator[Any]:
             yield pytest.param(name, norm, id=f"{name}-{norm.name}")
 
 
+def with_goals(rows: Iterable[Any]) -> Iterator[Any]:
+    for row in rows:
+        for targeted in (False, True) if lookup("attack", row.values[0]).can_target else (False,):
+            yield pytest.param(*row.values, targeted, id=f"{row.id}-{'targeted' if targeted else 'untargeted'}")
+
+
+# Noise seeks nothing, so there is nothing it should find.
+searches = [row for row in registered_attacks() if CASES.get(row.values[0]) is not NOISE]
 every_attack = pytest.mark.parametrize(("name", "norm"), list(registered_attacks()))
-every_search = pytest.mark.parametrize(  # noise seeks nothing, so there is nothing it should find
-    ("name", "norm"), [row for row in registered_attacks() if CASES.get(row.values[0]) is not NOISE]
-)
-both_goals = pytest.mark.parametrize("targeted", [False, True], ids=["untargeted", "targeted"])
+every_search = pytest.mark.parametrize(("name", "norm"), searches)
+every_attack_and_goal = pytest.mark.parametrize(("name", "norm", "targeted"), list(with_goals(registered_attacks())))
+every_search_and_goal = pytest.mark.parametrize(("name", "norm", "targeted"), list(with_goals(searches)))
 
 
 def test_every_registered_attack_has_its_row_here() -> None:
@@ -145,8 +152,7 @@ def check_conforms(attack: Attack[Any], norm: type[Norm], case: Case, ground: Gr
     assert torch.equal(x_adv, ground.x)
 
 
-@both_goals
-@every_attack
+@every_attack_and_goal
 def test_attack_breaks_just_above_the_exact_distance_and_never_below(
     name: str, norm: type[Norm], targeted: bool
 ) -> None:
@@ -155,8 +161,7 @@ def test_attack_breaks_just_above_the_exact_distance_and_never_below(
     check_conforms(attacks.create(name), norm, case, ground)
 
 
-@both_goals
-@every_search
+@every_search_and_goal
 def test_attack_uses_what_room_the_pixel_box_leaves(name: str, norm: type[Norm], targeted: bool) -> None:
     """Half of the values are at or near a wall, so steps that ignore the box come up short."""
     case = CASES[name]
@@ -349,8 +354,7 @@ def test_models_in_float64_are_attacked_as_well(name: str, norm: type[Norm]) -> 
     assert (records["problem"].isna()).all()
 
 
-@both_goals
-@every_attack
+@every_attack_and_goal
 def test_binary_images_are_broken_where_that_is_possible(name: str, norm: type[Norm], targeted: bool) -> None:
     """Every value is exactly 0 or 1, so half of all directions are barred: no NaN, and no pixel is frozen."""
     case = CASES[name]
@@ -381,8 +385,7 @@ def test_binary_images_are_broken_where_that_is_possible(name: str, norm: type[N
             assert x_adv.max() <= 1
 
 
-@both_goals
-@every_attack
+@every_attack_and_goal
 def test_a_gradient_of_zero_makes_no_nan(name: str, norm: type[Norm], targeted: bool) -> None:
     x = torch.cat((images(3, (1, 2, 3)), torch.zeros(1, 1, 2, 3), torch.ones(1, 1, 2, 3)))
     spy = Spy(Constant())

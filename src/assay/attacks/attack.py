@@ -25,6 +25,7 @@ class Attack(ABC, Generic[Box]):
     access: ClassVar[type[DecisionBox]]
     norms: ClassVar[tuple[type[Norm], ...]]
     seeks_minimum: ClassVar[bool] = False
+    can_target: ClassVar[bool] = True
 
     @abstractmethod
     def __call__(self, view: Box, x0: Tensor) -> Tensor:

@@ -39,6 +39,8 @@ def check_attack(
     if type(threat.norm) not in attack.norms:
         known = ", ".join(norm.name for norm in attack.norms)
         raise BadRequest(f"{name} does not work under {threat.norm.name}: use it with {known}.")
+    if threat.target is not None and not attack.can_target:
+        raise BadRequest(f"{name} cannot aim at a chosen class: use it untargeted, or another attack for targets.")
     if issubclass(attack.access, WhiteBox):
         _check_gradient(module, dataset.images(slice(0, 1)).to(device))
 
