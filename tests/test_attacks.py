@@ -52,11 +52,18 @@ class Case:
 NOISE = Case(reach=20, values=3)  # a half-space holds nearly half of a ball that is large enough, in any draw
 
 CASES = {
+    "apgd": Case(),
+    "apgd-t": Case(),
     "bim": Case(),
+    "cw": Case(),
+    "ddn": Case(),
+    "deepfool": Case(reach=1.021),  # it goes 2 % too far by design
     "fg": Case(reach_in_box={L2: 2.5}),  # one step along the gradient, cut by the box and not renewed
     "fgsm": Case(),
+    "fmn": Case(),
     "gaussian-noise": NOISE,
     "mim": Case(reach_in_box={L2: 2.5}),  # its steps add up to eps, so what the box cuts off is lost
+    "pma": Case(),
     "pgd": Case(reach_in_box={L2: 1.05}),  # walls eat most of each step here, so forty do not undo the random start
     "uniform-noise": NOISE,
 }

@@ -161,6 +161,19 @@ def test_ctrl_c_finishes_the_shard_and_the_same_command_resumes(folder):
     assert set(folder.glob("out/shards/*.parquet")) > interrupted
 
 
+def test_ctrl_c_also_stops_a_list_of_short_runs(folder):
+    attacks = [f"pgd:steps={steps}" for steps in range(100, 112)]
+    request = [sys.executable, "-m", "assay", "eval", "model.py:make", "--attack", *attacks, "--eps", "0.2/255"]
+    request += ["--targeted", "least-likely", "--limit", "64", "--out", "out"]
+    with subprocess.Popen(request, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not list(folder.glob("out/*/shards/*.parquet")):
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGINT)
+        _, said = process.communicate()
+    assert process.returncode == 130, said
+    assert 0 < len(list(folder.glob("out/*/shards/*.parquet"))) < len(attacks)
+
+
 def test_lists_name_what_there_is(capsys):
     assert main(["list", "attacks"]) == 0
     assert "pgd" in capsys.readouterr().out

@@ -199,3 +199,165 @@ def test_worst_case_takes_the_closest_success():
     assert merged["attack"].tolist() == ["two", "two", "one"]
     assert merged["distance"].tolist() == [0.2, 0.5, 0.1]
     assert merged["forwards"].tolist() == [2, 2, 2]
+
+
+def flaky(net: nn.Module, offset: float) -> nn.Module:
+    """A net whose verifying batches of 32 see slightly safer logits than the search does."""
+
+    def after(z):
+        return z + offset * torch.nn.functional.one_hot(z.argmax(1), 10) if len(z) == 32 else z
+
+    return Wrapped(net, after=after).eval()
+
+
+def test_a_near_miss_does_not_end_a_search_as_robust(learnt):
+    """A claim that verification refuses is taken back, and the row is attacked until the success is clear."""
+    net, data = learnt
+    small_steps = "pgd:steps=60,rel_step=0.02"
+    plain = assay.evaluate(net, data, assay.LInf(2 / 255), small_steps)
+    doubted = assay.evaluate(flaky(net, -2e-3), data, assay.LInf(2 / 255), small_steps, batch_size=8)
+    assert plain.robust_accuracy < 0.5
+    assert doubted.invalid_claims == 0
+    assert doubted.robust_accuracy <= plain.robust_accuracy + 0.1
+
+
+class Shifted(nn.Module):
+    """Preprocesses with a value that no hash of weights sees."""
+
+    def __init__(self, net, shift):
+        super().__init__()
+        self.net, self.shift = net, shift
+
+    def forward(self, x):
+        return self.net(x + self.shift)
+
+
+def changes(net, x, y):
+    other = small_net()
+    with torch.no_grad():
+        next(other.parameters())[0, 0, 0, 0] += 1e-3
+    pixel = x.clone()
+    pixel[0, 0, 0, 0] = 1 - pixel[0, 0, 0, 0]
+    ids = [str(row) for row in range(len(y))]
+    targets = [assay.LabelList({i: (int(t) + k) % 10 for i, t in zip(ids, y, strict=True)}) for k in (1, 2)]
+    base = {"model": net, "data": (x, y), "threat": assay.LInf(1 / 255), "attack": "pgd:steps=2", "seed": 0}
+    aimed = {**base, "threat": assay.ThreatModel(assay.LInf(1 / 255), targets[0])}
+    return {
+        "seed": (base, {"seed": 1}),
+        "query budget": (base, {"query_budget": 5}),
+        "target rule": (base, {"threat": assay.ThreatModel(assay.LInf(1 / 255), assay.RandomTarget())}),
+        "target list": (aimed, {"threat": assay.ThreatModel(assay.LInf(1 / 255), targets[1])}),
+        "eps": (base, {"threat": assay.LInf(2 / 255)}),
+        "norm": (base, {"threat": assay.L2(1 / 255)}),
+        "attack": (base, {"attack": "bim"}),
+        "attack setting": (base, {"attack": "pgd:steps=3"}),
+        "a weight": (base, {"model": other}),
+        "a pixel": (base, {"data": (pixel, y)}),
+        "a label": (base, {"data": (x, (y + (torch.arange(len(y)) == 3)) % 10)}),
+        "structure": (base, {"model": nn.Sequential(net).eval()}),
+        "preprocessing": ({**base, "model": Shifted(net, 0.0).eval()}, {"model": Shifted(net, 0.1).eval()}),
+    }
+
+
+CHANGES = list(changes(small_net(), torch.zeros(4, 3, 32, 32), torch.zeros(4, dtype=torch.long)))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_changes_results_is_another_run(learnt, tmp_path, change):
+    net, (x, y) = learnt
+    request, other = changes(net, x[:8], y[:8])[change]
+    assay.evaluate(**request, out=tmp_path / "run")
+    assay.evaluate(**request, out=tmp_path / "run", batch_size=3, wave_size=2)
+    with pytest.raises(errors.WrongFolder):
+        assay.evaluate(**{**request, **other}, out=tmp_path / "run")
+
+
+def test_runs_that_do_not_belong_together_are_not_merged(learnt, tmp_path):
+    net, (x, y) = learnt
+    assay.evaluate(net, (x, y), assay.LInf(1 / 255), "fgsm", out=tmp_path / "runs" / "a")
+    assay.evaluate(net, (x, y), assay.LInf(2 / 255), "fgsm", out=tmp_path / "runs" / "b")
+    with pytest.raises(errors.BadRequest, match="another model, data or threat"):
+        assay.Result.load(tmp_path / "runs")
+    assay.evaluate(net, (x, y), assay.LInf(1 / 255), "bim", limit=5, out=tmp_path / "more" / "a")
+    assay.evaluate(net, (x, y), assay.LInf(1 / 255), "fgsm", limit=9, out=tmp_path / "more" / "b")
+    with pytest.raises(errors.BadRequest, match="covers other samples"):
+        assay.Result.load(tmp_path / "more")
+
+
+def test_saving_adds_what_is_new_and_refuses_what_is_no_run(learnt, tmp_path):
+    net, data = learnt
+    assay.evaluate(net, data, assay.LInf(1 / 255), "fgsm", limit=5).save(tmp_path / "saved")
+    whole = assay.evaluate(net, data, assay.LInf(1 / 255), "fgsm", limit=9)
+    whole.save(tmp_path / "saved")
+    assert len(assay.Result.load(tmp_path / "saved").records) == 9
+    with pytest.raises(errors.BadRequest, match="is no run"):
+        whole.counting_uint8_only().save(tmp_path / "other")
+
+
+def test_a_list_keeps_the_image_of_whoever_won(learnt):
+    net, (x, y) = learnt
+    result = assay.evaluate(net, (x, y), assay.LInf(1 / 255), ATTACKS)
+    assert result.x_adv is not None
+    with torch.no_grad():
+        wrong = (net(result.x_adv).argmax(1) != y).numpy()
+    assert (wrong == result.records["success"].to_numpy(bool)).all()
+
+
+def test_images_asked_for_later_are_made(learnt, tmp_path):
+    net, data = learnt
+    first = assay.evaluate(net, data, assay.LInf(1 / 255), "fgsm", out=tmp_path / "run", keep_images=False)
+    assert first.x_adv is None
+    again = assay.evaluate(net, data, assay.LInf(1 / 255), "fgsm", out=tmp_path / "run")
+    assert again.x_adv is not None
+    pd.testing.assert_frame_equal(
+        again.records.drop(columns="seconds"), first.records.drop(columns="seconds"), check_like=True
+    )
+
+
+def test_bad_targets_are_found_before_the_first_wave(learnt, tmp_path):
+    net, (x, y) = learnt
+    targets = {str(row): (int(label) + 1) % 10 for row, label in enumerate(y)}
+    targets["20"] = int(y[20])
+    threat = assay.ThreatModel(assay.LInf(1 / 255), assay.LabelList(targets))
+    with pytest.raises(errors.BadRequest, match="sample '20'"):
+        assay.evaluate(net, (x, y), threat, "fgsm", wave_size=4, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+WRONG = {
+    "threat": {"threat": "Linf"},
+    "attack class": {"attack": assay.attacks.PGD},
+    "no attack": {"attack": None},
+    "limit": {"limit": 2.5},
+    "seed": {"seed": "one"},
+    "device": {"device": "quantum"},
+    "data": {"data": (1, 2, 3)},
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_python_users_get_sentences_too(learnt, case):
+    net, data = learnt
+    request = {"model": net, "data": data, "threat": assay.LInf(1 / 255), "attack": "fgsm"}
+    with pytest.raises(errors.BadRequest):
+        assay.evaluate(**{**request, **WRONG[case]})
+
+
+@pytest.mark.parametrize(("norm", "eps"), [(assay.LInf, 8), (assay.L0, 0.5), (assay.L0, 8 / 255), (assay.L2, 0)])
+def test_radii_that_no_attack_could_use_are_refused(norm, eps):
+    with pytest.raises(errors.BadRequest):
+        norm(eps)
+
+
+def test_the_callers_autocast_and_no_grad_do_not_leak_in(learnt):
+    net, data = learnt
+    plain = assay.evaluate(net, data, assay.LInf(1 / 255), "bim", seed=np.int64(0))
+    with torch.no_grad(), torch.autocast("cpu", torch.float16):
+        inside = assay.evaluate(net, data, assay.LInf(1 / 255), "bim")
+    pd.testing.assert_frame_equal(inside.records.drop(columns="seconds"), plain.records.drop(columns="seconds"))
+
+
+def test_a_model_without_slope_is_refused(learnt):
+    net, data = learnt
+    with pytest.raises(errors.BadModel, match="exactly zero"):
+        assay.evaluate(Wrapped(net, before=lambda x: (x * 64).round() / 64).eval(), data, assay.LInf(0.1), "bim")

@@ -10,6 +10,7 @@ design: foolbox scales the gradient, ART puts all on the one steepest value and 
 suffices ART is right and is compared with; elsewhere the step is checked by a linear program.
 """
 
+import importlib
 import contextlib
 import sys
 import warnings
@@ -72,10 +73,10 @@ def _absent_packages_stubbed() -> Iterator[None]:
 
 
 with _absent_packages_stubbed():
-    foolbox = pytest.importorskip("foolbox")
-    torchattacks = pytest.importorskip("torchattacks")
-    evasion = pytest.importorskip("art.attacks.evasion")
-    PyTorchClassifier = pytest.importorskip("art.estimators.classification").PyTorchClassifier
+    foolbox = importlib.import_module("foolbox")
+    torchattacks = importlib.import_module("torchattacks")
+    evasion = importlib.import_module("art.attacks.evasion")
+    PyTorchClassifier = importlib.import_module("art.estimators.classification").PyTorchClassifier
 
 ROWS = 8
 WINNER, TARGET = 3, 5

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+import pandas as pd
 import pyarrow as pa
 
 SCHEMA: Final = pa.schema(
@@ -18,7 +19,7 @@ SCHEMA: Final = pa.schema(
         ("distance", pa.float64()),  # of the verified point, in the norm of the threat; null without one
         ("adv_label", pa.int64()),  # what the model says of the verified point; null without one
         ("margin", pa.float64()),  # to the goal: at the verified point, else the lowest any query saw
-        ("uint8_ok", pa.bool_()),  # still reaches the goal when rounded to 8 bits; null without success
+        ("uint8_ok", pa.bool_()),  # goal still reached when rounded to 8 bits, wherever that lies; null without success
         ("iterations", pa.int64()),
         ("forwards", pa.int64()),
         ("backwards", pa.int64()),
@@ -29,6 +30,15 @@ SCHEMA: Final = pa.schema(
         ("seconds", pa.float64()),  # this sample's share of its wave's time, by model passes
     ]
 )
+
+_NULLABLE: Final = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+
+
+def to_pandas(table: pa.Table) -> pd.DataFrame:
+    """Return records as a frame whose whole numbers and flags can be missing."""
+    frame: pd.DataFrame = table.to_pandas(types_mapper=_NULLABLE.get)
+    return frame
+
 
 TIMING: Final = ("seconds",)
 """Columns that may differ between two runs of one specification; all others must not."""

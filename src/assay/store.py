@@ -98,9 +98,14 @@ class Store:
             first.setdefault(sample, row)
         return whole.take(pa.array(first.values(), pa.int64()))
 
-    def done(self) -> frozenset[str]:
-        """Return the ids of all finished samples."""
-        return frozenset(self.records()["sample_id"].to_pylist())
+    def done(self, with_images: bool = False) -> frozenset[str]:
+        """Return the ids of all finished samples, or of those whose images were kept."""
+        return frozenset(
+            sample
+            for path, table in self._shards()
+            if not with_images or path.with_suffix(".safetensors").is_file()
+            for sample in table["sample_id"].to_pylist()
+        )
 
     def images(self) -> dict[str, "torch.Tensor"]:
         """Read the adversarial images by sample id; empty where none were kept."""
@@ -116,9 +121,10 @@ class Store:
         return found
 
     def check_room(self, samples: int, image_bytes: int) -> None:
-        """Refuse to start what the disk cannot hold."""
+        """Refuse to start what the disk cannot hold; nothing need exist yet."""
         needed = samples * (_BYTES_A_RECORD + image_bytes) + _SPARE_BYTES
-        free = shutil.disk_usage(self.path).free
+        existing = next(folder for folder in (self.path, *self.path.absolute().parents) if folder.exists())
+        free = shutil.disk_usage(existing).free
         if free < needed:
             raise StoreFailed(
                 f"The disk of {self.path} has {free >> 20} MiB free and this run needs about {needed >> 20} MiB: "
@@ -189,6 +195,8 @@ def _explained(path: Path) -> Iterator[None]:
             remedy = "the disk is full; free some space and run the same command again to resume"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             remedy = "the folder cannot be written; choose another with --out"
+        elif error.errno in (errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG):
+            raise BadRequest(f"{path} cannot be made a folder: choose another with --out.") from error
         else:
             remedy = "run the same command again to resume"
         raise StoreFailed(f"Writing to {path} failed ({error.strerror or error}): {remedy}.") from error

@@ -9,6 +9,7 @@ from typing import Any
 
 from assay import registry
 from assay.attacks.attack import Attack
+from assay.errors import BadRequest
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
@@ -28,5 +29,7 @@ def attack_names() -> tuple[str, ...]:
 
 def create(spec: str | Attack[Any]) -> Attack[Any]:
     """Make an attack from its name and settings, such as "pgd:steps=100,restarts=5"."""
+    if not isinstance(spec, str | Attack):
+        raise BadRequest(f"An attack is a name or an instance such as assay.attacks.PGD(), not {spec!r}.")
     made: Attack[Any] = spec if isinstance(spec, Attack) else registry.create("attack", spec)
     return made

@@ -73,7 +73,7 @@ def evaluate(
     keep_images
         Save the adversarial images too.
     uint8
-        Count a success only if it survives rounding to 8 bits.
+        Count a success only if its image still reaches the goal when rounded to 8 bits.
     quiet
         Print the final table only.
     json
@@ -85,7 +85,8 @@ def evaluate(
     terminal = Terminal(quiet=quiet or json)
     threat, dataset = _threat(norm, eps, targeted, data)
     attacks = attack or ["pgd"]
-    folder = out or Path("runs") / _slug(model, dataset.name, str(threat), "+".join(attacks), f"seed{seed}")
+    budget = [f"queries{query_budget}"] if query_budget else []
+    folder = out or Path("runs") / _slug(model, dataset.name, str(threat), "+".join(attacks), f"seed{seed}", *budget)
     with terminal.progress(len(attacks)) as progress:
         result = evaluation.evaluate(
             model,
@@ -102,12 +103,13 @@ def evaluate(
             shard=_shard(shard),
             progress=progress,
         )
-    parts = list(result.parts.values()) or [result]
-    shown = [part.counting_uint8_only() if uint8 else part for part in parts]
+    shown = [part.counting_uint8_only() if uint8 else part for part in result.parts.values() or [result]]
     if json:
         terminal.json(shown)
     else:
         terminal.table(shown)
+    if result.parts and not (uint8 or json):
+        terminal.result(result)
     terminal.say(f"Saved in {folder}")
 
 
@@ -131,19 +133,7 @@ def _rule(targeted: str | None, dataset: "Dataset") -> "TargetRule | None":
     path = Path(targeted)
     if not path.is_file():
         raise BadRequest(f"--targeted takes random, least-likely or a file of targets; there is no file {targeted}.")
-    return LabelList(_read_targets(path, dataset))
-
-
-def _read_targets(path: Path, dataset: "Dataset") -> dict[str, int]:
-    """Read lines `sample_id,target`, or a bare target for each sample in order."""
-    lines = [line.strip() for line in path.read_text().splitlines() if line.strip()]
-    named = [
-        line.rsplit(",", 1) if "," in line else [sample, line] for sample, line in zip(dataset.ids, lines, strict=False)
-    ]
-    try:
-        return {sample: int(target) for sample, target in named}
-    except ValueError:
-        raise BadRequest(f"{path} must hold a line `sample_id,target` or just a whole number a sample.") from None
+    return LabelList.from_file(path, dataset.ids)
 
 
 def _shard(text: str) -> tuple[int, int]:

@@ -58,7 +58,11 @@ class Terminal:
         self._out.print(table)
         invalid = sum(result.invalid_claims for result in results)
         if invalid:
-            self._out.print(f"{invalid} claimed successes did not verify and are not counted.")
+            self._out.print(f"{invalid} claimed successes did not verify; these samples count as standing.")
+
+    def result(self, result: "Result") -> None:
+        """Print one result as a sentence."""
+        self._out.print(Text(str(result)))
 
     def json(self, results: "Sequence[Result]") -> None:
         """Print one JSON object a run, as a list."""

@@ -3,18 +3,21 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 import pyarrow as pa
 import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
-from assay.evaluation.verify import Claims, verify
+from assay.evaluation.verify import Claims, Verdict, verify
 from assay.records import SCHEMA
 from assay.rng import Streams
 from assay.target import Ledger, Network, NoRowsLeft
 from assay.threat import Ball, Targeted, ThreatModel, labels_of
+
+RETRIES: Final = 2
+"""How often rows whose claim did not verify are attacked again, each time held to a clearer success."""
 
 
 @final
@@ -44,22 +47,47 @@ def run_wave(
     ledger = Ledger(Ball(threat.norm, wave.x0, eps), goal, attack.seeks_minimum, query_budget)
     ledger.look_at_clean(clean_logits)
     rng = Streams.of(seed, wave.ids, network.device)
-    for _ in range(getattr(attack, "restarts", 1)):
-        _attack_survivors(network, attack, ledger, rng, pulse)
-    verdicts, valid = _judge(network, threat, wave, ledger, clean_logits)
-    columns = verdicts | _costs(ledger, time.perf_counter() - started)
+    rows, verdict = _search_and_verify(network, attack, threat, ledger, rng, pulse)
+    columns = _verdicts(wave, ledger, clean_logits, rows, verdict) | _costs(ledger, time.perf_counter() - started)
     records = pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
-    x_adv = wave.x0.cpu().clone()
-    x_adv[valid] = ledger.x_adv.cpu()[valid]
+    x_adv, holds = wave.x0.cpu().clone(), rows[torch.from_numpy(verdict.valid).to(rows.device)]
+    x_adv[holds.cpu()] = ledger.x_adv[holds].cpu()
     return records, x_adv
 
 
-def _attack_survivors(
-    network: Network, attack: Attack[Any], ledger: Ledger, rng: Streams, pulse: Callable[[Ledger], None]
+def _search_and_verify(
+    network: Network,
+    attack: Attack[Any],
+    threat: ThreatModel,
+    ledger: Ledger,
+    rng: Streams,
+    pulse: Callable[[Ledger], None],
+) -> tuple[Tensor, Verdict]:
+    """Attack, verify, and attack again where a claim was refused: a near miss must not end a search as robust."""
+    standing = torch.ones_like(ledger.claimed)
+    for attempt in range(1 + RETRIES):
+        for _ in range(getattr(attack, "restarts", 1)):
+            _attack_once(network, attack, ledger, rng, standing, pulse)
+        rows, verdict = _verify(network, threat, ledger)
+        refused = torch.from_numpy(~verdict.valid).to(rows.device)
+        if attempt == RETRIES or not refused.any():
+            break
+        ledger.reopen(rows[refused], torch.from_numpy(verdict.margin).to(rows.device, torch.float32)[refused])
+        standing = torch.zeros_like(standing).index_fill(0, rows[refused], True)
+    return rows, verdict
+
+
+def _attack_once(
+    network: Network,
+    attack: Attack[Any],
+    ledger: Ledger,
+    rng: Streams,
+    standing: Tensor,
+    pulse: Callable[[Ledger], None],
 ) -> None:
-    """Run the attack once on the rows that still stand, and look at the last point it returns."""
+    """Run the attack on the rows that still stand, and look at the last point it returns."""
     ledger.dismissed[:] = False
-    rows = (~ledger.done).nonzero().squeeze(1)
+    rows = (standing & ~ledger.done).nonzero().squeeze(1)
     if not len(rows):
         return
     box = attack.access(network, ledger, rng.among(rows), rows, pulse)
@@ -69,29 +97,31 @@ def _attack_survivors(
         return
 
 
-def _judge(
-    network: Network, threat: ThreatModel, wave: Wave, ledger: Ledger, clean_logits: Tensor
-) -> tuple[dict[str, Any], Tensor]:
-    """Verify all claims; return the columns of the records and which claims hold."""
-    goal, rows, n = ledger.goal, ledger.claimed.nonzero().squeeze(1), len(wave.ids)
-    targeted = isinstance(goal, Targeted)
+def _verify(network: Network, threat: ThreatModel, ledger: Ledger) -> tuple[Tensor, Verdict]:
+    """Have all claims verified; return their rows and the verdict."""
+    goal, rows = ledger.goal, ledger.claimed.nonzero().squeeze(1)
     claims = Claims(
-        x0=wave.x0[rows],
+        x0=ledger.ball.centre[rows],
         x_adv=ledger.x_adv[rows],
         wanted=goal.labels[rows],
-        targeted=targeted,
+        targeted=isinstance(goal, Targeted),
         norm=threat.norm.name,
         eps=threat.norm.eps,
         any_distance=ledger.seeks_minimum,
     )
-    verdict = verify(network.module, network.device, claims)
+    return rows, verify(network.module, network.device, claims)
+
+
+def _verdicts(wave: Wave, ledger: Ledger, clean_logits: Tensor, rows: Tensor, verdict: Verdict) -> dict[str, Any]:
+    """Return the columns of the records that say what was found."""
+    n, goal = len(wave.ids), ledger.goal
     success = verdict.valid & verdict.within_eps
     margin = ledger.lowest_margin.double().index_copy(0, rows, torch.from_numpy(verdict.margin).to(rows.device))
     clean_label = labels_of(clean_logits)
-    columns = {
+    return {
         "sample_id": list(wave.ids),
         "label": _array(wave.labels),
-        "target": _array(goal.labels) if targeted else [None] * n,
+        "target": _array(goal.labels) if isinstance(goal, Targeted) else [None] * n,
         "clean_label": _array(clean_label),
         "clean_ok": _array(clean_label == wave.labels),
         "claimed": _array(ledger.claimed),
@@ -103,12 +133,9 @@ def _judge(
         "margin": _array(margin),
         "uint8_ok": _at(rows, [ok if won else None for ok, won in zip(verdict.uint8_ok, success, strict=True)], n),
         "claimed_at_iteration": _at(rows, _array(ledger.claimed_at_iteration[rows]), n),
-        "claimed_by": ledger.claimed_by,
         "claimed_at_query": _at(rows, _array(ledger.claimed_at_query[rows]), n),
+        "claimed_by": ledger.claimed_by,
     }
-    valid = torch.zeros(n, dtype=torch.bool)
-    valid[rows.cpu()] = torch.from_numpy(verdict.valid)
-    return columns, valid
 
 
 def _costs(ledger: Ledger, seconds: float) -> dict[str, Any]:

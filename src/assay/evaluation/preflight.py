@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from assay.attacks.attack import Attack
 from assay.data import Dataset
-from assay.errors import BadData, BadModel, BadRequest
+from assay.errors import BadData, BadModel, BadRequest, WrongFolder
 from assay.target import WhiteBox
-from assay.target.network import LANES
-from assay.threat import ThreatModel
+from assay.target.network import LANES, full_precision, image_dtype
+from assay.threat import Goal, ThreatModel, Untargeted
 
 _CLOSE: Final = 1e-3
 """Two answers to one image that differ by more than this part of their size are no rounding."""
@@ -42,7 +42,28 @@ def check_attack(
     if threat.target is not None and not attack.can_target:
         raise BadRequest(f"{name} cannot aim at a chosen class: use it untargeted, or another attack for targets.")
     if issubclass(attack.access, WhiteBox):
-        _check_gradient(module, dataset.images(slice(0, 1)).to(device))
+        rows = slice(0, min(LANES, len(dataset)))
+        _check_gradient(module, dataset.images(rows).to(device), Untargeted(dataset.labels[rows].to(device)))
+
+
+def probe(module: nn.Module, dataset: Dataset, device: torch.device) -> list[float]:
+    """Return how the model answers the first image and a fixed pattern: what tells models apart that hash alike."""
+    first = dataset.images(slice(0, 1))
+    pattern = (torch.arange(first.numel()) % 7 / 6).view_as(first)
+    x = torch.cat((first, pattern)).repeat(LANES // 2, *(1,) * (first.dim() - 1)).to(device)
+    with torch.no_grad(), full_precision(device):
+        logits: list[float] = module(x.to(image_dtype(module)))[:2].float().flatten().tolist()
+    return logits
+
+
+def check_probe(held: list[float], found: list[float], folder: object) -> None:
+    """Refuse to add to a run whose model answered differently, whatever its hash says."""
+    before, now = torch.tensor(held), torch.tensor(found)
+    if before.shape != now.shape or not torch.allclose(before, now, rtol=0, atol=_CLOSE * float(now.abs().max())):
+        raise WrongFolder(
+            f"{folder} holds a run of a model with the same weights that answers differently (its preprocessing or "
+            "code has changed): choose another folder with --out, or delete that one."
+        )
 
 
 def _check_mode(module: nn.Module) -> None:
@@ -52,15 +73,11 @@ def _check_mode(module: nn.Module) -> None:
         raise BadModel(f"The model would be judged in training mode ({where} is): call model.eval() first.")
 
 
-def _dtype(module: nn.Module) -> torch.dtype:
-    return next((parameter.dtype for parameter in module.parameters()), torch.float32)
-
-
 def _first_logits(module: nn.Module, x: Tensor) -> Tensor:
     shape = tuple(x.shape[1:])
     try:
-        with torch.no_grad():
-            logits = module(x.to(_dtype(module)))
+        with torch.no_grad(), full_precision(x.device):
+            logits = module(x.to(image_dtype(module)))
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise BadModel(
@@ -89,9 +106,9 @@ def _check_logits(logits: Tensor) -> None:
 
 
 def _check_stable(module: nn.Module, x: Tensor, logits: Tensor) -> None:
-    with torch.no_grad():
-        again = module(x.to(_dtype(module))).float()
-        apart = torch.cat([module(image[None].to(_dtype(module))).float() for image in x[:2]])
+    with torch.no_grad(), full_precision(x.device):
+        again = module(x.to(image_dtype(module))).float()
+        apart = torch.cat([module(image[None].to(image_dtype(module))).float() for image in x[:2]])
     size = logits.abs().amax().clamp(min=1e-12)
     if (again - logits).abs().amax() > _CLOSE * size:
         raise BadModel(
@@ -115,12 +132,19 @@ def _check_labels(dataset: Dataset, classes: int) -> None:
         )
 
 
-def _check_gradient(module: nn.Module, x: Tensor) -> None:
-    image = x.to(_dtype(module)).requires_grad_()
+@torch.enable_grad()
+def _check_gradient(module: nn.Module, x: Tensor, goal: Goal) -> None:
+    images = x.requires_grad_()
     try:
-        torch.autograd.grad(module(image).sum(), image)
+        margin = goal.margin(module(images.to(image_dtype(module))).float())
+        (gradient,) = torch.autograd.grad(margin.sum(), images)
     except RuntimeError as error:
         raise BadModel(
             "No gradient reaches the image (a no_grad block, detach() or a non-differentiable step is in the way): "
             "mend that, or use a black-box attack."
         ) from error
+    if not gradient.any():
+        raise BadModel(
+            "The gradient is exactly zero on every image tried (a rounding, sign or argmax is in the way), so "
+            "gradient attacks would stand still and the model look robust: mend that, or use a black-box attack."
+        )

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from assay.analysis import rates
 from assay.errors import BadRequest
-from assay.records import SCHEMA
+from assay.records import SCHEMA, to_pandas
 from assay.store import Store
 
 if TYPE_CHECKING:
@@ -54,31 +54,44 @@ class Result:
 
     @property
     def invalid_claims(self) -> int:
-        """How many claimed successes did not verify; none is counted."""
+        """How many claimed successes did not verify, over all attacks; none is counted."""
+        if self.parts:
+            return sum(part.invalid_claims for part in self.parts.values())
         return int((self.records["claimed"] & ~self.records["valid"].fillna(True).astype(bool)).sum())
 
     def counting_uint8_only(self) -> "Result":
         """Return the same result with only those successes that survive rounding to 8 bits."""
         survives = self.records["success"] & self.records["uint8_ok"].fillna(False)
-        return dataclasses.replace(self, records=self.records.assign(success=survives))
+        manifest = {**self.manifest, "counting": "8-bit successes only"}
+        return dataclasses.replace(self, manifest=manifest, records=self.records.assign(success=survives))
 
     @classmethod
     def worst_of(cls, parts: Mapping[str, "Result"]) -> "Result":
-        """Merge the results of several attacks on the same samples."""
+        """Merge the results of several attacks on one model, threat and set of samples."""
+        first = next(iter(parts.values()))
+        for name, part in parts.items():
+            if any(part.manifest["spec"][key] != first.manifest["spec"][key] for key in ("model", "data", "threat")):
+                raise BadRequest(f"{name} is a run of another model, data or threat: load the runs one by one.")
+            if set(part.records["sample_id"]) != set(first.records["sample_id"]):
+                raise BadRequest(f"{name} covers other samples than the rest: finish all runs first, or load it alone.")
         records = rates.worst_case({name: part.records for name, part in parts.items()})
-        return cls({"parts": {name: part.manifest for name, part in parts.items()}}, records, None, dict(parts))
+        manifest = {"parts": {name: part.manifest for name, part in parts.items()}}
+        return cls(manifest, records, _gather_images(records, parts), dict(parts))
 
     def save(self, path: str | Path) -> None:
-        """Write everything to a new folder, from which `Result.load` reads it back."""
+        """Write everything to a folder, from which `Result.load` reads it back; what is there is kept."""
         folder = Path(path)
+        if "counting" in self.manifest:
+            raise BadRequest("Save the result itself: this view counts 8-bit successes only and is no run.")
         if self.parts:
             for name, part in self.parts.items():
                 part.save(folder / name)
             return
-        table = pa.Table.from_pandas(self.records, schema=SCHEMA, preserve_index=False)
         store = Store.open(folder, self.manifest)
-        if not store.done():
-            store.append(table, self.x_adv)
+        new = ~self.records["sample_id"].isin(store.done()).to_numpy(bool)
+        if new.any():
+            table = pa.Table.from_pandas(self.records[new], schema=SCHEMA, preserve_index=False)
+            store.append(table, None if self.x_adv is None else self.x_adv[new])
 
     @classmethod
     def load(cls, path: str | Path) -> "Result":
@@ -96,7 +109,7 @@ class Result:
         """Read the records of some samples, in that order; all, in the order of their ids, by default."""
         import torch
 
-        records = store.records().to_pandas(types_mapper=_NULLABLE.get).set_index("sample_id")
+        records = to_pandas(store.records()).set_index("sample_id")
         ids = sorted(records.index, key=lambda sample: (len(sample), sample)) if ids is None else ids
         images = store.images()
         x_adv = torch.stack([images[sample] for sample in ids]) if ids and images.keys() >= set(ids) else None
@@ -111,4 +124,17 @@ class Result:
         )
 
 
-_NULLABLE = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+def _gather_images(records: pd.DataFrame, parts: Mapping[str, Result]) -> "torch.Tensor | None":
+    """Take each sample's image from the attack whose row it is; all parts are in the order of their own records."""
+    import torch
+
+    where = {
+        name: {sample: row for row, sample in enumerate(part.records["sample_id"])} for name, part in parts.items()
+    }
+    images = []
+    for sample, name in zip(records["sample_id"], records["attack"], strict=True):
+        x_adv = parts[name].x_adv
+        if x_adv is None:
+            return None
+        images.append(x_adv[where[name][sample]])
+    return torch.stack(images)

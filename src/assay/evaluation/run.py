@@ -1,5 +1,6 @@
 """Evaluates a model: resolves what was asked for, checks it, runs waves until no sample is missing."""
 
+import operator
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from assay.data import Dataset
 from assay.errors import BadRequest, Interrupted
 from assay.evaluation.engine import Wave, run_wave
 from assay.evaluation.manifest import write_manifest
-from assay.evaluation.preflight import check_attack, check_model
+from assay.evaluation.preflight import check_attack, check_model, check_probe, probe
 from assay.evaluation.progress import Meter, Progress, Silence, StopRequest, polite_stop
 from assay.evaluation.result import Result
 from assay.evaluation.spec import RunSpec
@@ -73,9 +74,9 @@ def evaluate(
     chosen_device = choose_device(device)
     job = Job(
         subject=Subject.of(model, name),
-        dataset=_as_dataset(data).take(limit),
-        threat=threat if isinstance(threat, ThreatModel) else ThreatModel(threat),
-        seed=seed,
+        dataset=_as_dataset(data).take(None if limit is None else _whole("limit", limit)),
+        threat=_as_threat(threat),
+        seed=_whole("seed", seed),
         device=chosen_device,
         batch_size=BATCH_SIZE.get(chosen_device.type, 32) if batch_size is None else batch_size,
         wave_size=WAVE_SIZE.get(chosen_device.type, 128) if wave_size is None else wave_size,
@@ -91,9 +92,10 @@ def evaluate(
     with tempfile.TemporaryDirectory(prefix="assay-") as scratch:
         folder = Path(scratch) / "run" if out is None else Path(out)
         if isinstance(attack, str | Attack):
-            return job.run(network, chosen[0], folder)
-        named = zip(_distinct_names(chosen), chosen, strict=True)
-        return Result.worst_of({label: job.run(network, one, folder / label) for label, one in named})
+            return job.run(network, chosen[0], job.open(chosen[0], folder))
+        named = dict(zip(_distinct_names(chosen), chosen, strict=True))
+        stores = {label: job.open(one, folder / label) for label, one in named.items()}  # all, before any long work
+        return Result.worst_of({label: job.run(network, one, stores[label]) for label, one in named.items()})
 
 
 @final
@@ -122,7 +124,11 @@ class Job:
         part, parts = self.shard
         if not 1 <= part <= parts:
             raise BadRequest(f"A shard is written i/n with 1 <= i <= n, such as 1/4, not {part}/{parts}.")
+        if part > len(self.dataset):
+            raise BadRequest(f"Shard {part}/{parts} of {len(self.dataset)} samples is empty: use fewer shards.")
         classes = check_model(self.subject.module, self.dataset, self.device)
+        if self.threat.target is not None:
+            self.threat.target.check(self.dataset.ids, self.dataset.labels, classes)
         for attack in chosen:
             check_attack(attack, self.threat, self.subject.module, self.dataset, self.device)
         return Network(self.subject.module, classes, self.device, self.batch_size)
@@ -143,16 +149,25 @@ class Job:
             seed=self.seed,
         )
 
-    def run(self, network: Network, attack: Attack[Any], folder: Path) -> Result:
+    def title(self, attack: Attack[Any]) -> str:
+        """Say in a line what is evaluated."""
+        return f"{self.subject.name} on {self.dataset.name}, {name_of('attack', type(attack))}, {self.threat}"
+
+    def open(self, attack: Attack[Any], folder: Path) -> Store:
+        """Start a run's folder, or open it; refuse one that another run, or another model, has written."""
+        Store(folder).check_room(len(self.dataset), self.dataset.images(slice(0, 1)).nbytes if self.keep_images else 0)
+        answers = probe(self.subject.module, self.dataset, self.device)
+        manifest = write_manifest(self.spec(attack), self.title(attack), self.device) | {"probe": answers}
+        store = Store.open(folder, manifest)
+        check_probe(store.manifest().get("probe", []), answers, folder)
+        return store
+
+    def run(self, network: Network, attack: Attack[Any], store: Store) -> Result:
         """Attack every sample that has no record yet, wave by wave, and return what is known then."""
-        spec = self.spec(attack)
-        title = f"{self.subject.name} on {self.dataset.name}, {spec.attack['name']}, {self.threat}"
-        store = Store.open(folder, write_manifest(spec, title, self.device))
         wanted = range(self.shard[0] - 1, len(self.dataset), self.shard[1])
-        done = store.done()
+        done = store.done(with_images=self.keep_images)
         missing = [row for row in wanted if self.dataset.ids[row] not in done]
-        store.check_room(len(missing), self.dataset.images(slice(0, 1)).nbytes if self.keep_images else 0)
-        self.progress.start(title, len(wanted), len(wanted) - len(missing))
+        self.progress.start(self.title(attack), len(wanted), len(wanted) - len(missing))
         try:
             with polite_stop() as stop:
                 self._run_waves(network, attack, store, missing, Meter(self.progress, len(wanted), missing), stop)
@@ -180,7 +195,7 @@ class Job:
             records, x_adv = run_wave(network, attack, self.threat, wave, self.seed, self.query_budget, pulse)
             store.append(records, x_adv if self.keep_images else None)
             meter.wave_done(rates.robust_accuracy(records.to_pandas()))
-            if stop.asked and meter.finished < meter.total:
+            if stop.asked:
                 raise Interrupted(
                     f"Stopped after {meter.finished} of {meter.total} samples: run the same command again to resume."
                 )
@@ -189,13 +204,36 @@ class Job:
 def _as_dataset(data: Dataset | str | Path | tuple[Any, Any]) -> Dataset:
     if isinstance(data, Dataset):
         return data
-    if isinstance(data, tuple):
+    if isinstance(data, str | Path):
+        return datasets.load(str(data))
+    if isinstance(data, tuple | list) and len(data) == 2:
         return datasets.from_arrays(*data)
-    return datasets.load(str(data))
+    raise BadRequest(
+        f"data must be a dataset, its name or path, or a pair (images, labels), not {type(data).__name__}."
+    )
+
+
+def _as_threat(threat: Norm | ThreatModel) -> ThreatModel:
+    if isinstance(threat, ThreatModel):
+        return threat
+    if isinstance(threat, Norm):
+        return ThreatModel(threat)
+    raise BadRequest(f"threat must be such as assay.LInf(8 / 255) or a ThreatModel, not {threat!r}.")
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise BadRequest(f"{name} must be a whole number, not {value!r}.") from None
 
 
 def _as_list(attack: str | Attack[Any] | Sequence[str | Attack[Any]]) -> Sequence[str | Attack[Any]]:
-    return [attack] if isinstance(attack, str | Attack) else attack
+    if isinstance(attack, str | Attack):
+        return [attack]
+    if isinstance(attack, Sequence):
+        return attack
+    raise BadRequest(f"attack must be a name, an attack such as assay.attacks.PGD(), or several, not {attack!r}.")
 
 
 def _distinct_names(chosen: Sequence[Attack[Any]]) -> list[str]:

@@ -16,7 +16,8 @@ class RunSpec:
     """The identity of a run.
 
     Which samples are asked for is not part of it: a sample's record does not depend on the others, so a run of
-    500 samples can be extended to 1,000. Nor are batch size, device and workers, which change no verdict.
+    500 samples can be extended to 1,000. Nor are batch size and workers, which
+    change no bit on one device, nor the device, which is named in the manifest.
     """
 
     model: Mapping[str, Any]

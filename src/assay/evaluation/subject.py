@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from assay import models
+from assay.errors import BadRequest
 from assay.models.from_file import is_file_spec, load_from_file
 from assay.models.weights import hash_state
 
@@ -43,5 +44,11 @@ def _identify(module: nn.Module) -> dict[str, str]:
 def choose_device(device: str | torch.device | None) -> torch.device:
     """Take the device asked for, else a GPU where there is one."""
     if device is not None:
-        return torch.device(device)
+        try:
+            chosen = torch.device(device)
+        except (RuntimeError, TypeError) as error:
+            raise BadRequest(f"device must be such as cpu or cuda, not {device!r}.") from error
+        if chosen.type == "cuda" and not torch.cuda.is_available():
+            raise BadRequest("There is no GPU that torch can use here: run with --device cpu.")
+        return chosen
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

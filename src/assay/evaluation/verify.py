@@ -13,6 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from assay.target.network import full_precision, image_dtype
+
 BATCH: Final = 32
 """Images a verifying call always holds, so that a verdict never depends on how many claims there were."""
 
@@ -105,10 +107,9 @@ def _flat(x: Tensor) -> Numbers:
 
 
 def _fresh_logits(module: nn.Module, device: torch.device, x: Tensor) -> Numbers:
-    kind = next((parameter.dtype for parameter in module.parameters()), torch.float32)
+    kind = image_dtype(module)
     out = []
-    exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
-    with torch.no_grad(), exact:
+    with torch.no_grad(), full_precision(device):
         for batch in torch.split(x.to(device), BATCH):
             full = torch.cat((batch, batch[:1].expand(BATCH - len(batch), *batch.shape[1:])))
             out.append(module(full.to(kind))[: len(batch)].float().cpu())

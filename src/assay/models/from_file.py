@@ -42,7 +42,7 @@ def load_from_file(spec: str) -> "tuple[nn.Module, str]":
         model = factory()
     except (BadRequest, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadModel(f"{spec} raised {type(error).__name__}: {error}; mend the factory and try again.") from error
     finally:
         sys.path.remove(str(path.resolve().parent))

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from assay.analysis.trust import Summary, summarise
 from assay.errors import BadRequest, StoreFailed
+from assay.records import to_pandas
 from assay.report import words
 from assay.store import MANIFEST, Store
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     import torch
 
 _NORMS = {"Linf": 0, "L2": 1, "L1": 2, "L0": 3}
-_NULLABLE = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
 
 
 @final
@@ -154,7 +154,7 @@ def _checked(store: Store) -> Mapping[str, Any]:
 def _records(stores: Sequence[Store]) -> pd.DataFrame:
     """Read all records, one a sample, in the order of their ids."""
     table = pa.concat_tables([store.records() for store in stores])
-    records: pd.DataFrame = table.to_pandas(types_mapper=_NULLABLE.get).drop_duplicates("sample_id")
+    records = to_pandas(table).drop_duplicates("sample_id")
     length = records["sample_id"].str.len()
     return (
         records.assign(_length=length).sort_values(["_length", "sample_id"], ignore_index=True).drop(columns="_length")

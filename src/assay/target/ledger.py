@@ -26,6 +26,8 @@ class Ledger:
         self.x_adv = ball.centre.clone()
         self.distance = torch.full((rows,), torch.inf, dtype=torch.float64, device=device)
         self.lowest_margin = torch.full((rows,), torch.inf, device=device)
+        self.claim_margin = torch.zeros(rows, device=device)
+        self.required_margin = torch.full((rows,), torch.inf, device=device)
         self.iterations, self.forwards, self.backwards, self.queries = (
             torch.zeros(rows, dtype=torch.int64, device=device) for _ in range(4)
         )
@@ -59,6 +61,13 @@ class Ledger:
         self.distance[reached] = 0.0
         self.claimed_at_iteration[reached] = self.claimed_at_query[reached] = 0
 
+    def reopen(self, rows: Tensor, verified_margin: Tensor) -> None:
+        """Take back claims that did not verify; the next one must clear the doubt there was about them."""
+        doubt = (verified_margin - self.claim_margin[rows]).abs() + self.claim_margin[rows].abs()
+        self.required_margin[rows] = torch.minimum(self.required_margin[rows], -2 * doubt)
+        self.distance[rows] = torch.inf
+        self.x_adv[rows] = self.ball.centre[rows]
+
     def record(self, rows: Tensor, x: Tensor, logits: Tensor, sent: Tensor, backwards: int) -> None:
         """Book the points `[rows, q, ...]` of these rows, in order, and claim the best of them.
 
@@ -67,10 +76,11 @@ class Ledger:
         ball, goal = self.ball.among(rows), self.goal.among(rows)
         distance = ball.distance(x)
         feasible = sent & ball.holds(x, distance)
-        margin = torch.where(feasible, goal.margin(logits), torch.inf).amin(1)
-        self.lowest_margin[rows] = torch.minimum(self.lowest_margin[rows], margin)
+        seen = goal.margin(logits)
+        lowest_seen = torch.where(feasible, seen, torch.inf).amin(1)
+        self.lowest_margin[rows] = torch.minimum(self.lowest_margin[rows], lowest_seen)
 
-        reached = goal.reached(logits)
+        reached = goal.reached(logits) & (seen <= self.required_margin[rows][:, None])
         if self.seeks_minimum:
             cost = torch.where(reached & sent & ball.in_box(x), distance, torch.inf)
             lowest, at = cost.min(1)
@@ -82,6 +92,7 @@ class Ledger:
         winners, at = rows[better], at[better]
         self.x_adv[winners] = x[better, at]
         self.distance[winners] = distance[better, at]
+        self.claim_margin[winners] = seen[better, at]
         self.claimed_at_iteration[winners] = self.iterations[winners]
         self.claimed_at_query[winners] = self.queries[winners] + at + 1
         for row in winners.tolist() if self.stage else ():

@@ -1,7 +1,7 @@
 """A model as the engine calls it: micro-batches of bounded size, the same bits for the same image."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from typing import Final
 
 import torch
@@ -18,9 +18,23 @@ LANES: Final = 8
 batches, and one flipped bit can flip the sign of a gradient. Padded, results do not depend on batch size."""
 
 
-def full_precision() -> AbstractContextManager[object]:
-    """Keep a GPU from rounding float32 convolutions to TF32, and from choosing kernels by chance."""
-    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Compute in the model's own precision whatever the caller has set: no autocast, no TF32, no kernels by chance."""
+    matmul = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+    try:
+        with torch.autocast(device.type, enabled=False), exact:
+            yield
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+
+
+def image_dtype(module: nn.Module) -> torch.dtype:
+    """Return the floating type of a model's parameters, which its images must have."""
+    kinds = (parameter.dtype for parameter in module.parameters() if parameter.is_floating_point())
+    return next(kinds, torch.float32)
 
 
 class Network:
@@ -31,8 +45,7 @@ class Network:
         self.classes = classes
         self.device = device
         self.batch_size = batch_size
-        first = next(module.parameters(), None)
-        self.dtype = first.dtype if first is not None else torch.float32
+        self.dtype = image_dtype(module)
 
     def logits(self, x: Tensor) -> Tensor:
         """Return the logits of images `[n, ...]` in float32, without a graph."""
@@ -42,6 +55,7 @@ class Network:
                 logits[rows] = self._call(_pad(x[rows]))[: rows.stop - rows.start]
         return logits
 
+    @torch.enable_grad()
     def gradient(self, x: Tensor, loss: Loss, goal: Goal, *per_row: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradient of each row's loss with respect to its image, and the logits seen on the way."""
         gradient, logits = torch.zeros_like(x), x.new_zeros(len(x), self.classes)
@@ -50,7 +64,7 @@ class Network:
             images = _pad(x[rows]).detach().requires_grad_()
             out = self._call(images)[:n]
             height = loss(out, goal.among(rows), *(values[rows] for values in per_row)).sum()
-            with full_precision():
+            with full_precision(self.device):
                 (padded,) = torch.autograd.grad(height, images)
             if padded.isnan().any():
                 raise ModelFailed(
@@ -60,6 +74,7 @@ class Network:
             gradient[rows], logits[rows] = padded[:n], out.detach()
         return gradient, logits
 
+    @torch.enable_grad()
     def jacobian(self, x: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradients of some logits of each row, `[n, k, *image]`, and all logits."""
         jacobian = x.new_zeros(len(x), classes.shape[1], *x.shape[1:])
@@ -70,7 +85,7 @@ class Network:
             out = self._call(images)[:n]
             chosen = out.gather(1, classes[rows])
             for k in range(classes.shape[1]):
-                with full_precision():
+                with full_precision(self.device):
                     (padded,) = torch.autograd.grad(chosen[:, k].sum(), images, retain_graph=True)
                 jacobian[rows, k] = padded[:n]
             logits[rows] = out.detach()
@@ -82,9 +97,9 @@ class Network:
 
     def _call(self, images: Tensor) -> Tensor:
         try:
-            with full_precision():
+            with full_precision(self.device):
                 logits: Tensor = self.module(images.to(self.dtype)).float()
-        except (RuntimeError, ValueError, IndexError) as error:
+        except Exception as error:
             raise ModelFailed(f"The model raised an error on a batch of {len(images)} images: {error}") from error
         if logits.isnan().any():
             raise ModelFailed(

@@ -4,6 +4,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import final
 
 import torch
@@ -27,6 +28,10 @@ class TargetRule(ABC):
     def identity(self) -> str:
         """What makes two rules the same in a run's specification."""
 
+    @abstractmethod
+    def check(self, ids: Sequence[str], labels: Tensor, classes: int) -> None:
+        """Refuse, before work starts, targets that make no sense."""
+
 
 @final
 @dataclass(frozen=True)
@@ -42,6 +47,9 @@ class RandomTarget(TargetRule):
         shift = 1 + streams.integers(classes - 1, 1).squeeze(1)
         return (labels + shift) % classes
 
+    def check(self, ids: Sequence[str], labels: Tensor, classes: int) -> None:
+        """Accept all: the rule never chooses badly."""
+
 
 @final
 @dataclass(frozen=True)
@@ -53,6 +61,9 @@ class LeastLikely(TargetRule):
     def choose(self, ids: Sequence[str], labels: Tensor, clean_logits: Tensor, seed: int) -> Tensor:
         """Take the lowest logit among wrong classes."""
         return clean_logits.scatter(1, labels[:, None], float("inf")).argmin(1)
+
+    def check(self, ids: Sequence[str], labels: Tensor, classes: int) -> None:
+        """Accept all: the rule never chooses badly."""
 
 
 @final
@@ -68,24 +79,41 @@ class LabelList(TargetRule):
         pairs = "\n".join(f"{sample}\t{target}" for sample, target in sorted(self.targets.items()))
         return f"list:{hashlib.sha256(pairs.encode()).hexdigest()[:16]}"
 
+    @classmethod
+    def from_file(cls, path: Path, ids: Sequence[str]) -> "LabelList":
+        """Read lines `sample_id,target`, or a bare target for each of the samples in order."""
+        try:
+            lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+            if lines and "," not in lines[0]:
+                if len(lines) < len(ids):
+                    raise BadRequest(f"{path} has {len(lines)} targets for {len(ids)} samples: give one line each.")
+                return cls({sample: int(line) for sample, line in zip(ids, lines, strict=False)})
+            return cls({sample: int(target) for sample, target in (line.rsplit(",", 1) for line in lines)})
+        except (OSError, ValueError) as error:
+            raise BadRequest(
+                f"{path} must be a text file with a line `sample_id,target`, or just a whole number, for each sample."
+            ) from error
+
     def choose(self, ids: Sequence[str], labels: Tensor, clean_logits: Tensor, seed: int) -> Tensor:
-        """Look each sample up and refuse what makes no sense."""
+        """Look each sample up."""
+        self.check(ids, labels, clean_logits.shape[-1])
+        return torch.tensor([self.targets[sample] for sample in ids], device=labels.device)
+
+    def check(self, ids: Sequence[str], labels: Tensor, classes: int) -> None:
+        """Refuse missing samples, classes the model does not have, and the true class."""
         missing = [sample for sample in ids if sample not in self.targets]
         if missing:
             raise BadRequest(
                 f"The target list has no class for sample {missing[0]!r} ({len(missing)} missing in all): "
                 "give one line `sample_id,target` for each sample."
             )
-        targets = torch.tensor([self.targets[sample] for sample in ids], device=labels.device)
-        classes = clean_logits.shape[-1]
-        wrong = ((targets < 0) | (targets >= classes) | (targets == labels)).nonzero()
-        if len(wrong):
-            sample = ids[int(wrong[0])]
-            raise BadRequest(
-                f"The target class {self.targets[sample]} of sample {sample!r} must be one of the model's classes "
-                f"0 to {classes - 1} and differ from its true class: correct the target list."
-            )
-        return targets
+        for sample, label in zip(ids, labels.tolist(), strict=True):
+            target = self.targets[sample]
+            if not 0 <= target < classes or target == label:
+                raise BadRequest(
+                    f"The target class {target} of sample {sample!r} must be one of the model's classes "
+                    f"0 to {classes - 1} and differ from its true class: correct the target list."
+                )
 
 
 @final

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from assay.eps import format_eps, parse_eps
+from assay.errors import BadRequest
 from assay.registry import register
 from assay.rng import Streams
 
@@ -66,6 +67,13 @@ class LInf(Norm):
     """No value moves by more than eps."""
 
     name = "Linf"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.eps > 1:
+            raise BadRequest(
+                f"Under Linf, eps is at most 1 on the [0, 1] pixel scale, such as 8/255, not {self.eps:g}."
+            )
 
     def size(self, delta: Tensor) -> Tensor:
         """Largest absolute value."""
@@ -189,6 +197,11 @@ class L0(Norm):
     """At most eps values change, by any amount the box allows; each colour channel of a pixel is a value."""
 
     name = "L0"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.eps < 1 or self.eps != int(self.eps):
+            raise BadRequest(f"Under L0, eps counts values and must be a whole number such as 20, not {self.eps:g}.")
 
     def size(self, delta: Tensor) -> Tensor:
         """Count the values that changed."""

@@ -1,0 +1,98 @@
+"""Elastic-net attack."""
+
+import math
+from dataclasses import dataclass
+from typing import Final, final
+
+import torch
+from torch import Tensor
+
+from assay.attacks.attack import Attack
+from assay.registry import register
+from assay.target import WhiteBox
+from assay.threat import L1, L2, Goal
+
+PROGRESS: Final = 0.9999
+"""A row rests when a tenth of the steps has not brought its loss below this part of what it was."""
+
+
+@final
+@register("attack", "ead")
+@dataclass(frozen=True)
+class EAD(Attack[WhiteBox]):
+    """Least c * hinge + squared L2 + beta * L1, by FISTA, over a search for c (Chen et al. 2018, arXiv:1709.04114).
+
+    As in the authors' code, shrinkage takes off beta whatever the step size, and c counts as good if an iterate
+    (not a look-ahead point) reaches the goal. Look-ahead points are clipped to the box, outside of which a model
+    need not answer. What is kept is the authors' L1 rule: the least L1 of all points seen. Their elastic-net rule
+    would keep the least squared L2 + beta * L1 of the same points, which the books of a run cannot do yet.
+    """
+
+    access = WhiteBox
+    norms = (L1,)
+    seeks_minimum = True
+
+    steps: int = 1000
+    search_steps: int = 9
+    beta: float = 1e-3
+    rate: float = 0.01
+    initial_c: float = 1e-3
+    abort_early: bool = True
+
+    def __call__(self, view: WhiteBox, x0: Tensor) -> Tensor:
+        """Bisect, row by row, for the smallest c that reaches the goal."""
+        c = torch.full((len(x0),), self.initial_c, dtype=torch.float64, device=x0.device)
+        low, high = torch.zeros_like(c), torch.full_like(c, torch.inf)
+        for _ in range(self.search_steps):
+            found = self._descend(view, c)
+            low, high = torch.where(found, low, c), torch.where(found, c, high)
+            c = torch.where(high < torch.inf, (low + high) / 2, 10 * c)
+            c, low, high = view.keep(c, low, high)
+        return view.ball.centre
+
+    def _descend(self, view: WhiteBox, weight: Tensor) -> Tensor:
+        """Run FISTA from the clean images, each row with its c, and say which rows reached the goal."""
+        found = torch.zeros(len(weight), dtype=torch.bool, device=weight.device)
+        rows = torch.arange(len(weight), device=weight.device)
+        inner = view.among(rows)
+        x = y = view.ball.centre
+        c, checked = weight, torch.full_like(weight, torch.inf)
+        for k in range(self.steps):
+            hinge_slope, _ = inner.gradient(y, _closeness)
+            x0 = inner.ball.centre
+            descent = _beside(c.to(x.dtype), x) * hinge_slope - 2 * (y - x0)
+            rate = self.rate * math.sqrt(1 - k / self.steps)
+            x_new = x0 + _shrink(y + rate * descent - x0, self.beta)
+            x_new = x_new.clamp(0, 1)
+            y = (x_new + (k + 1) / (k + 4) * (x_new - x)).clamp(0, 1)
+            x = x_new
+            logits = inner.scores(x)
+            found[rows[inner.goal.reached(logits)]] = True
+            if self.abort_early and k % math.ceil(self.steps / 10) == 0:
+                loss = self._loss(inner, x, logits, c)
+                moving, checked = loss <= PROGRESS * checked, loss
+                inner = inner.among(moving)
+                x, y, c, checked, rows = x[moving], y[moving], c[moving], checked[moving], rows[moving]
+            x, y, c, checked, rows = inner.keep(x, y, c, checked, rows)
+            if not len(rows):
+                break
+        return found
+
+    def _loss(self, view: WhiteBox, x: Tensor, logits: Tensor, c: Tensor) -> Tensor:
+        delta = (x - view.ball.centre).flatten(1)
+        hinge = view.goal.margin(logits).clamp(min=0)
+        return c * hinge + L2(1).size(delta).square() + self.beta * L1(1).size(delta)
+
+
+def _shrink(delta: Tensor, beta: float) -> Tensor:
+    """Bring every value closer to zero by beta."""
+    return delta - delta.clamp(-beta, beta)
+
+
+def _closeness(logits: Tensor, goal: Goal) -> Tensor:
+    """Minus the hinge: flat once the goal is reached."""
+    return -goal.margin(logits).clamp(min=0)
+
+
+def _beside(values: Tensor, x: Tensor) -> Tensor:
+    return values.view(-1, *(1,) * (x.dim() - 1))
