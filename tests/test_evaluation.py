@@ -351,7 +351,7 @@ def test_radii_that_no_attack_could_use_are_refused(norm, eps):
 
 def test_the_callers_autocast_and_no_grad_do_not_leak_in(learnt):
     net, data = learnt
-    plain = assay.evaluate(net, data, assay.LInf(1 / 255), "bim", seed=np.int64(0))
+    plain = assay.evaluate(net, data, assay.LInf(1 / 255), "bim", seed=np.int64(0))  # type: ignore[arg-type]
     with torch.no_grad(), torch.autocast("cpu", torch.float16):
         inside = assay.evaluate(net, data, assay.LInf(1 / 255), "bim")
     pd.testing.assert_frame_equal(inside.records.drop(columns="seconds"), plain.records.drop(columns="seconds"))

@@ -1,8 +1,9 @@
 """FMN and EAD on models whose nearest adversarial point is known, and beside foolbox's.
 
-FMN must come within 1 % of the exact distance on linear models, 5 % on a curved one. EAD cannot: every iteration takes
-beta = 1/1000 off each value it moved, so a coarse grid limits it where distances are small, and the squared L2 of its
-objective spreads the perturbation wider than L1 alone would. On these models that costs at most 10 %.
+FMN must come within 1 % of the exact distance on linear models, and 5 % on a curved one. EAD seeks another point, the
+least squared L2 + lambda * L1, and its shrinkage by beta a step of length rate makes lambda = beta / rate, growing as
+the rate decays. So its L1 lies between the exact one and that of the elastic-net optimum at the first rate, which has
+a closed form on linear models; 2 % are allowed for its grid, as each value moves by thousandths.
 """
 
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
 from torch import Tensor, nn
 
 import assay
@@ -31,6 +32,7 @@ from tests.toys import (
 
 ROWS = 6
 both_goals = pytest.mark.parametrize("targeted", [False, True], ids=["untargeted", "targeted"])
+LARGEST = {LInf: 1.0, L2: 30.0, L1: 3072.0, L0: 3072.0}
 fmn_norms = pytest.mark.parametrize("norm", [LInf, L2, L1, L0], ids=lambda norm: norm.name)
 
 
@@ -64,7 +66,7 @@ def test_fmn_finds_the_exact_distance_of_linear_models(
 ) -> None:
     model, x, labels, exact = linear_ground(norm, targeted, low, high)
     assert len(x) == ROWS
-    records, x_adv = run(model, attacks.create("fmn"), norm(30), x, labels, target=goal_of(targeted))
+    records, x_adv = run(model, attacks.create("fmn"), norm(LARGEST[norm]), x, labels, target=goal_of(targeted))
     assert records["success"].all()
     if norm is L0:
         assert records["distance"].tolist() == exact.tolist()
@@ -76,12 +78,27 @@ def test_fmn_finds_the_exact_distance_of_linear_models(
 
 @pytest.mark.parametrize(("low", "high"), [(0.35, 0.65), (0.0, 1.0)], ids=["grey", "near the walls"])
 @both_goals
-def test_ead_comes_near_the_exact_distance_of_linear_models(targeted: bool, low: float, high: float) -> None:
+def test_ead_finds_the_elastic_net_optimum_of_linear_models(targeted: bool, low: float, high: float) -> None:
     model, x, labels, exact = linear_ground(L1, targeted, low, high)
     records, _ = run(model, attacks.create("ead:steps=200"), L1(30), x, labels, target=goal_of(targeted))
+    optimum = np.array([elastic_net_optimum(model, image, 1e-3 / 0.01) for image in x])
+    assert (optimum > 1.02 * exact).all(), "the two must differ, or this tests less than it says"
     assert records["success"].all()
-    assert (records["distance"] <= 1.1 * exact).all()
+    assert (records["distance"] <= 1.02 * optimum).all()
     assert (records["distance"] >= (1 - 1e-5) * exact).all()
+
+
+def elastic_net_optimum(model: Linear, image: Tensor, shrinkage: float) -> float:
+    """L1 size of the move from class 0 to 1 with least squared L2 + shrinkage * L1, by its stationarity."""
+    weight, bias, flat = (t.detach().double().numpy() for t in (model.weight, model.bias, image))
+    climb = weight[1] - weight[0]
+    need, room = bias[0] - bias[1] - climb @ flat, np.where(climb > 0, 1 - flat, flat)
+
+    def move(level: float) -> Numbers:
+        moved: Numbers = np.clip((level * np.abs(climb) - shrinkage) / 2, 0, room)
+        return moved
+
+    return float(move(brentq(lambda level: np.abs(climb) @ move(level) - need, 0, 1e4, xtol=1e-14)).sum())
 
 
 class Quadratic(nn.Module):
@@ -111,7 +128,7 @@ def nearest_on_the_ellipsoid(norm: type[Norm], axes: Numbers, centre: Numbers, x
         {"type": "ineq", "fun": lambda v: v[-1] - v[:n] - v[n:-1]},
     ]
     best = np.inf
-    for _ in range(40):
+    for _ in range(15):
         start = np.append(draw.random(2 * n) * 0.3, 0.5)
         found = minimize(sizes[norm], start, bounds=[(0, 1)] * (2 * n + 1), constraints=constraints)
         if found.success:
@@ -131,7 +148,9 @@ def test_the_distance_to_a_curved_boundary_agrees_with_a_general_solver(
     axes, centre = draw.uniform(4, 16, 4), np.full(4, 0.5)
     x = centre + draw.uniform(-0.08, 0.08, (4, 4))
     model = Quadratic(torch.tensor(axes).float(), torch.tensor(centre).float())
-    records, _ = run(model, attacks.create(name), norm(4), torch.tensor(x).float(), torch.zeros(4, dtype=torch.int64))
+    records, _ = run(
+        model, attacks.create(name), norm(LARGEST[norm]), torch.tensor(x).float(), torch.zeros(4, dtype=torch.int64)
+    )
     exact = np.array([nearest_on_the_ellipsoid(norm, axes, centre, image) for image in x])
     assert records["success"].all()
     assert (records["distance"] <= reach * exact).all()
@@ -142,22 +161,23 @@ def test_fmn_gets_across_a_boundary_where_a_tie_is_lost() -> None:
     """On the boundary itself the first-order guess says there is no way to go, yet the label has not changed."""
     model = Linear(torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([0.75, 0.0]))
     for norm, exact in ((LInf, 0.25), (L2, 0.25), (L1, 0.25), (L0, 1.0)):
-        records, _ = run(model, attacks.create("fmn"), norm(2), torch.full((1, 2), 0.5), torch.tensor([0]))
+        records, _ = run(model, attacks.create("fmn"), norm(LARGEST[norm]), torch.full((1, 2), 0.5), torch.tensor([0]))
         assert records["distance"].tolist() == [pytest.approx(exact, rel=0.01)]
 
 
 # ---------------------------------------------------------------- what must not happen
 
 
-@pytest.mark.parametrize("norm", [LInf, L2, L1, L0], ids=lambda norm: norm.name)
-def test_l2_results_are_no_longer_than_they_must_be(norm: type[Norm]) -> None:
+@fmn_norms
+def test_fmn_stays_in_a_ball_that_follows_the_distance(norm: type[Norm]) -> None:
     """A projection that never projects (foolbox) or only rescales (adv-lib) leaves points at the step's length."""
     model, x, labels, exact = linear_ground(norm, False, 0.35, 0.65)
     spy = Spy(model)
-    run(spy, attacks.create("fmn"), norm(30), x, labels)
-    sizes = np.array([float(norm(1).size((batch[:1] - x[:1]).flatten())) for batch in spy.seen])
+    run(spy, attacks.create("fmn"), norm(LARGEST[norm]), x, labels)
+    on_its_way = spy.seen[2:102]  # after two looks at the clean images, before the verification
+    sizes = np.array([float(norm(1).size(batch[0] - x[0])) for batch in on_its_way])
     assert (sizes <= 4 * exact[0] + 1).all(), "every point is inside a ball that follows the distance"
-    assert np.median(sizes[len(sizes) // 2 :]) <= 1.05 * exact[0] + (norm is L0)
+    assert np.median(sizes[50:]) <= 1.05 * exact[0] + (norm is L0)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +186,7 @@ def test_l2_results_are_no_longer_than_they_must_be(norm: type[Norm]) -> None:
 def test_a_failed_sample_is_the_clean_image_and_no_success(name: str, norm: type[Norm]) -> None:
     """foolbox's EAD returns a black image, and asks the model what it thinks of that."""
     x = images(3, (1, 4, 4))
-    records, x_adv = run(Constant(), attacks.create(name), norm(16), x, torch.zeros(3, dtype=torch.int64))
+    records, x_adv = run(Constant(), attacks.create(name), norm(LARGEST[norm]), x, torch.zeros(3, dtype=torch.int64))
     assert not records["success"].any()
     assert not records["claimed"].any()
     assert records["distance"].isna().all()
@@ -174,16 +194,18 @@ def test_a_failed_sample_is_the_clean_image_and_no_success(name: str, norm: type
 
 
 @pytest.mark.parametrize(
-    ("name", "norm"), [*(("fmn:steps=25", norm) for norm in (LInf, L2, L1, L0)), ("ead:steps=40,search_steps=4", L1)]
+    ("name", "norm"), [*(("fmn:steps=25", norm) for norm in (LInf, L2, L1)), ("fmn", L0), ("ead:steps=20", L1)]
 )
 def test_a_row_alone_gets_the_bits_it_gets_in_a_batch(name: str, norm: type[Norm], small_net: nn.Module) -> None:
     x = data.load("cifar10-1k").images(list(range(5)))
     labels = small_net(x).argmax(1)
-    together, together_adv = run(small_net, attacks.create(name), norm(30), x, labels)
+    together, together_adv = run(small_net, attacks.create(name), norm(LARGEST[norm]), x, labels)
     assert together["claimed"].any()
     for row in range(5):
         one = slice(row, row + 1)
-        alone, alone_adv = run(small_net, attacks.create(name), norm(30), x[one], labels[one], ids=names(5)[one])
+        alone, alone_adv = run(
+            small_net, attacks.create(name), norm(LARGEST[norm]), x[one], labels[one], ids=names(5)[one]
+        )
         assert torch.equal(alone_adv, together_adv[one])
         for column in ("distance", "queries", "iterations", "claimed_at_query"):
             assert alone[column].tolist() == together[column][one].tolist() or alone[column].isna().all()
@@ -263,15 +285,17 @@ def test_fmn_is_as_good_as_foolbox_on_a_robust_network(norm: type[Norm]) -> None
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_fmn_is_as_good_as_foolbox_on_a_small_network(norm: type[Norm], theirs: str, small_net: nn.Module) -> None:
-    mine, peer = median_beside_foolbox(small_net, "fmn", theirs, {"steps": 100}, norm, rows=16)
+    """L0 needs more steps: both add about one value a step until the first success, and some rows need a hundred."""
+    steps = 200 if norm is L0 else 100
+    mine, peer = median_beside_foolbox(small_net, f"fmn:steps={steps}", theirs, {"steps": steps}, norm, rows=16)
     assert mine <= 1.01 * peer < np.inf
     if norm is L2:
-        assert peer > 1.5 * mine, "foolbox's L2 projection does nothing; if this fails it has been mended"
+        assert peer > 1.2 * mine, "foolbox's L2 projection does nothing; if this fails it has been mended"
 
 
 @pytest.mark.parametrize("abort_early", [True, False])
 def test_ead_is_as_good_as_foolbox(abort_early: bool, small_net: nn.Module) -> None:
-    settings = {"steps": 100, "regularization": 1e-3, "decision_rule": "L1", "abort_early": abort_early}
-    ours = f"ead:steps=100,abort_early={abort_early}"
+    settings = {"steps": 60, "regularization": 1e-3, "decision_rule": "L1", "abort_early": abort_early}
+    ours = f"ead:steps=60,abort_early={abort_early}"
     mine, peer = median_beside_foolbox(small_net, ours, "EADAttack", settings, L1, rows=16)
     assert mine <= 1.01 * peer < np.inf

@@ -10,8 +10,8 @@ design: foolbox scales the gradient, ART puts all on the one steepest value and 
 suffices ART is right and is compared with; elsewhere the step is checked by a linear program.
 """
 
-import importlib
 import contextlib
+import importlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator

@@ -50,7 +50,7 @@ class APGDT(Attack[WhiteBox]):
     """Auto-PGD towards several classes in turn; any wrong label counts (Croce & Hein 2020, arXiv:2003.01690).
 
     `order` ranks the classes by clean logits, or by their distance if the model were linear, "malt"
-    (Melamed et al. 2024, arXiv:2402.04249).
+    (Melamed et al. 2024, arXiv:2407.02240).
     """
 
     access = WhiteBox

@@ -62,10 +62,8 @@ class EAD(Attack[WhiteBox]):
             x0 = inner.ball.centre
             descent = _beside(c.to(x.dtype), x) * hinge_slope - 2 * (y - x0)
             rate = self.rate * math.sqrt(1 - k / self.steps)
-            x_new = x0 + _shrink(y + rate * descent - x0, self.beta)
-            x_new = x_new.clamp(0, 1)
-            y = (x_new + (k + 1) / (k + 4) * (x_new - x)).clamp(0, 1)
-            x = x_new
+            last, x = x, (x0 + _shrink(y + rate * descent - x0, self.beta)).clamp(0, 1)
+            y = (x + (k + 1) / (k + 4) * (x - last)).clamp(0, 1)
             logits = inner.scores(x)
             found[rows[inner.goal.reached(logits)]] = True
             if self.abort_early and k % math.ceil(self.steps / 10) == 0:

@@ -66,12 +66,7 @@ class Network:
             height = loss(out, goal.among(rows), *(values[rows] for values in per_row)).sum()
             with full_precision(self.device):
                 (padded,) = torch.autograd.grad(height, images)
-            if padded.isnan().any():
-                raise ModelFailed(
-                    "The model's gradient is NaN on an image inside [0, 1]: look for a square root, a norm or a "
-                    "division at zero; an attack would stand still there and the model look robust."
-                )
-            gradient[rows], logits[rows] = padded[:n], out.detach()
+            gradient[rows], logits[rows] = _sane(padded)[:n], out.detach()
         return gradient, logits
 
     @torch.enable_grad()
@@ -87,7 +82,7 @@ class Network:
             for k in range(classes.shape[1]):
                 with full_precision(self.device):
                     (padded,) = torch.autograd.grad(chosen[:, k].sum(), images, retain_graph=True)
-                jacobian[rows, k] = padded[:n]
+                jacobian[rows, k] = _sane(padded)[:n]
             logits[rows] = out.detach()
         return jacobian, logits
 
@@ -107,6 +102,15 @@ class Network:
                 "on images inside [0, 1]."
             )
         return logits
+
+
+def _sane(gradient: Tensor) -> Tensor:
+    if gradient.isnan().any():
+        raise ModelFailed(
+            "The model's gradient is NaN on an image inside [0, 1]: look for a square root, a norm or a "
+            "division at zero; an attack would stand still there and the model look robust."
+        )
+    return gradient
 
 
 def _pad(x: Tensor) -> Tensor:

@@ -1,0 +1,43 @@
+"""Short targeted climbs towards the nearest classes."""
+
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor
+
+from assay.attacks.apgd import nearest_classes
+from assay.attacks.attack import Attack
+from assay.attacks.pma import ascend_along_cosine
+from assay.registry import register
+from assay.target import WhiteBox
+from assay.threat import L1, L2, LInf, Untargeted
+from assay.threat.losses import dlr, dlr_towards
+
+
+@final
+@register("attack", "nearest")
+@dataclass(frozen=True)
+class Nearest(Attack[WhiteBox]):
+    """Targeted DLR with cosine steps towards the classes that are nearest if the model were linear.
+
+    The classes are those of MALT (Melamed et al. 2024, arXiv:2407.02240); the short climb is our own.
+    """
+
+    access = WhiteBox
+    norms = (LInf, L2, L1)
+
+    steps: int = 40
+    targets: int = 3
+
+    def __call__(self, view: WhiteBox, x0: Tensor) -> Tensor:
+        """Climb towards one class after the other."""
+        classes = view.pin(nearest_classes(view, x0, self.targets))
+        towards = dlr_towards if isinstance(view.goal, Untargeted) else lambda logits, goal, _: dlr(logits, goal)
+        x = x0
+        for rank in range(classes().shape[1]):
+            if rank:
+                view.decisions(x)
+                view.keep()
+            start = view.ball.sample(view.rng)
+            x = ascend_along_cosine(view, start, self.steps, towards, classes()[:, rank])
+        return x
