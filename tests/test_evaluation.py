@@ -221,6 +221,17 @@ def test_a_near_miss_does_not_end_a_search_as_robust(learnt):
     assert doubted.robust_accuracy <= plain.robust_accuracy + 0.1
 
 
+def test_a_claim_refused_for_good_is_recorded_as_invalid(learnt):
+    """Where verification never agrees, the sample stands, and says why it is in doubt."""
+    net, data = learnt
+    result = assay.evaluate(flaky(net, -1e3), data, assay.LInf(2 / 255), "pgd:steps=10", batch_size=8)
+    doubtful = result.records[result.records["clean_ok"] & result.records["claimed"]]
+    assert len(doubtful) > 5
+    assert result.invalid_claims >= len(doubtful[doubtful["problem"].notna()]) > 0
+    assert not doubtful["success"][doubtful["problem"].notna()].any()
+    assert set(doubtful["problem"].dropna()) == {"goal not reached"}
+
+
 class Shifted(nn.Module):
     """Preprocesses with a value that no hash of weights sees."""
 

@@ -72,7 +72,8 @@ def _search_and_verify(
         refused = torch.from_numpy(~verdict.valid).to(rows.device)
         if attempt == RETRIES or not refused.any():
             break
-        ledger.reopen(rows[refused], torch.from_numpy(verdict.margin).to(rows.device, torch.float32)[refused])
+        seen = torch.from_numpy(verdict.margin).to(rows.device, torch.float32)
+        ledger.reopen(rows[refused], seen[refused], [problem for problem in verdict.problem if problem])
         standing = torch.zeros_like(standing).index_fill(0, rows[refused], True)
     return rows, verdict
 
@@ -118,15 +119,19 @@ def _verdicts(wave: Wave, ledger: Ledger, clean_logits: Tensor, rows: Tensor, ve
     success = verdict.valid & verdict.within_eps
     margin = ledger.lowest_margin.double().index_copy(0, rows, torch.from_numpy(verdict.margin).to(rows.device))
     clean_label = labels_of(clean_logits)
+    claimed, valid, problem = _array(ledger.claimed), _at(rows, verdict.valid, n), _at(rows, verdict.problem, n)
+    for row, why in ledger.refused.items():
+        if valid[row] is None:  # refused, attacked again, and nothing better was found
+            claimed[row], valid[row], problem[row] = True, False, why
     return {
         "sample_id": list(wave.ids),
         "label": _array(wave.labels),
         "target": _array(goal.labels) if isinstance(goal, Targeted) else [None] * n,
         "clean_label": _array(clean_label),
         "clean_ok": _array(clean_label == wave.labels),
-        "claimed": _array(ledger.claimed),
-        "valid": _at(rows, verdict.valid, n),
-        "problem": _at(rows, verdict.problem, n),
+        "claimed": claimed,
+        "valid": valid,
+        "problem": problem,
         "success": [bool(found) for found in _at(rows, success, n)],
         "distance": _at(rows, verdict.distance, n),
         "adv_label": _at(rows, verdict.label, n),

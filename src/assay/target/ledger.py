@@ -36,6 +36,7 @@ class Ledger:
         self.dismissed = torch.zeros(rows, dtype=torch.bool, device=device)
         self.stage = ""
         self.claimed_by: list[str | None] = [None] * rows
+        self.refused: dict[int, str] = {}
 
     @property
     def claimed(self) -> Tensor:
@@ -61,8 +62,10 @@ class Ledger:
         self.distance[reached] = 0.0
         self.claimed_at_iteration[reached] = self.claimed_at_query[reached] = 0
 
-    def reopen(self, rows: Tensor, verified_margin: Tensor) -> None:
-        """Take back claims that did not verify; the next one must clear the doubt there was about them."""
+    def reopen(self, rows: Tensor, verified_margin: Tensor, problems: list[str]) -> None:
+        """Take back claims that did not verify, but not forget them; the next one must clear the doubt there was."""
+        for row, problem in zip(rows.tolist(), problems, strict=True):
+            self.refused[row], self.claimed_by[row] = problem, None
         doubt = (verified_margin - self.claim_margin[rows]).abs() + self.claim_margin[rows].abs()
         self.required_margin[rows] = torch.minimum(self.required_margin[rows], -2 * doubt)
         self.distance[rows] = torch.inf
