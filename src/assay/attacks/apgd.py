@@ -12,7 +12,7 @@ from assay.errors import BadRequest
 from assay.registry import register
 from assay.target import WhiteBox
 from assay.target.network import Loss
-from assay.threat import L1, L2, Ball, LInf, Untargeted
+from assay.threat import L1, L2, Ball, LInf
 from assay.threat.losses import dlr, dlr_towards, ranked_classes
 
 RHO: Final = 0.75
@@ -68,15 +68,22 @@ class APGDT(Attack[WhiteBox]):
     def __call__(self, view: WhiteBox, x0: Tensor) -> Tensor:
         """Climb towards one class after the other."""
         order = nearest_classes if self.order == "malt" else likely_classes
-        classes = view.pin(order(view, x0, self.targets))
-        towards = dlr_towards if isinstance(view.goal, Untargeted) else lambda logits, goal, _: dlr(logits, goal)
-        x = x0
-        for rank in range(classes().shape[1]):
-            if rank:
-                view.decisions(x)
-                view.keep()
-            x = ascend(view, self.steps, towards, classes()[:, rank])
-        return x
+
+        def climb(target: Tensor) -> Tensor:
+            return ascend(view, self.steps, dlr_towards, target)
+
+        return towards_each(view, order(view, x0, self.targets), climb)
+
+
+def towards_each(view: WhiteBox, classes: Tensor, climb: Callable[[Tensor], Tensor]) -> Tensor:
+    """Climb towards one column of `classes` after the other, looking at the last point of each climb."""
+    columns, x = view.pin(classes), view.ball.centre
+    for rank in range(classes.shape[1]):
+        if rank:
+            view.decisions(x)
+            view.keep()
+        x = climb(columns()[:, rank])
+    return x
 
 
 def likely_classes(view: WhiteBox, x0: Tensor, count: int) -> Tensor:

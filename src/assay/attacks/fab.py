@@ -6,6 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from assay.attacks.apgd import likely_classes
 from assay.attacks.attack import Attack
 from assay.registry import register
 from assay.target import WhiteBox
@@ -36,7 +37,7 @@ class FAB(Attack[WhiteBox]):
 
     def __call__(self, view: WhiteBox, x0: Tensor) -> Tensor:
         """Step onto the boundary's tangent; from beyond the boundary, step back towards the clean image."""
-        aims = view.pin(self._aims(view, x0))
+        aims = view.pin(likely_classes(view, x0, self.targets))
         x = x0
         for rank in range(aims().shape[1]):
             x = view.ball.centre
@@ -46,14 +47,6 @@ class FAB(Attack[WhiteBox]):
                 back = view.ball.centre + self.beta * (x - view.ball.centre)
                 (x,) = view.keep(torch.where(arrived, back, x))
         return x
-
-    def _aims(self, view: WhiteBox, x0: Tensor) -> Tensor:
-        """Return the classes to aim at, `[rows, k]`, the most promising first."""
-        if isinstance(view.goal, Targeted):
-            return view.goal.labels[:, None]
-        others = view.scores(x0).scatter(1, view.goal.labels[:, None], -torch.inf)
-        ranked = others.argsort(dim=1, descending=True, stable=True)
-        return ranked[:, : min(self.targets, others.shape[1] - 1)]
 
     def _step(self, view: WhiteBox, x: Tensor, aim: Tensor) -> Tensor:
         """Go to the tangent plane of the boundary, and a little beyond, biased towards the clean image."""

@@ -11,7 +11,8 @@ from torch import Tensor
 from assay.attacks.attack import Attack
 from assay.registry import register
 from assay.target import WhiteBox
-from assay.threat import L0, L1, L2, Ball, Goal, LInf, Norm
+from assay.threat import L0, L1, L2, Ball, LInf, Norm
+from assay.threat.losses import logit_margin
 
 DUAL: Final[dict[type[Norm], Norm]] = {LInf: L1(1), L2: L2(1), L1: LInf(1)}
 """The norm in which a gradient says how much a step of size one can gain; there is none for L0."""
@@ -43,7 +44,7 @@ class FMN(Attack[WhiteBox]):
         x, eps = x0, torch.ones_like(farthest())
         best = torch.full_like(eps, torch.inf)
         for alpha, gamma in self._schedule():
-            gradient, logits = view.gradient(x, _closeness)
+            gradient, logits = view.gradient(x, logit_margin)
             reached, size = view.goal.reached(logits), view.ball.distance(x)
             best = torch.where(reached, torch.minimum(best, size), best)
             if isinstance(norm, L0):
@@ -84,7 +85,3 @@ def _unit(gradient: Tensor) -> Tensor:
     """Scale to Euclidean length one; L2 steps ignore the room they are told of."""
     flat = gradient.flatten(1)
     return L2(1).steepest(flat, flat, flat, flat.new_ones(len(flat))).view_as(gradient)
-
-
-def _closeness(logits: Tensor, goal: Goal) -> Tensor:
-    return -goal.margin(logits)

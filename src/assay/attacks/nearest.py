@@ -5,13 +5,13 @@ from typing import final
 
 from torch import Tensor
 
-from assay.attacks.apgd import nearest_classes
+from assay.attacks.apgd import nearest_classes, towards_each
 from assay.attacks.attack import Attack
 from assay.attacks.pma import ascend_along_cosine
 from assay.registry import register
 from assay.target import WhiteBox
-from assay.threat import L1, L2, LInf, Untargeted
-from assay.threat.losses import dlr, dlr_towards
+from assay.threat import L1, L2, LInf
+from assay.threat.losses import dlr_towards
 
 
 @final
@@ -31,13 +31,8 @@ class Nearest(Attack[WhiteBox]):
 
     def __call__(self, view: WhiteBox, x0: Tensor) -> Tensor:
         """Climb towards one class after the other."""
-        classes = view.pin(nearest_classes(view, x0, self.targets))
-        towards = dlr_towards if isinstance(view.goal, Untargeted) else lambda logits, goal, _: dlr(logits, goal)
-        x = x0
-        for rank in range(classes().shape[1]):
-            if rank:
-                view.decisions(x)
-                view.keep()
-            start = view.ball.sample(view.rng)
-            x = ascend_along_cosine(view, start, self.steps, towards, classes()[:, rank])
-        return x
+
+        def climb(target: Tensor) -> Tensor:
+            return ascend_along_cosine(view, view.ball.sample(view.rng), self.steps, dlr_towards, target)
+
+        return towards_each(view, nearest_classes(view, x0, self.targets), climb)

@@ -1,6 +1,6 @@
 """Losses that attacks climb instead of the goal's own cross-entropy; one number a row, raised by success.
 
-All but `dlr_towards` work for both kinds of goal, through the goal's margin.
+All work for both kinds of goal.
 """
 
 from torch import Tensor
@@ -14,7 +14,9 @@ def dlr(logits: Tensor, goal: Goal) -> Tensor:
 
 
 def dlr_towards(logits: Tensor, goal: Goal, target: Tensor) -> Tensor:
-    """DLR that pushes each row's true class below one chosen class."""
+    """DLR that pushes the true class below one chosen class; a targeted goal has chosen already: plain DLR."""
+    if not isinstance(goal, Untargeted):
+        return dlr(logits, goal)
     own = logits.gather(-1, goal.labels[:, None]).squeeze(-1)
     chosen = logits.gather(-1, target[:, None]).squeeze(-1)
     return (chosen - own) / _spread(logits, ranks=2)
