@@ -5,6 +5,8 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
+IMPROVEMENT: Final = pa.struct([("iteration", pa.int64()), ("query", pa.int64()), ("distance", pa.float64())])
+
 SCHEMA: Final = pa.schema(
     [
         ("sample_id", pa.string()),
@@ -18,7 +20,9 @@ SCHEMA: Final = pa.schema(
         ("success", pa.bool_()),  # claimed, valid and within eps
         ("distance", pa.float64()),  # of the verified point, in the norm of the threat; null without one
         ("adv_label", pa.int64()),  # what the model says of the verified point; null without one
+        ("redrawn", pa.float64()),  # of a random model: part of fresh draws in which the point reaches the goal
         ("margin", pa.float64()),  # to the goal: at the verified point, else the lowest any query saw
+        ("clean_margin", pa.float64()),  # to the goal, at the clean image
         ("uint8_ok", pa.bool_()),  # goal still reached when rounded to 8 bits, wherever that lies; null without success
         ("iterations", pa.int64()),
         ("forwards", pa.int64()),
@@ -26,6 +30,7 @@ SCHEMA: Final = pa.schema(
         ("queries", pa.int64()),
         ("claimed_at_iteration", pa.int64()),  # null without a claim
         ("claimed_at_query", pa.int64()),
+        ("improvements", pa.list_(IMPROVEMENT)),  # every claim better than the one before; the last is the one verified
         ("claimed_by", pa.string()),  # the stage of a composed attack that made the claim, else null
         ("seconds", pa.float64()),  # this sample's share of its wave's time, by model passes
     ]

@@ -8,7 +8,8 @@ normals are computed in float64 and rounded, so that the last bit of a logarithm
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import torch
@@ -76,9 +77,21 @@ class Streams:
         return _mix(block[:, None] + counter)
 
 
+@contextmanager
+def seeded(seed: str, device: torch.device) -> Iterator[None]:
+    """Give torch's own generators a seed for a while: a model that draws random numbers draws from them."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(_hash(seed))
+        yield
+
+
 def _key(seed: int, sample: str) -> int:
-    digest = hashlib.blake2b(f"{seed}/{sample}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)
+    return _hash(f"{seed}/{sample}")
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 
 
 def _shift(words: Tensor, by: int) -> Tensor:

@@ -33,6 +33,12 @@ class Dataset:
     classes: tuple[str, ...] = field(repr=False)
     sha256: str
     read: Reader = field(repr=False)
+    part_of: "Dataset | None" = field(default=None, repr=False)
+
+    @property
+    def whole(self) -> "Dataset":
+        """The dataset as it was loaded."""
+        return self.part_of or self
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -64,6 +70,7 @@ class Dataset:
             ids=tuple(self.ids[row] for row in positions),
             labels=self.labels[torch.tensor(positions)],
             read=_Selected(self.read, tuple(positions)),
+            part_of=self.whole,
         )
 
     def _positions(self, rows: Sequence[int] | slice) -> list[int]:

@@ -13,7 +13,7 @@ from assay.attacks.attack import Attack
 from assay.evaluation.verify import Claims, Verdict, verify
 from assay.records import SCHEMA
 from assay.rng import Streams
-from assay.target import Ledger, Network, NoRowsLeft
+from assay.target import Ledger, Network, NoRowsLeft, Pool
 from assay.threat import Ball, Targeted, ThreatModel, labels_of
 
 RETRIES: Final = 2
@@ -28,6 +28,7 @@ class Wave:
     ids: Sequence[str]
     x0: Tensor
     labels: Tensor
+    pool: Pool | None = None  # images to start from; those of the wave by default
 
 
 def run_wave(
@@ -41,13 +42,14 @@ def run_wave(
 ) -> tuple[pa.Table, Tensor]:
     """Attack a wave and return its verified records and its adversarial images, clean where none was found."""
     started = time.perf_counter()
-    clean_logits = network.logits(wave.x0)
+    clean_logits = network.mean_logits(wave.x0)
     goal = threat.goal(wave.ids, wave.labels, clean_logits, seed)
     eps = torch.full((len(wave.ids),), threat.norm.eps, device=network.device)
     ledger = Ledger(Ball(threat.norm, wave.x0, eps), goal, attack.seeks_minimum, query_budget)
     ledger.look_at_clean(clean_logits)
     rng = Streams.of(seed, wave.ids, network.device)
-    rows, verdict = _search_and_verify(network, attack, threat, ledger, rng, pulse)
+    search = _Search(network, attack, threat, ledger, rng, wave, seed, pulse)
+    rows, verdict = search.run()
     columns = _verdicts(wave, ledger, clean_logits, rows, verdict) | _costs(ledger, time.perf_counter() - started)
     records = pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
     x_adv, holds = wave.x0.cpu().clone(), rows[torch.from_numpy(verdict.valid).to(rows.device)]
@@ -55,67 +57,69 @@ def run_wave(
     return records, x_adv
 
 
-def _search_and_verify(
-    network: Network,
-    attack: Attack[Any],
-    threat: ThreatModel,
-    ledger: Ledger,
-    rng: Streams,
-    pulse: Callable[[Ledger], None],
-) -> tuple[Tensor, Verdict]:
-    """Attack, verify, and attack again where a claim was refused: a near miss must not end a search as robust."""
-    standing = torch.ones_like(ledger.claimed)
-    for attempt in range(1 + RETRIES):
-        for _ in range(getattr(attack, "restarts", 1)):
-            _attack_once(network, attack, ledger, rng, standing, pulse)
-        rows, verdict = _verify(network, threat, ledger)
-        refused = torch.from_numpy(~verdict.valid).to(rows.device)
-        if attempt == RETRIES or not refused.any():
-            break
-        seen = torch.from_numpy(verdict.margin).to(rows.device, torch.float32)
-        ledger.reopen(rows[refused], seen[refused], [problem for problem in verdict.problem if problem])
-        standing = torch.zeros_like(standing).index_fill(0, rows[refused], True)
-    return rows, verdict
+@final
+@dataclass(frozen=True)
+class _Search:
+    """One attack on one wave."""
 
+    network: Network
+    attack: Attack[Any]
+    threat: ThreatModel
+    ledger: Ledger
+    rng: Streams
+    wave: Wave
+    seed: int
+    pulse: Callable[[Ledger], None]
 
-def _attack_once(
-    network: Network,
-    attack: Attack[Any],
-    ledger: Ledger,
-    rng: Streams,
-    standing: Tensor,
-    pulse: Callable[[Ledger], None],
-) -> None:
-    """Run the attack on the rows that still stand, and look at the last point it returns."""
-    ledger.dismissed[:] = False
-    rows = (standing & ~ledger.done).nonzero().squeeze(1)
-    if not len(rows):
-        return
-    box = attack.access(network, ledger, rng.among(rows), rows, pulse)
-    try:
-        box.decisions(attack(box, box.ball.centre))
-    except NoRowsLeft:
-        return
+    def run(self) -> tuple[Tensor, Verdict]:
+        """Attack, verify, and attack again where a claim was refused: a near miss must not end a search as robust."""
+        standing = torch.ones_like(self.ledger.claimed)
+        for attempt in range(1 + RETRIES):
+            for _ in range(getattr(self.attack, "restarts", 1)):
+                self._attack_once(standing)
+            rows, verdict = self._verify()
+            refused = torch.from_numpy(~verdict.valid).to(rows.device)
+            if attempt == RETRIES or not refused.any():
+                break
+            seen = torch.from_numpy(verdict.margin).to(rows.device, torch.float32)
+            problems = [problem for problem in verdict.problem if problem]
+            self.ledger.reopen(rows[refused], seen[refused], problems)
+            standing = torch.zeros_like(standing).index_fill(0, rows[refused], True)
+        return rows, verdict
 
+    def _attack_once(self, standing: Tensor) -> None:
+        """Run the attack on the rows that still stand, and look at the last point it returns."""
+        self.ledger.dismissed[:] = False
+        rows = (standing & ~self.ledger.done).nonzero().squeeze(1)
+        if not len(rows):
+            return
+        box = self.attack.access(self.network, self.ledger, self.rng.among(rows), rows, self.pulse, pool=self.wave.pool)
+        try:
+            box.decisions(self.attack(box, box.ball.centre))
+        except NoRowsLeft:
+            return
 
-def _verify(network: Network, threat: ThreatModel, ledger: Ledger) -> tuple[Tensor, Verdict]:
-    """Have all claims verified; return their rows and the verdict."""
-    goal, rows = ledger.goal, ledger.claimed.nonzero().squeeze(1)
-    claims = Claims(
-        x0=ledger.ball.centre[rows],
-        x_adv=ledger.x_adv[rows],
-        wanted=goal.labels[rows],
-        targeted=isinstance(goal, Targeted),
-        norm=threat.norm.name,
-        eps=threat.norm.eps,
-        any_distance=ledger.seeks_minimum,
-    )
-    return rows, verify(network.module, network.device, claims)
+    def _verify(self) -> tuple[Tensor, Verdict]:
+        """Have all claims verified; return their rows and the verdict."""
+        ledger, goal, norm = self.ledger, self.ledger.goal, self.threat.norm
+        rows = ledger.claimed.nonzero().squeeze(1)
+        claims = Claims(
+            x0=ledger.ball.centre[rows],
+            x_adv=ledger.x_adv[rows],
+            wanted=goal.labels[rows],
+            targeted=isinstance(goal, Targeted),
+            norm=norm.name,
+            eps=norm.eps,
+            any_distance=ledger.seeks_minimum,
+            seeds=None if self.network.draws == 1 else [f"{self.seed}/{self.wave.ids[row]}" for row in rows.tolist()],
+        )
+        return rows, verify(self.network.module, self.network.device, claims)
 
 
 def _verdicts(wave: Wave, ledger: Ledger, clean_logits: Tensor, rows: Tensor, verdict: Verdict) -> dict[str, Any]:
     """Return the columns of the records that say what was found."""
     n, goal = len(wave.ids), ledger.goal
+    redrawn = [None] * n if verdict.redrawn is None else _at(rows, verdict.redrawn, n)
     success = verdict.valid & verdict.within_eps
     margin = ledger.lowest_margin.double().index_copy(0, rows, torch.from_numpy(verdict.margin).to(rows.device))
     clean_label = labels_of(clean_logits)
@@ -135,10 +139,13 @@ def _verdicts(wave: Wave, ledger: Ledger, clean_logits: Tensor, rows: Tensor, ve
         "success": [bool(found) for found in _at(rows, success, n)],
         "distance": _at(rows, verdict.distance, n),
         "adv_label": _at(rows, verdict.label, n),
+        "redrawn": redrawn,
         "margin": _array(margin),
+        "clean_margin": _array(goal.margin(clean_logits).double()),
         "uint8_ok": _at(rows, [ok if won else None for ok, won in zip(verdict.uint8_ok, success, strict=True)], n),
         "claimed_at_iteration": _at(rows, _array(ledger.claimed_at_iteration[rows]), n),
         "claimed_at_query": _at(rows, _array(ledger.claimed_at_query[rows]), n),
+        "improvements": ledger.improvements(),
         "claimed_by": ledger.claimed_by,
     }
 

@@ -25,8 +25,9 @@ from assay.evaluation.result import Result
 from assay.evaluation.spec import RunSpec
 from assay.evaluation.subject import Subject, choose_device
 from assay.registry import describe, name_of
+from assay.rng import seeded
 from assay.store import Store
-from assay.target import Network
+from assay.target import Network, Pool
 from assay.threat import Norm, ThreatModel
 
 BATCH_SIZE: Final = {"cpu": 32, "cuda": 512}
@@ -190,9 +191,11 @@ class Job:
                 ids=[self.dataset.ids[row] for row in rows],
                 x0=self.dataset.images(rows).to(self.device),
                 labels=self.dataset.labels[rows].to(self.device),
+                pool=Pool(self.dataset.whole.labels, self.dataset.whole.images),
             )
             pulse = meter.pulse(attack, len(rows))
-            records, x_adv = run_wave(network, attack, self.threat, wave, self.seed, self.query_budget, pulse)
+            with seeded(f"{self.seed}/{wave.ids[0]}", self.device):
+                records, x_adv = run_wave(network, attack, self.threat, wave, self.seed, self.query_budget, pulse)
             store.append(records, x_adv if self.keep_images else None)
             meter.wave_done(rates.robust_accuracy(records.to_pandas()))
             if stop.asked:

@@ -5,6 +5,7 @@ predicted labels, and the model is called afresh in its own precision, nothing r
 A claim that does not hold is recorded with the reason; it is never repaired, clipped or counted.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -13,10 +14,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from assay.rng import seeded
 from assay.target.network import full_precision, image_dtype
 
 BATCH: Final = 32
 """Images a verifying call always holds, so that a verdict never depends on how many claims there were."""
+
+REDRAWS: Final = 2 * BATCH
+"""How often a random model is asked again about each claim; what it says most often is what it says."""
 
 _ROUNDING: Final = float(np.finfo(np.float32).eps)
 
@@ -35,6 +40,7 @@ class Verdict:
     label: npt.NDArray[np.int64]
     margin: Numbers
     uint8_ok: Flags
+    redrawn: Numbers | None = None  # of a random model: part of the draws in which the goal is reached
 
     @property
     def valid(self) -> Flags:
@@ -54,6 +60,7 @@ class Claims:
     norm: str
     eps: float
     any_distance: bool  # an attack that seeks the minimum may show points beyond eps; they are no success
+    seeds: Sequence[str] | None = None  # of the draws of a random model, one a claim
 
 
 def verify(module: nn.Module, device: torch.device, claims: Claims) -> Verdict:
@@ -62,8 +69,8 @@ def verify(module: nn.Module, device: torch.device, claims: Claims) -> Verdict:
         return Verdict([], *(np.zeros(0, dtype=kind) for kind in (bool, float, int, float, bool)))
     clean, claimed = _flat(claims.x0), _flat(claims.x_adv)
     wanted = claims.wanted.cpu().numpy()
-    logits = _fresh_logits(module, device, claims.x_adv)
-    label = logits.argmax(1)
+    draws = _draws(module, device, claims.x_adv, claims.seeds)
+    label, logits = _most_common(draws.argmax(2)), draws.mean(1)
     distance = measure(claimed - clean, claims.norm)
     within: Flags = distance <= claims.eps + _slack(claims.norm, clean.shape[1])
 
@@ -73,7 +80,7 @@ def verify(module: nn.Module, device: torch.device, claims: Claims) -> Verdict:
         "farther than eps": np.zeros_like(within) if claims.any_distance else ~within,
         "goal not reached": ~_reached(label, wanted, claims.targeted),
     }
-    eight_bits = _fresh_logits(module, device, (claims.x_adv * 255).round() / 255).argmax(1)
+    eight_bits = _most_common(_draws(module, device, (claims.x_adv * 255).round() / 255, claims.seeds).argmax(2))
     return Verdict(
         problem=[next((why for why, bad in failures.items() if bad[row]), None) for row in range(len(claimed))],
         within_eps=within,
@@ -81,6 +88,7 @@ def verify(module: nn.Module, device: torch.device, claims: Claims) -> Verdict:
         label=label,
         margin=_margin(logits, wanted, claims.targeted),
         uint8_ok=_reached(eight_bits, wanted, claims.targeted),
+        redrawn=None if claims.seeds is None else _reached(draws.argmax(2), wanted[:, None], claims.targeted).mean(1),
     )
 
 
@@ -104,6 +112,25 @@ def _reached(label: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], target
 def _flat(x: Tensor) -> Numbers:
     flat: Numbers = x.detach().flatten(1).cpu().numpy().astype(np.float64)
     return flat
+
+
+def _draws(module: nn.Module, device: torch.device, x: Tensor, seeds: Sequence[str] | None) -> Numbers:
+    """Return `[claims, draws, classes]` logits: one draw where nothing is random.
+
+    The draws of a claim are one batch with a seed of its own, so that they do not depend on the other claims.
+    """
+    if seeds is None:
+        return _fresh_logits(module, device, x)[:, None]
+    found = []
+    for image, seed in zip(x, seeds, strict=True):
+        with seeded(seed, device):
+            found.append(_fresh_logits(module, device, image.expand(REDRAWS, *image.shape)))
+    return np.stack(found)
+
+
+def _most_common(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the label most draws give, the lowest of several."""
+    return np.array([np.bincount(row).argmax() for row in labels])
 
 
 def _fresh_logits(module: nn.Module, device: torch.device, x: Tensor) -> Numbers:

@@ -3,5 +3,6 @@
 from assay.target.boxes import DecisionBox, NoRowsLeft, ScoreBox, WhiteBox
 from assay.target.ledger import Ledger
 from assay.target.network import Network
+from assay.target.pool import Pool
 
-__all__ = ["DecisionBox", "Ledger", "Network", "NoRowsLeft", "ScoreBox", "WhiteBox"]
+__all__ = ["DecisionBox", "Ledger", "Network", "NoRowsLeft", "Pool", "ScoreBox", "WhiteBox"]

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from assay.rng import Streams
 from assay.target.ledger import Ledger
-from assay.target.network import Loss, Network
+from assay.target.network import Loss, Network, SeenAs
+from assay.target.pool import Pool
 from assay.threat import Ball, Goal, labels_of
 
 Pulse = Callable[[Ledger], None]
@@ -24,6 +25,13 @@ Ask = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """From points and the row each belongs to, to an answer a point and its logits."""
 
 
+RowTransform = Callable[[Tensor, Tensor], Tensor]
+"""From images and the row each belongs to, to what a loss is shown of them."""
+
+InputTransform = Callable[[Streams, Tensor], RowTransform]
+"""Draws, for all rows at once, how their images are changed on the way into the model."""
+
+
 class NoRowsLeft(Exception):
     """Every row is done: a signal to the engine, which ends the attack here."""
 
@@ -32,11 +40,19 @@ class DecisionBox:
     """Shows labels only."""
 
     def __init__(
-        self, network: Network, ledger: Ledger, rng: Streams, rows: Tensor, pulse: Pulse, inner: bool = False
+        self,
+        network: Network,
+        ledger: Ledger,
+        rng: Streams,
+        rows: Tensor,
+        pulse: Pulse,
+        pool: Pool | None = None,
+        inner: bool = False,
     ) -> None:
         self._network = network
         self._ledger = ledger
         self._pulse = pulse
+        self._pool = pool or Pool.of(ledger.ball.centre, ledger.goal.labels)
         self._inner = inner
         self._rows = rows
         self.rng: Streams = rng
@@ -45,7 +61,22 @@ class DecisionBox:
 
     def decisions(self, x: Tensor) -> Tensor:
         """Return the label of each point."""
-        return labels_of(self._ask(x, self._logits_only, backwards=0)[1])
+        return labels_of(self._ask(x, self._logits_only, self._look)[1])
+
+    def starts(self) -> Tensor:
+        """Draw an image a row, from the data, whose own label would satisfy the goal; noise where there is none.
+
+        No query is made: what the model says of it is for the attack to ask.
+        """
+        return self._pool.draw(self.goal, self.rng, self.ball.centre)
+
+    def queries_left(self) -> Tensor | None:
+        """Count the queries each row may still make; None where there is no limit."""
+        return None if self._ledger.query_budget is None else self._ledger.left[self._rows]
+
+    def distance_claimed(self) -> Tensor:
+        """Return how close each row's best claim is; infinite for a row without one."""
+        return self._ledger.distance[self._rows]
 
     def keep(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """End an iteration: let finished rows go and return the tensors without them."""
@@ -63,7 +94,7 @@ class DecisionBox:
     def among(self, mask: Tensor) -> Self:
         """Return a box of some of the rows, for an inner loop that lets the others rest; it may run empty."""
         rows = self._rows[mask]
-        return type(self)(self._network, self._ledger, self.rng.among(mask), rows, self._pulse, inner=True)
+        return type(self)(self._network, self._ledger, self.rng.among(mask), rows, self._pulse, self._pool, inner=True)
 
     def pin(self, tensor: Tensor) -> Callable[[], Tensor]:
         """Remember one value a row; calling what is returned gives those of the rows still in flight."""
@@ -82,7 +113,16 @@ class DecisionBox:
         """Let rows go at the next `keep` because the attack has no more to try on them."""
         self._ledger.dismissed[self._rows[finished]] = True
 
-    def _ask(self, x: Tensor, ask: Ask, backwards: int) -> tuple[Tensor, Tensor]:
+    def demand(self, margin: float) -> None:
+        """Claim, from here on, only points that reach the goal by this margin or more."""
+        self._ledger.demand(self._rows, margin)
+
+    @property
+    def _look(self) -> tuple[int, int]:
+        """What one look at a point costs, in forward and backward passes."""
+        return 1, 0
+
+    def _ask(self, x: Tensor, ask: Ask, passes: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """Send the points each row can still pay for, and book them; points past the budget get zeros."""
         x = x.detach()
         one_a_row = x.dim() == self.ball.centre.dim()
@@ -93,7 +133,7 @@ class DecisionBox:
         flat, paid = points.flatten(0, 1), sent.flatten()
         answer, logits = ask(flat, owner) if bool(paid.all()) else _spread(paid, *ask(flat[paid], owner[paid]))
         logits = logits.view(rows, q, self._network.classes)
-        self._ledger.record(self._rows, points, logits, sent, backwards)
+        self._ledger.record(self._rows, points, logits, sent, passes)
         return answer.reshape(x.shape[: 1 if one_a_row else 2] + answer.shape[1:]), logits[
             :, 0
         ] if one_a_row else logits
@@ -114,11 +154,26 @@ class ScoreBox(DecisionBox):
 
     def scores(self, x: Tensor) -> Tensor:
         """Return the logits of each point."""
-        return self._ask(x, self._logits_only, backwards=0)[1]
+        return self._ask(x, self._logits_only, self._look)[1]
 
 
 class WhiteBox(ScoreBox):
-    """Shows gradients as well."""
+    """Shows gradients as well; of a random model it shows means over many draws, which its owner can take too."""
+
+    def seen_through(self, transform: InputTransform) -> "WhiteBox":
+        """Return a box of the same rows whose gradients are taken through a change of the input.
+
+        Success is still judged on the images themselves, so a gradient costs one more look.
+        """
+        box = WhiteBox(self._network, self._ledger, self.rng, self._rows, self._pulse, self._pool, self._inner)
+        box._transform = transform
+        return box
+
+    _transform: InputTransform | None = None
+
+    def lowest_margin(self) -> Tensor:
+        """Return the lowest margin to the goal that any look at a row inside its ball has seen."""
+        return self._ledger.lowest_margin[self._rows]
 
     def gradient(self, x: Tensor, loss: Loss | None = None, *per_row: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradient of the loss at each point, by default the goal's own, and the logits there.
@@ -126,12 +181,16 @@ class WhiteBox(ScoreBox):
         What else the loss must know of a row, such as a class it aims at, is passed as one value a row.
         """
         climb = loss or _goals_own
+        forwards, backwards = self._network.passes
+        change = None if self._transform is None else self._transform(self.rng, x)
 
         def ask(points: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
             known = (values[owner] for values in per_row)
-            return self._network.gradient(points, climb, self.goal.among(owner), *known)
+            seen_as = None if change is None else _for_points(change, owner)
+            return self._network.gradient(points, climb, self.goal.among(owner), *known, seen_as=seen_as)
 
-        return self._ask(x, ask, backwards=1)
+        looks = 0 if change is None or forwards > backwards else backwards
+        return self._ask(x, ask, (forwards + looks, backwards))
 
     def jacobian(self, x: Tensor, classes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the gradient of every logit, or of the `[rows, k]` named, at one point a row, and the logits."""
@@ -141,11 +200,29 @@ class WhiteBox(ScoreBox):
         def ask(points: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
             return self._network.jacobian(points, wanted[owner])
 
-        return self._ask(x, ask, backwards=wanted.shape[1])
+        forwards, backwards = self._network.passes
+        return self._ask(x, ask, (forwards, backwards * wanted.shape[1]))
+
+    @property
+    def _look(self) -> tuple[int, int]:
+        return self._network.draws, 0
+
+    def _logits_only(self, x: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self._network.mean_logits(x)
+        return logits, logits
 
 
 def _goals_own(logits: Tensor, goal: Goal) -> Tensor:
     return goal.loss(logits)
+
+
+def _for_points(change: RowTransform, owner: Tensor) -> SeenAs:
+    def seen_as(images: Tensor, rows: slice) -> Tensor:
+        owners = owner[rows]
+        padding = owners[-1:].expand(len(images) - len(owners))
+        return change(images, torch.cat((owners, padding)))
+
+    return seen_as
 
 
 def _spread(paid: Tensor, *answers: Tensor) -> tuple[Tensor, ...]:

@@ -34,6 +34,7 @@ class Ledger:
         self.claimed_at_iteration = torch.full((rows,), NEVER, dtype=torch.int64, device=device)
         self.claimed_at_query = self.claimed_at_iteration.clone()
         self.dismissed = torch.zeros(rows, dtype=torch.bool, device=device)
+        self._improvements: list[tuple[Tensor, ...]] = []
         self.stage = ""
         self.claimed_by: list[str | None] = [None] * rows
         self.refused: dict[int, str] = {}
@@ -70,11 +71,30 @@ class Ledger:
         self.required_margin[rows] = torch.minimum(self.required_margin[rows], -2 * doubt)
         self.distance[rows] = torch.inf
         self.x_adv[rows] = self.ball.centre[rows]
+        self._improvements = [
+            tuple(values[kept] for values in entry)
+            for entry in self._improvements
+            if (kept := ~torch.isin(entry[0], rows)).any()
+        ]
 
-    def record(self, rows: Tensor, x: Tensor, logits: Tensor, sent: Tensor, backwards: int) -> None:
+    def demand(self, rows: Tensor, margin: float) -> None:
+        """From now on, claim only points that reach the goal by this margin or more."""
+        self.required_margin[rows] = torch.minimum(self.required_margin[rows], torch.full_like(rows, -margin).float())
+
+    def improvements(self) -> list[list[dict[str, float]]]:
+        """Return, row by row, every claim that was better than the one before: when it came, and its distance."""
+        found: list[list[dict[str, float]]] = [[] for _ in range(len(self.distance))]
+        if self._improvements:
+            columns = (torch.cat(column).tolist() for column in zip(*self._improvements, strict=True))
+            for row, iteration, query, distance in zip(*columns, strict=True):
+                found[row].append({"iteration": iteration, "query": query, "distance": distance})
+        return found
+
+    def record(self, rows: Tensor, x: Tensor, logits: Tensor, sent: Tensor, passes: tuple[int, int]) -> None:
         """Book the points `[rows, q, ...]` of these rows, in order, and claim the best of them.
 
-        `sent` says which points the budget paid for; the others were never shown to the model.
+        `sent` says which points the budget paid for; the others were never shown to the model. `passes` are the
+        forward and the backward passes that each point cost.
         """
         ball, goal = self.ball.among(rows), self.goal.among(rows)
         distance = ball.distance(x)
@@ -100,8 +120,12 @@ class Ledger:
         self.claimed_at_query[winners] = self.queries[winners] + at + 1
         for row in winners.tolist() if self.stage else ():
             self.claimed_by[row] = self.stage
+        if len(winners):
+            self._improvements.append(
+                (winners, self.claimed_at_iteration[winners], self.claimed_at_query[winners], self.distance[winners])
+            )
 
         points = sent.sum(1)
         self.queries[rows] += points
-        self.forwards[rows] += points
-        self.backwards[rows] += points * backwards
+        self.forwards[rows] += points * passes[0]
+        self.backwards[rows] += points * passes[1]

@@ -13,6 +13,9 @@ from assay.threat import Goal
 Loss = Callable[..., Tensor]
 """From logits, the goals of their rows, and what else was passed a row, to one number a row to be raised."""
 
+SeenAs = Callable[[Tensor, slice], Tensor]
+"""From images and the rows they belong to (the last may be repeated as padding) to what a loss is shown of them."""
+
 LANES: Final = 8
 """Every call holds a multiple of so many images: matrix kernels change their order of summation for ragged
 batches, and one flipped bit can flip the sign of a gradient. Padded, results do not depend on batch size."""
@@ -38,14 +41,21 @@ def image_dtype(module: nn.Module) -> torch.dtype:
 
 
 class Network:
-    """A frozen classifier from [0, 1] images to logits."""
+    """A frozen classifier from [0, 1] images to logits.
 
-    def __init__(self, module: nn.Module, classes: int, device: torch.device, batch_size: int) -> None:
+    A defended model may say how an adaptive attacker differentiates it, in a method `differentiable` with the
+    shape of `forward` (BPDA, Athalye et al. 2018, arXiv:1802.00420); gradients then go that way, and logits never.
+    Of a model that draws random numbers, gradients are means over `draws` passes (EOT, arXiv:1707.07397).
+    """
+
+    def __init__(self, module: nn.Module, classes: int, device: torch.device, batch_size: int, draws: int = 1) -> None:
         self.module = module.to(device)
         self.classes = classes
         self.device = device
         self.batch_size = batch_size
+        self.draws = draws
         self.dtype = image_dtype(module)
+        self._differentiable: Callable[[Tensor], Tensor] | None = getattr(module, "differentiable", None)
 
     def logits(self, x: Tensor) -> Tensor:
         """Return the logits of images `[n, ...]` in float32, without a graph."""
@@ -55,18 +65,38 @@ class Network:
                 logits[rows] = self._call(_pad(x[rows]))[: rows.stop - rows.start]
         return logits
 
+    def mean_logits(self, x: Tensor) -> Tensor:
+        """Return the logits of images `[n, ...]`, averaged over the draws of a random model."""
+        if self.draws == 1:
+            return self.logits(x)
+        return self.logits(x.repeat_interleave(self.draws, 0)).view(len(x), self.draws, -1).mean(1)
+
+    @property
+    def passes(self) -> tuple[int, int]:
+        """How many forward and backward passes the gradient at one point costs."""
+        looks = 1 if self._differentiable is None else 2
+        return looks * self.draws, self.draws
+
     @torch.enable_grad()
-    def gradient(self, x: Tensor, loss: Loss, goal: Goal, *per_row: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the gradient of each row's loss with respect to its image, and the logits seen on the way."""
+    def gradient(
+        self, x: Tensor, loss: Loss, goal: Goal, *per_row: Tensor, seen_as: SeenAs | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the gradient of each row's loss with respect to its image, and the logits of that image.
+
+        `seen_as` changes what the loss sees of each image, never the logits returned.
+        """
         gradient, logits = torch.zeros_like(x), x.new_zeros(len(x), self.classes)
-        for rows in self._batches(len(x)):
+        for rows in self._batches(len(x), self.draws):
             n = rows.stop - rows.start
             images = _pad(x[rows]).detach().requires_grad_()
-            out = self._call(images)[:n]
-            height = loss(out, goal.among(rows), *(values[rows] for values in per_row)).sum()
+            out = self._drawn(images if seen_as is None else seen_as(images, rows))[:, :n]
+            known, aims = [values[rows] for values in per_row], goal.among(rows)
+            height = torch.stack([loss(draw, aims, *known).sum() for draw in out]).mean()
             with full_precision(self.device):
                 (padded,) = torch.autograd.grad(height, images)
-            gradient[rows], logits[rows] = _sane(padded)[:n], out.detach()
+            gradient[rows], logits[rows] = _sane(padded)[:n], out.detach().mean(0)
+        if seen_as is not None or self._differentiable is not None:
+            logits = self.mean_logits(x)
         return gradient, logits
 
     @torch.enable_grad()
@@ -74,26 +104,32 @@ class Network:
         """Return the gradients of some logits of each row, `[n, k, *image]`, and all logits."""
         jacobian = x.new_zeros(len(x), classes.shape[1], *x.shape[1:])
         logits = x.new_zeros(len(x), self.classes)
-        for rows in self._batches(len(x)):
+        for rows in self._batches(len(x), self.draws):
             n = rows.stop - rows.start
             images = _pad(x[rows]).detach().requires_grad_()
-            out = self._call(images)[:n]
+            out = self._drawn(images)[:, :n].mean(0)
             chosen = out.gather(1, classes[rows])
             for k in range(classes.shape[1]):
                 with full_precision(self.device):
                     (padded,) = torch.autograd.grad(chosen[:, k].sum(), images, retain_graph=True)
                 jacobian[rows, k] = _sane(padded)[:n]
             logits[rows] = out.detach()
-        return jacobian, logits
+        return jacobian, logits if self._differentiable is None else self.mean_logits(x)
 
-    def _batches(self, n: int) -> Iterator[slice]:
-        for start in range(0, n, self.batch_size):
-            yield slice(start, min(start + self.batch_size, n))
+    def _drawn(self, images: Tensor) -> Tensor:
+        """Return `[draws, n, classes]` logits that can be differentiated."""
+        repeated = images.repeat(self.draws, *(1,) * (images.dim() - 1)) if self.draws > 1 else images
+        return self._call(repeated, self._differentiable).view(self.draws, len(images), -1)
 
-    def _call(self, images: Tensor) -> Tensor:
+    def _batches(self, n: int, draws: int = 1) -> Iterator[slice]:
+        size = max(1, self.batch_size // draws)
+        for start in range(0, n, size):
+            yield slice(start, min(start + size, n))
+
+    def _call(self, images: Tensor, forward: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         try:
             with full_precision(self.device):
-                logits: Tensor = self.module(images.to(self.dtype)).float()
+                logits = (forward or self.module)(images.to(self.dtype)).float()
         except Exception as error:
             raise ModelFailed(f"The model raised an error on a batch of {len(images)} images: {error}") from error
         if logits.isnan().any():

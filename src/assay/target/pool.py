@@ -1,0 +1,33 @@
+"""Images an attacker may start from: those of the data set itself, found by their class."""
+
+from collections.abc import Callable, Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+from assay.rng import Streams
+from assay.threat import Goal
+
+
+@final
+class Pool:
+    """Labelled images, read only when drawn; the same for a row whatever part of the data is under attack."""
+
+    def __init__(self, labels: Tensor, read: Callable[[Sequence[int]], Tensor]) -> None:
+        self._labels = labels.cpu()
+        self._read = read
+
+    @classmethod
+    def of(cls, images: Tensor, labels: Tensor) -> "Pool":
+        """Offer images that are in memory."""
+        return cls(labels, lambda rows: images[list(rows)])
+
+    def draw(self, goal: Goal, rng: Streams, like: Tensor) -> Tensor:
+        """Draw an image a row whose label would satisfy the goal; uniform noise for a row that has none."""
+        fits = goal.met(self._labels.to(like.device).expand(len(like), -1))
+        order = rng.uniform(len(self._labels)).masked_fill(~fits, -1)
+        chosen, found = order.argmax(1).tolist(), fits.any(1)
+        noise = rng.uniform(*like.shape[1:])
+        images = self._read(chosen).to(like)
+        return torch.where(found.view(-1, *(1,) * (like.dim() - 1)), images, noise)
