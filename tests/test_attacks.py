@@ -59,10 +59,12 @@ CASES = {
     "apgd": Case(),
     "apgd-t": Case(),
     "autoattack": Case(settings="steps=30,queries=50", sees_shape=True),
+    "bandits": Case(reach=1.1, settings="steps=150"),
     "bim": Case(),
     "cw": Case(),
     "ddn": Case(),
     "deepfool": Case(reach=1.021),  # it goes 2 % too far by design
+    "dim": Case(reach_in_box={L2: 2.5}, sees_shape=True),
     "fab": Case(),
     "ead": Case(
         reach=1.1, reach_in_box={L1: 1.15}, settings="steps=100"
@@ -72,12 +74,21 @@ CASES = {
     "fmn": Case(),
     "gaussian-noise": NOISE,
     "mim": Case(reach_in_box={L2: 2.5}),  # its steps add up to eps, so what the box cuts off is lost
+    # Random directions find the steepest one slowly, and draws are few here.
+    "nattack": Case(reach=1.1, settings="steps=30,samples=24,rate=0.05"),
+    "nes": Case(reach=1.05, settings="steps=50,samples=40,plateau=5"),
+    "prgf": Case(reach=1.05, settings="steps=60,samples=16,surrogate=none"),
+    "rgf": Case(reach=1.05, settings="steps=80,samples=16"),
+    "simba": Case(reach=1.1, settings="steps=150,basis=pixel"),
+    "spsa": Case(reach=1.1, settings="steps=40,samples=20"),
+    "zoo": Case(reach=1.1, settings="steps=80,rate=0.006,search_steps=5,initial_c=0.001"),
     "pma": Case(),
     "nearest": Case(),
     "express": Case(),
     "pgd": Case(reach_in_box={L2: 1.05}),  # walls eat most of each step here, so forty do not undo the random start
     # A random search: exact under Linf, where the answer is a corner; L2 and L1 move windows of three values at once.
     "square": Case(reach=1.3, reach_in_box={L2: 1.5}, settings="steps=500", sees_shape=True),
+    "tim": Case(reach=1.6, reach_in_box={L2: 2.5}, sees_shape=True),
     "uniform-noise": NOISE,
 }
 

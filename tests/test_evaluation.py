@@ -132,9 +132,8 @@ def refusals(x, y):
         "one class": (small_net(1), (x, y * 0), errors.BadModel, "at least two classes"),
         "not a row each": (Wrapped(net, after=lambda z: z[:1]).eval(), (x, y), errors.BadModel, "one row of logits"),
         "NaN logits": (Wrapped(net, after=lambda z: z * torch.nan).eval(), (x, y), errors.BadModel, "NaN"),
-        "random": (Wrapped(net, before=lambda v: v + torch.randn_like(v)).eval(), (x, y), errors.BadModel, "random"),
         "batch statistics": (Wrapped(net, after=lambda z: z - z.mean(0)).eval(), (x, y), errors.BadModel, "batch"),
-        "no gradient": (Wrapped(net, before=lambda v: v.detach()).eval(), (x, y), errors.BadModel, "No gradient"),
+        "no gradient": (Wrapped(net, before=lambda v: v.detach()).eval(), (x, y), errors.BadModel, "exactly zero"),
         "not a module": (lambda v: v, (x, y), errors.BadModel, "torch.nn.Module"),
     }
 

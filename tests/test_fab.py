@@ -1,5 +1,6 @@
 """FAB on models with a known boundary, and the projection it is made of against general solvers."""
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ from scipy.optimize import linprog, minimize
 from torch import Tensor, nn
 
 from assay import attacks
+from assay.errors import BadRequest
 from assay.target import WhiteBox
 from assay.threat import L0, L1, L2, LabelList, LInf, Norm, Targeted, Untargeted
 from assay.threat.hyperplane import onto_hyperplane
 from tests.toys import (
+    Constant,
     Linear,
     Numbers,
     Spy,
@@ -149,14 +152,17 @@ def test_a_norm_without_planes_is_refused() -> None:
 
 
 @every_norm
-@pytest.mark.parametrize("walls", [False, True], ids=["grey", "walls"])
-def test_many_linear_classes_are_broken_within_one_percent_of_the_nearest(norm: type[Norm], walls: bool) -> None:
+@pytest.mark.parametrize(("aim", "walls"), [("classes", False), ("classes", True), ("any", False)])
+def test_many_linear_classes_are_broken_within_one_percent_of_the_nearest(
+    norm: type[Norm], aim: str, walls: bool
+) -> None:
+    """Near walls, aiming at any class goes to the one that would be nearest without them, as in the paper."""
     draw = torch.Generator().manual_seed(1)
     model = Linear(torch.randn(6, 20, generator=draw), 0.1 * torch.randn(6, generator=draw))
     x = images(12, (20,), low=0, high=1).round() if walls else images(12, (20,))
     labels = model(x).argmax(1)
     exact = distances(model, x, labels, norm.name)
-    records, _ = run(model, attacks.create("fab:steps=25"), norm(0.5), x, labels)
+    records, _ = run(model, attacks.create(f"fab:steps=25,aim={aim}"), norm(0.5), x, labels)
     ratio = records["distance"].to_numpy(float) / exact
     assert (ratio >= 1 - 1e-5).all()
     assert (ratio <= 1.01).all()
@@ -248,10 +254,11 @@ def test_each_class_is_pursued_in_the_order_of_clean_scores() -> None:
 
 
 @every_norm
-def test_a_row_gets_the_same_alone_and_in_company(norm: type[Norm]) -> None:
+@pytest.mark.parametrize("spec", ["fab:steps=15,targets=2", "fab:steps=10,aim=any,starts=2"])
+def test_a_row_gets_the_same_alone_and_in_company(norm: type[Norm], spec: str) -> None:
     model, x = conv_net(), images(9, (2, 6, 5), low=0, high=1)
     labels = model(x).argmax(1)
-    attack = attacks.create("fab:steps=15,targets=2")
+    attack = attacks.create(spec)
     together, together_adv = run(model, attack, norm(0.1), x, labels)
     assert together["claimed"].all()
     for part in (slice(0, 1), slice(4, 5), slice(3, 8)):
@@ -284,3 +291,55 @@ def test_every_point_is_inside_the_box(norm: type[Norm]) -> None:
     spy, x = Spy(conv_net()), images(5, (2, 6, 5), low=0, high=1).round()
     run(spy, attacks.create("fab:steps=10"), norm(0.1), x, conv_net()(x).argmax(1))
     assert all(batch.min() >= 0 and batch.max() <= 1 for batch in spy.seen)
+
+
+# ---------------------------------------------------------------- the nearest of all classes
+
+
+def test_aiming_at_any_class_costs_the_gradients_of_all() -> None:
+    model = Linear(torch.tensor([[0.0, 0.0], [0.01, 0.0], [0.0, 2.0]]), torch.tensor([1.0, 0.9, -0.5]))
+    x, labels = torch.tensor([[0.5, 0.5]]), torch.zeros(1, dtype=torch.int64)
+    records, _ = run(model, attacks.create("fab:steps=20,aim=any,starts=2"), L2(0.5), x, labels)
+    assert records["distance"][0] == pytest.approx(0.25, rel=0.01), "the nearest class, not the likeliest"
+    assert records["backwards"].tolist() == [2 * 20 * 3]
+    assert records["queries"].tolist() == [2 * 20 * 2 + 1]
+
+
+def test_a_target_leaves_no_choice_of_aim() -> None:
+    model, x, labels = two_classes(12, seed=5, margin=0.3, dead=2), images(4, (12,)), torch.zeros(4, dtype=torch.int64)
+    target = LabelList(dict.fromkeys(names(4), 1))
+    found = [
+        run(model, attacks.create(f"fab:steps=10,aim={aim}"), L2(0.5), x, labels, target=target)[1]
+        for aim in ("classes", "any")
+    ]
+    assert torch.equal(*found)
+    assert not torch.equal(found[0], x)
+
+
+@every_norm
+def test_all_starts_but_the_first_are_elsewhere_and_near(norm: type[Norm]) -> None:
+    spy, x = Spy(Constant()), images(1, (8,))
+    run(spy, attacks.create("fab:steps=1,aim=any,starts=3"), norm(0.2), x, torch.zeros(1, dtype=torch.int64))
+    points = {tuple(batch[0].tolist()) for batch in spy.seen} - {tuple(x[0].tolist())}
+    assert len(points) == 4, "two starts, and one step from each, which without slope goes back a little"
+    assert all(0 < float(norm(1).size(torch.tensor(point) - x[0])) <= 0.1 + 1e-6 for point in points)
+
+
+def test_an_aim_nobody_knows_is_refused() -> None:
+    with pytest.raises(BadRequest, match="aim must be classes or any"):
+        attacks.create("fab:aim=up")
+
+
+@every_norm
+@pytest.mark.parametrize("aim", ["classes", "any"])
+def test_walks_end_where_those_of_the_authors_do(norm: type[Norm], aim: str) -> None:
+    """The authors' package takes the same steps in float32, so distances agree but for rounding."""
+    theirs = importlib.import_module("pyautoattack.fab_pt").FABAttack_PT
+    model, x = conv_net(6), images(12, (2, 6, 5), low=0, high=1)
+    labels = model(x).argmax(1)
+    settings = {"n_iter": 15, "eps": 1e9, "device": "cpu", "targeted": aim == "classes", "n_target_classes": 1}
+    found = theirs(model, norm=norm.name, **settings).perturb(x, labels)
+    sizes = np.linalg.norm((found - x).flatten(1).double().numpy(), ORDER[norm], 1)
+    assert (model(found).argmax(1) != labels).all()
+    records, _ = run(model, attacks.create(f"fab:steps=15,targets=1,aim={aim}"), norm(0.1), x, labels)
+    np.testing.assert_allclose(records["distance"].to_numpy(float), sizes, rtol=0.01)

@@ -160,14 +160,42 @@ def test_cw_moves_the_pixels_of_binary_images():
     assert (records["distance"] >= exact * (1 - 1e-5)).all()
 
 
-def test_cw_asked_for_a_margin_searches_for_it():
-    model, x = two_classes(12, seed=3), images(2, (12,))
+@pytest.mark.parametrize("kappa", [0.5, 2.0])
+def test_cw_asked_for_a_margin_keeps_the_nearest_point_that_has_it(kappa: float):
+    """On a linear model that is the nearest point of one whose other classes are lower by as much."""
+    model, x = two_classes(12, seed=3, dead=1), images(4, (12,))
+    labels = model(x).argmax(1)
+    behind = torch.full((4, 3), -kappa).scatter(1, labels[:, None], 0)
+    exact = np.array(
+        [
+            distances(Linear(model.weight.detach(), model.bias.detach() + shift), image[None], label[None], "L2")[0]
+            for image, label, shift in zip(x, labels, behind, strict=True)
+        ]
+    )
+    nearest = distances(model, x, labels, "L2")
+    assert (exact > 1.1 * nearest).all()
+    records, x_adv = run(model, attacks.create(f"{CW},kappa={kappa}"), L2(FAR[L2]), x, labels)
+    ratio = records["distance"].to_numpy() / exact
+    assert (ratio >= 1 - 1e-5).all()
+    assert (ratio <= 1.01).all()
+    assert (records["margin"] <= -kappa + 1e-5).all()
+    logits = model(x_adv).detach()
+    own = logits.gather(1, labels[:, None])
+    assert (logits.scatter(1, labels[:, None], -np.inf).amax(1, keepdim=True) - own >= kappa - 1e-5).all()
+
+
+def test_cw_asked_for_a_margin_that_cannot_be_had_fails_and_says_so():
+    """Points with a wrong label there are, but none that wins by so much: the clean image comes back, marked failed."""
+    model, x = two_classes(12, seed=3, margin=0.2), images(4, (12,))
     labels = model(x).argmax(1)
     spy = Spy(model)
-    run(spy, attacks.create("cw:steps=100,kappa=0.5"), L2(FAR[L2]), x, labels)
-    logits = model(torch.cat([batch[: len(x)] for batch in spy.seen if len(batch) == 8])).detach()
-    margin = (logits[:, 0] - logits[:, 1]) * (1 - 2 * labels.repeat(len(logits) // 2))
-    assert margin.min() < -0.5
+    records, x_adv = run(spy, attacks.create("cw:steps=50,kappa=100"), L2(FAR[L2]), x, labels)
+    seen = torch.cat([batch[:4] for batch in spy.seen if len(batch) == 8])
+    assert (model(seen).argmax(1) != labels.repeat(len(seen) // 4)).any()
+    assert not records["claimed"].any()
+    assert not records["success"].any()
+    assert records["distance"].isna().all()
+    assert torch.equal(x_adv, x)
 
 
 class Deaf(nn.Module):

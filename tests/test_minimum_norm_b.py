@@ -89,8 +89,63 @@ def test_ead_finds_the_elastic_net_optimum_of_linear_models(targeted: bool, low:
     assert (records["distance"] >= (1 - 1e-5) * exact).all()
 
 
+def test_ead_keeps_the_best_point_by_both_rules_of_one_run() -> None:
+    """The exact move of the elastic net is not met exactly, as shrinkage by beta a step makes a tighter net."""
+    model, x, labels, _ = linear_ground(L1, False, 0.0, 1.0)
+    beta = 1e-3
+    records, x_adv = run(model, attacks.create(f"ead:steps=100,beta={beta}"), L1(30), x, labels)
+    by_net = [row[0] for row in records["other_rules"]]
+    assert [len(row) for row in records["other_rules"]] == [1] * ROWS
+    assert all(point["rule"] == "elastic-net" and point["valid"] for point in by_net)
+    net = np.array([point["L2"] ** 2 + beta * point["L1"] for point in by_net])
+    delta = (x_adv - x).double().numpy()
+    of_l1_rule = (delta**2).sum(1) + beta * np.abs(delta).sum(1)
+    assert (net <= of_l1_rule * (1 + 1e-9)).all()
+    assert (net < 0.9 * of_l1_rule).all(), "the rules must choose different points, or this tests less than it says"
+    assert (np.array([point["L1"] for point in by_net]) >= records["distance"] * (1 - 1e-9)).all()
+    exact = [elastic_net_move(model, image, beta) for image in x]
+    least = np.array([(move**2).sum() + beta * move.sum() for move in exact])
+    assert (net >= (1 - 1e-5) * least).all()
+    assert (net <= 1.1 * least).all()
+    np.testing.assert_allclose([point["Linf"] for point in by_net], [move.max() for move in exact], rtol=0.25)
+
+
+def test_only_attacks_with_other_rules_record_points_by_them() -> None:
+    x, labels = images(3, (1, 4, 4)), torch.zeros(3, dtype=torch.int64)
+    stands, _ = run(Constant(), attacks.create("ead:steps=5"), L1(1), x, labels)
+    assert [len(row) for row in stands["other_rules"]] == [0, 0, 0]
+    lost, _ = run(Constant(), attacks.create("ead:steps=5"), L1(1), x, labels + 1)
+    assert [row[0]["L1"] for row in lost["other_rules"]] == [0.0] * 3, "wrong from the start, at no cost by any rule"
+    other, _ = run(Constant(), attacks.create("fmn:steps=5"), L1(1), x, labels)
+    assert other["other_rules"].isna().all()
+
+
+class TwoFaced(Linear):
+    """Denies everything in a batch as large as those of the verification."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = super().forward(x)
+        return torch.stack((torch.ones(len(x)), torch.zeros(len(x))), 1) if len(x) == 32 else logits
+
+
+def test_points_by_other_rules_are_verified_too() -> None:
+    model = TwoFaced(torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([0.6, 0.0]))
+    records, x_adv = run(
+        model, attacks.create("ead:steps=50,search_steps=5"), L1(1), torch.full((1, 2), 0.5), torch.tensor([0])
+    )
+    assert records["valid"].tolist() == [False]
+    assert not any(point["valid"] for point in records["other_rules"][0])
+    assert not records["success"].any()
+    assert torch.equal(x_adv, torch.full((1, 2), 0.5))
+
+
 def elastic_net_optimum(model: Linear, image: Tensor, shrinkage: float) -> float:
-    """L1 size of the move from class 0 to 1 with least squared L2 + shrinkage * L1, by its stationarity."""
+    """L1 size of the move from class 0 to 1 with least squared L2 + shrinkage * L1."""
+    return float(elastic_net_move(model, image, shrinkage).sum())
+
+
+def elastic_net_move(model: Linear, image: Tensor, shrinkage: float) -> Numbers:
+    """How far each value goes in the move of least squared L2 + shrinkage * L1, by its stationarity."""
     weight, bias, flat = (t.detach().double().numpy() for t in (model.weight, model.bias, image))
     climb = weight[1] - weight[0]
     need, room = bias[0] - bias[1] - climb @ flat, np.where(climb > 0, 1 - flat, flat)
@@ -99,7 +154,7 @@ def elastic_net_optimum(model: Linear, image: Tensor, shrinkage: float) -> float
         moved: Numbers = np.clip((level * np.abs(climb) - shrinkage) / 2, 0, room)
         return moved
 
-    return float(move(brentq(lambda level: np.abs(climb) @ move(level) - need, 0, 1e4, xtol=1e-14)).sum())
+    return move(brentq(lambda level: np.abs(climb) @ move(level) - need, 0, 1e4, xtol=1e-14))
 
 
 class Quadratic(nn.Module):

@@ -1,5 +1,6 @@
 """The models room: architectures, weights files, and the zoo."""
 
+import json
 import os
 import pickle
 import subprocess
@@ -16,10 +17,12 @@ from torch import nn
 from assay import models
 from assay.errors import BadRequest, BadWeights, UnknownName
 from assay.models import zoo
-from assay.models.architecture import describe, from_description
+from assay.models.architecture import create, describe, from_description, import_families
 from assay.models.card import ModelCard
+from assay.models.nasnet import CellNetwork
 from assay.models.resnet import Block, ResNet
 from assay.models.weights import hash_state, read_weights, sha256_of
+from assay.registry import registered
 
 
 @pytest.fixture
@@ -132,6 +135,118 @@ class TestResNet:
             from_description({"name": "resnet", "hight": 3})
         with pytest.raises(UnknownName, match="resnet"):
             from_description({"name": "resnat"})
+
+
+# Every architecture as the zoo uses it, and how many parameters that is.
+SHAPES = {
+    "alexnet": 749_370,
+    "convnet": 611_946,
+    "densenet": 176_122,
+    "densenet:depth=58": 314_470,
+    "inception": 715_434,
+    "mobilenet": 823_722,
+    "mobilenet:width=0.25": 215_642,
+    "nasnet": 463_138,
+    "resnet": 269_722,
+    "resnet-ensemble": 809_166,
+    "rse": 923_130,
+    "vgg:width=20": 903_870,
+    "vgg:depth=16": 923_130,
+}
+
+
+class TestArchitectures:
+    @pytest.mark.parametrize(("spec", "parameters"), SHAPES.items())
+    def test_is_built_forwards_and_survives_its_file(self, tmp_path, spec, parameters):
+        torch.manual_seed(0)
+        architecture = create(spec)
+        network = architecture.build(10)
+        assert sum(p.numel() for p in network.parameters()) == parameters
+        x = torch.rand(2, 3, 32, 32)
+        assert all(g is not None and g.isfinite().all() and g.any() for g in gradients(network, x))
+        network.eval()
+        save_half(network, tmp_path / "w.safetensors")
+        assert from_description(json.loads(json.dumps(describe(architecture)))) == architecture
+        loaded = zoo.assemble(architecture, 10, read_weights(tmp_path / "w.safetensors"))
+        before = x.clone()
+        torch.manual_seed(1)
+        logits = loaded(x)
+        assert logits.shape == (2, 10)
+        assert torch.equal(x, before)
+        for name, tensor in network.state_dict().items():
+            rounded = tensor.half().float() if tensor.is_floating_point() else tensor
+            assert torch.equal(loaded.state_dict()[name], rounded)
+        torch.manual_seed(1)
+        loaded.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        laid_out = loaded(x.to(memory_format=torch.channels_last))
+        scale = logits.detach().abs().max().item()
+        torch.testing.assert_close(laid_out, logits, atol=1e-3 * scale if spec != "rse" else scale, rtol=0)
+
+    def test_every_family_is_in_the_table(self):
+        import_families()
+        assert {spec.partition(":")[0] for spec in SHAPES} == {*registered("architecture")}
+
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            "alexnet:width=0",
+            "convnet:hidden=0",
+            "densenet:depth=41",
+            "inception:width=6",
+            "mobilenet:width=0.01",
+            "nasnet:cells=0",
+            "resnet-ensemble:members=1",
+            "resnet-ensemble:depth=21",
+            "rse:passes=0",
+            "rse:depth=12",
+            "vgg:depth=12",
+        ],
+    )
+    def test_refuses_shapes_that_do_not_exist(self, spec):
+        with pytest.raises(BadRequest):
+            create(spec)
+
+    @pytest.mark.parametrize(("depth", "growth", "millions"), [(40, 12, 0.18), (100, 12, 0.77), (190, 40, 25.6)])
+    def test_densenets_have_as_many_parameters_as_the_paper_says(self, depth, growth, millions):
+        with torch.device("meta"):
+            network = create(f"densenet:depth={depth},growth={growth}").build(10)
+        assert sum(p.numel() for p in network.parameters()) / 1e6 == pytest.approx(millions, rel=0.03)
+
+    @pytest.mark.parametrize(("width", "millions"), [(1.0, 4.2), (0.5, 1.3), (0.25, 0.5)])
+    def test_mobilenets_have_as_many_parameters_as_the_paper_says(self, width, millions):
+        with torch.device("meta"):
+            network = create(f"mobilenet:width={width}").build(1000)
+        assert sum(p.numel() for p in network.parameters()) / 1e6 == pytest.approx(millions, abs=0.05)
+
+    @pytest.mark.parametrize("depth", [11, 13, 16, 19])
+    def test_vggs_have_three_weighted_layers_fewer_but_one(self, depth):
+        """One dense layer instead of three."""
+        layers = [m for m in create(f"vgg:depth={depth}").build(10).modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+        assert len(layers) == depth - 2
+
+    def test_cells_see_the_two_before_them_and_halve_twice(self):
+        network = create("nasnet:cells=2,filters=4").build(10).eval()
+        assert isinstance(network, CellNetwork)
+        sizes: list[tuple[int, ...]] = []
+        for cell in network.cells:
+            cell.register_forward_hook(lambda module, args, out: sizes.append((*args[1].shape[1:3], *out.shape[1:3])))
+        network(torch.rand(1, 3, 32, 32))
+        assert sizes == [
+            (12, 32, 24, 32),
+            (12, 32, 24, 32),
+            (24, 32, 32, 16),
+            (24, 32, 48, 16),
+            (32, 16, 48, 16),
+            (48, 16, 64, 8),
+            (48, 16, 96, 8),
+            (64, 8, 96, 8),
+        ]
+
+
+def gradients(network: nn.Module, x: torch.Tensor) -> list[torch.Tensor | None]:
+    """Differentiate something that every weight of a network in training takes part in."""
+    (network(x) * torch.randn(2, 10)).sum().backward()
+    return [parameter.grad for parameter in network.parameters()]
 
 
 class Bomb:
@@ -287,6 +402,16 @@ class TestZoo:
     def test_card_survives_its_file(self, stocked):
         card = zoo.card("tiny", folder=stocked)
         assert ModelCard.from_json(card.to_json()) == card
+
+    def test_cards_without_the_newer_fields_stay_readable(self, stocked):
+        content = json.loads((stocked / "tiny.json").read_text())
+        del content["measurements"], content["notes"]
+        old = ModelCard.from_json(json.dumps(content))
+        assert (old.measurements, old.notes) == ({}, "")
+        with pytest.raises(BadWeights, match="seed"):
+            ModelCard.from_json(json.dumps({key: value for key, value in content.items() if key != "seed"}))
+        with pytest.raises(BadWeights, match="colour"):
+            ModelCard.from_json(json.dumps({**content, "colour": "red"}))
 
     def test_listing_does_not_import_torch(self):
         code = "import sys, assay.models as m\n[m.card(name) for name in m.names()]\nsys.exit('torch' in sys.modules)"

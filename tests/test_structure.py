@@ -22,6 +22,7 @@ ROOMS = [
     "eps",
     "data",
     "models",
+    "defenses",
     "threat",
     "target",
     "attacks",
@@ -79,6 +80,7 @@ def test_public_names():
         "ThreatModel",
         "__version__",
         "attacks",
+        "defenses",
         "evaluate",
         "load_model",
     ]

@@ -194,7 +194,7 @@ class TestPGD:
         network = self.trained(tmp_path, data)
         x, y = data.x_train[:100].float() / 255, data.y_train[:100]
         losses = [
-            recipe.loss(network, x, y, torch.Generator().manual_seed(0))
+            recipe.loss(network, x, y, torch.Generator().manual_seed(0), torch.tensor(0.5))
             for recipe in (Natural(), PGDTraining(steps=1), PGDTraining(steps=10))
         ]
         assert losses[0] < losses[1] < losses[2]

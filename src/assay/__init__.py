@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from assay import attacks
+    from assay import attacks, defenses
     from assay.evaluation import Result, evaluate
     from assay.models import load as load_model
     from assay.threat import L0, L1, L2, LabelList, LeastLikely, LInf, RandomTarget, ThreatModel
@@ -26,6 +26,7 @@ __all__ = [
     "ThreatModel",
     "__version__",
     "attacks",
+    "defenses",
     "evaluate",
     "load_model",
 ]
@@ -36,7 +37,7 @@ _HOME = {"evaluate": "assay.evaluation", "Result": "assay.evaluation", "load_mod
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"assay has no {name}")
-    if name == "attacks":
-        return importlib.import_module("assay.attacks")
+    if name in ("attacks", "defenses"):
+        return importlib.import_module(f"assay.{name}")
     module, _, attribute = _HOME.get(name, "assay.threat").partition(":")
     return getattr(importlib.import_module(module), attribute or name)

@@ -7,6 +7,10 @@ import pyarrow as pa
 
 IMPROVEMENT: Final = pa.struct([("iteration", pa.int64()), ("query", pa.int64()), ("distance", pa.float64())])
 
+BY_RULE: Final = pa.struct(
+    [("rule", pa.string()), ("valid", pa.bool_()), *((norm, pa.float64()) for norm in ("L1", "L2", "Linf"))]
+)
+
 SCHEMA: Final = pa.schema(
     [
         ("sample_id", pa.string()),
@@ -31,6 +35,7 @@ SCHEMA: Final = pa.schema(
         ("claimed_at_iteration", pa.int64()),  # null without a claim
         ("claimed_at_query", pa.int64()),
         ("improvements", pa.list_(IMPROVEMENT)),  # every claim better than the one before; the last is the one verified
+        ("other_rules", pa.list_(BY_RULE)),  # the best points by an attack's other rules; null where it has none
         ("claimed_by", pa.string()),  # the stage of a composed attack that made the claim, else null
         ("seconds", pa.float64()),  # this sample's share of its wave's time, by model passes
     ]

@@ -11,6 +11,21 @@ import pandas as pd
 from assay.analysis import rates
 from assay.analysis.rates import Rate
 
+CLOSE_CALL: Final = 0.05
+"""A sample that stands with less than this part of its clean margin left may fall to the next attack."""
+
+UNMOVED: Final = 0.95
+"""One that has more than this left was not moved: the attack failed there, which is no robustness."""
+
+BLIND_GAIN: Final = 0.002
+"""Where an attack without gradients breaks more than this part after the others, gradients hid something
+(Croce & Hein 2020)."""
+
+WITHOUT_GRADIENTS: Final = "square"
+
+HARMLESS: Final = frozenset({"randomised"})
+"""Flags that the evaluation answers itself, by averaging and re-drawing."""
+
 
 @final
 @dataclass(frozen=True)
@@ -79,6 +94,39 @@ def covering(parts: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """
     wanted = set(max(parts.values(), key=len)["sample_id"])
     return {name: records for name, records in parts.items() if set(records["sample_id"]) == wanted}
+
+
+def doubtful(records: pd.DataFrame, flags: Collection[str]) -> pd.Series:
+    """Say which standing samples a stronger attack may still break: close calls, samples no attack could move.
+
+    Where a flag says that gradients may mislead, every sample that stands is in doubt.
+    """
+    standing = records["clean_ok"].astype(bool) & ~records["success"].astype(bool)
+    left = records["margin"] / records["clean_margin"]
+    alarmed = bool(set(flags) - HARMLESS)
+    return standing & (alarmed | (left < CLOSE_CALL) | (left > UNMOVED))
+
+
+def flags_of(records: pd.DataFrame) -> dict[str, str]:
+    """Return the flags that only a finished run can raise, with what each means."""
+    gain = int((records["claimed_by"] == WITHOUT_GRADIENTS).fillna(False).astype(bool).sum())
+    if gain <= BLIND_GAIN * len(records):
+        return {}
+    text = (
+        f"Square, which sees no gradient, broke {gain} samples that the stages before it left standing: gradients "
+        "may mislead, and a stronger attack may find more."
+    )
+    return {"square-gains": text}
+
+
+def after_each_stage(records: pd.DataFrame, stages: Collection[str]) -> dict[str, Rate]:
+    """Return the robust accuracy after each stage of a composed attack, in the order they ran."""
+    standing, found = rates.clean_accuracy(records).count, {}
+    broken = records[records["clean_ok"].astype(bool) & records["success"].astype(bool)]["claimed_by"].value_counts()
+    for stage in stages:
+        standing -= int(broken.get(stage, 0))
+        found[stage] = Rate(standing, len(records))
+    return found
 
 
 class Effort(Enum):

@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -26,10 +27,17 @@ class Attack(ABC, Generic[Box]):
     norms: ClassVar[tuple[type[Norm], ...]]
     seeks_minimum: ClassVar[bool] = False
     can_target: ClassVar[bool] = True
+    tries_without_gradients: ClassVar[bool] = False  # though it sees them: for a model that has none
+    rules: ClassVar[Mapping[str, Callable[[Any, Tensor], Tensor]]] = {}
+    """Costs, from the attack and flat perturbations, by which its best points are kept beside the threat's norm."""
 
     @abstractmethod
     def __call__(self, view: Box, x0: Tensor) -> Tensor:
         """Search from the clean images x0 and return one last point a row still in flight."""
+
+    def stage_names(self, norm: Norm) -> list[str]:
+        """Name the parts of a composed attack, in the order they run; a simple one has none."""
+        return []
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -13,22 +13,23 @@ from assay.attacks.square import Square
 from assay.errors import BadRequest
 from assay.registry import register
 from assay.target import WhiteBox
-from assay.threat import L1, L2, LInf
+from assay.threat import L1, L2, LInf, Norm
 
 
 @final
 @register("attack", "autoattack")
 @dataclass(frozen=True)
 class AutoAttack(Attack[WhiteBox]):
-    """APGD on cross-entropy, targeted APGD, FAB and Square in turn (Croce & Hein 2020, arXiv:2003.01690).
+    """APGD, targeted APGD, FAB and Square in turn (Croce & Hein 2020, arXiv:2003.01690).
 
-    The defaults are the reference's budgets. "plus" adds APGD on DLR and more restarts; its untargeted FAB is not
-    built, FAB here always aims.
+    The defaults are the reference's budgets. "plus" adds APGD on DLR, untargeted FAB and more restarts. "rand" is for
+    models that draw random numbers: only APGD, on gradients averaged over draws.
     """
 
     access = WhiteBox
     norms = (LInf, L2, L1)
     can_target = False
+    tries_without_gradients = True
 
     version: str = "standard"
     steps: int = 100
@@ -36,20 +37,26 @@ class AutoAttack(Attack[WhiteBox]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.version not in ("standard", "plus"):
-            raise BadRequest(f"AutoAttack: version must be standard or plus, not {self.version!r}.")
+        if self.version not in ("standard", "plus", "rand"):
+            raise BadRequest(f"AutoAttack: version must be standard, plus or rand, not {self.version!r}.")
 
     def __call__(self, view: WhiteBox, x0: Tensor) -> Tensor:
         """Run the stages one after the other; a row leaves with the first success."""
-        return run_stages(view, self.stages(view.ball.norm.name))
+        return run_stages(view, self.stages(view.ball.norm))
 
-    def stages(self, norm: str) -> Stages:
+    def stages(self, norm: Norm) -> Stages:
         """List the attacks of this version, with the reference's budgets."""
-        sparse = norm == "L1"
-        ce = APGD(self.steps, restarts=5 if sparse or self.version == "plus" else 1)
-        towards, fab = APGDT(self.steps, targets=5 if sparse else 9), FAB(self.steps)
-        square = Square(self.queries)
+        sparse, plus = isinstance(norm, L1), self.version == "plus"
+        ce = "apgd-ce", APGD(self.steps, restarts=5 if plus or (sparse and self.version == "standard") else 1)
+        dlr = "apgd-dlr", APGD(self.steps, restarts=5 if plus else 1, loss="dlr")
+        towards = "apgd-t", APGDT(self.steps, targets=5 if sparse else 9)
+        fab_towards, square = ("fab-t", FAB(self.steps)), ("square", Square(self.queries))
+        if self.version == "rand":
+            return ce, dlr
         if self.version == "standard":
-            return (("apgd-ce", ce), ("apgd-t", towards), ("fab-t", fab), ("square", square))
-        dlr = APGD(self.steps, restarts=5, loss="dlr")
-        return (("apgd-ce", ce), ("apgd-dlr", dlr), ("square", square), ("apgd-t", towards), ("fab-t", fab))
+            return ce, towards, fab_towards, square
+        return ce, dlr, square, towards, fab_towards
+
+    def stage_names(self, norm: Norm) -> list[str]:
+        """Name the stages."""
+        return [name for name, _ in self.stages(norm)]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
@@ -11,13 +12,22 @@ Stages = tuple[tuple[str, Attack[Any]], ...]
 
 
 def run_stages(view: WhiteBox, stages: Stages) -> Tensor:
-    """Run attacks one after the other on one view, looking at the last point of each; claims name their stage."""
-    x = view.ball.centre
-    for number, (name, attack) in enumerate(stages):
-        for restart in range(getattr(attack, "restarts", 1)):
-            if number or restart:
-                view.decisions(x)
-                view.keep()
-            view.stage(name)
-            x = attack(view, view.ball.centre)
-    return x
+    """Run attacks one after the other; claims name their stage."""
+    for name, attack in stages:
+        run_stage(view, name, attack)
+    return view.ball.centre
+
+
+def run_stage(view: WhiteBox, name: str, attack: Attack[Any], on: Tensor | None = None) -> None:
+    """Run one attack, on some of the rows or on all, look at its last point, and let the rows go that fell."""
+    everywhere = torch.ones(len(view.ball.centre), dtype=torch.bool, device=view.ball.centre.device)
+    part = view.among(everywhere if on is None else on)
+    for _ in range(getattr(attack, "restarts", 1)):
+        if not len(part.ball.centre):
+            break
+        part.stage(name)
+        x = attack(part, part.ball.centre)
+        if len(x):
+            part.decisions(x)
+        part.keep()
+    view.keep()

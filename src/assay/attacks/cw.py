@@ -24,7 +24,7 @@ SHORTEST: Final = 50
 class CW(Attack[WhiteBox]):
     """Least |x - x0|^2 + c * hinge, by Adam through a tanh (Carlini & Wagner 2017, arXiv:1608.04644).
 
-    `kappa` is the margin by which the search wants to win; a point that wins by less still counts as found.
+    `kappa` is the margin by which a point must win to count; an image that is wrong from the start counts as it is.
     """
 
     access = WhiteBox
@@ -40,6 +40,7 @@ class CW(Attack[WhiteBox]):
 
     def __call__(self, view: WhiteBox, x0: Tensor) -> Tensor:
         """Search for the smallest c at which the descent still finds a way."""
+        view.demand(self.kappa)
         c = torch.full((len(x0),), self.initial_c, device=x0.device)
         low, high = torch.zeros_like(c), torch.full_like(c, torch.inf)
         for _ in range(self.search_steps):

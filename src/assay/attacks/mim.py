@@ -1,5 +1,6 @@
 """Momentum iterative method."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -25,14 +26,20 @@ class MIM(Attack[WhiteBox]):
     decay: float = 1.0
 
     def __call__(self, view: WhiteBox, x0: Tensor) -> Tensor:
-        """Climb along the momentum; the steps add up to eps."""
-        x, momentum = x0, torch.zeros_like(x0)
-        for _ in range(self.steps):
-            gradient, _ = view.gradient(x)
-            momentum = self.decay * momentum + _unit_l1(gradient)
-            x = view.ball.step(x, momentum, view.ball.eps / self.steps)
-            x, momentum = view.keep(x, momentum)
-        return x
+        """Climb along the momentum of the plain gradient."""
+        return climb_with_momentum(view, x0, self.steps, self.decay, lambda x: view.gradient(x)[0])
+
+
+def climb_with_momentum(
+    view: WhiteBox, x: Tensor, steps: int, decay: float, gradient: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Climb along accumulated gradients, however they are taken; the steps add up to eps."""
+    momentum = torch.zeros_like(x)
+    for _ in range(steps):
+        momentum = decay * momentum + _unit_l1(gradient(x))
+        x = view.ball.step(x, momentum, view.ball.eps / steps)
+        x, momentum = view.keep(x, momentum)
+    return x
 
 
 def _unit_l1(gradient: Tensor) -> Tensor:

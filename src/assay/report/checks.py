@@ -43,6 +43,8 @@ def checks(runs: Sequence[Run], standings: Sequence[Standing], models: Mapping[s
         _claims(runs, names),
         _order(standings, models),
         _strength(standings, models),
+        _flags(runs, names),
+        _doubts(standings, models),
         _samples(runs, standings, names),
         _precision(standings),
         _eight_bits(runs),
@@ -109,6 +111,34 @@ def _strength(standings: Sequence[Standing], models: Mapping[str, Subject]) -> C
         for standing in untried
     )
     return Check("Strength", "look", text, tuple(findings))
+
+
+def _flags(runs: Sequence[Run], names: Mapping[str, str]) -> Check:
+    findings = tuple(
+        Finding(f"{names[run.key]}: {name}. {text}", run.key) for run in runs for name, text in run.flags.items()
+    )
+    if not findings:
+        return Check("Flags", "good", "No model gave a sign that attacks on it fail unseen.")
+    return Check("Flags", "look", "Some models gave signs that attacks on them may fail unseen.", findings)
+
+
+def _doubts(standings: Sequence[Standing], models: Mapping[str, Subject]) -> Check:
+    findings = tuple(
+        Finding(
+            f"{models[standing.model_id].label}, {standing.threat}: "
+            f"{standing.doubtful:,} of {words.count(standing.robust.count, 'standing sample')}",
+            standing.runs[0].key,
+        )
+        for standing in standings
+        if standing.doubtful
+    )
+    if not findings:
+        return Check("Close calls", "good", "Every sample that stands kept clear of the boundary under every attack.")
+    text = (
+        "Some samples stand by a hair, or were not moved at all, or their model is flagged: a stronger attack may "
+        "still break them."
+    )
+    return Check("Close calls", "note", text, findings)
 
 
 def _samples(runs: Sequence[Run], standings: Sequence[Standing], names: Mapping[str, str]) -> Check:

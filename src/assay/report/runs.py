@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 import pandas as pd
 import pyarrow as pa
 
+from assay.analysis import trust
 from assay.analysis.trust import Summary, summarise
 from assay.errors import BadRequest, StoreFailed
 from assay.records import to_pandas
@@ -61,6 +62,16 @@ class Run:
     def threat(self) -> str:
         """How far the attacker may go, and towards what."""
         return words.threat(self.spec["threat"])
+
+    @property
+    def flags(self) -> dict[str, str]:
+        """Reasons to doubt its robust accuracy."""
+        return {**self.manifest.get("flags", {}), **trust.flags_of(self.records)}
+
+    @property
+    def confirms(self) -> frozenset[str]:
+        """The runs whose doubtful samples this one was made for; it covers no others."""
+        return frozenset(self.manifest.get("confirms", ()))
 
     @property
     def arena(self) -> str:

@@ -48,6 +48,13 @@ class Standing:
         parts = {run.key: run.records for run in self.runs}
         return trust.rank(parts, [run.key for run in self.runs if run.is_noise])
 
+    @cached_property
+    def doubtful(self) -> int:
+        """How many standing samples a stronger attack may still break; those it was tried on are settled."""
+        in_doubt = trust.doubtful(self.worst, [flag for run in self.counted for flag in run.flags])
+        settled = {sample for run in self.counted if run.confirms for sample in run.records["sample_id"]}
+        return int((in_doubt & ~self.worst["sample_id"].isin(settled)).sum())
+
     @property
     def has_iterated_attack(self) -> bool:
         """Whether an attack followed the gradient for more than one step."""
@@ -82,7 +89,8 @@ def contests(runs: Iterable[Run]) -> tuple[Contest, ...]:
 
 
 def _standing(runs: Sequence[Run]) -> Standing:
-    parts = trust.covering({run.key: run.records for run in runs})
+    parts = trust.covering({run.key: run.records for run in runs if not run.confirms})
+    parts |= {run.key: run.records for run in runs if run.confirms & parts.keys()}
     return Standing(tuple(runs), tuple(run for run in runs if run.key in parts), rates.worst_case(parts))
 
 

@@ -171,9 +171,9 @@ class WhiteBox(ScoreBox):
 
     _transform: InputTransform | None = None
 
-    def lowest_margin(self) -> Tensor:
-        """Return the lowest margin to the goal that any look at a row inside its ball has seen."""
-        return self._ledger.lowest_margin[self._rows]
+    def margin_left(self) -> Tensor:
+        """Return how much of a row's clean margin is left at the best point seen inside its ball, as a part of it."""
+        return self._ledger.lowest_margin[self._rows] / self._ledger.clean_margin[self._rows]
 
     def gradient(self, x: Tensor, loss: Loss | None = None, *per_row: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradient of the loss at each point, by default the goal's own, and the logits there.

@@ -1,10 +1,12 @@
 """What every query cost and the best it found, row by row, kept where no attack can touch it."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import torch
 from torch import Tensor
 
+from assay.target.rules import Best, Cost
 from assay.threat import Ball, Goal
 
 NEVER: Final = -1
@@ -18,7 +20,14 @@ class Ledger:
     fixed budget, the closest one for an attack that seeks the minimum. Claims are verified elsewhere.
     """
 
-    def __init__(self, ball: Ball, goal: Goal, seeks_minimum: bool, query_budget: int | None) -> None:
+    def __init__(
+        self,
+        ball: Ball,
+        goal: Goal,
+        seeks_minimum: bool,
+        query_budget: int | None,
+        rules: Mapping[str, Cost] | None = None,
+    ) -> None:
         rows, device = len(ball.centre), ball.centre.device
         self.ball, self.goal = ball, goal
         self.seeks_minimum = seeks_minimum
@@ -26,8 +35,10 @@ class Ledger:
         self.x_adv = ball.centre.clone()
         self.distance = torch.full((rows,), torch.inf, dtype=torch.float64, device=device)
         self.lowest_margin = torch.full((rows,), torch.inf, device=device)
+        self.clean_margin = self.lowest_margin
         self.claim_margin = torch.zeros(rows, device=device)
         self.required_margin = torch.full((rows,), torch.inf, device=device)
+        self.noise = torch.zeros(rows, device=device)
         self.iterations, self.forwards, self.backwards, self.queries = (
             torch.zeros(rows, dtype=torch.int64, device=device) for _ in range(4)
         )
@@ -38,6 +49,7 @@ class Ledger:
         self.stage = ""
         self.claimed_by: list[str | None] = [None] * rows
         self.refused: dict[int, str] = {}
+        self.others = {name: Best(cost, ball.centre) for name, cost in (rules or {}).items()}
 
     @property
     def claimed(self) -> Tensor:
@@ -59,18 +71,28 @@ class Ledger:
     def look_at_clean(self, logits: Tensor) -> None:
         """Claim the clean images that reach the goal as they are; this look is the evaluator's and is free."""
         reached = self.goal.reached(logits)
-        self.lowest_margin = self.goal.margin(logits)
+        self.lowest_margin = self.clean_margin = self.goal.margin(logits)
         self.distance[reached] = 0.0
         self.claimed_at_iteration[reached] = self.claimed_at_query[reached] = 0
+        for best in self.others.values():
+            best.offer(torch.arange(len(reached), device=reached.device), self.ball.centre[:, None], reached[:, None])
+
+    def expect_noise(self, noise: Tensor) -> None:
+        """Of a model that draws random numbers, claim only what clears the error of a margin as it is seen."""
+        self.noise = noise
+        self.required_margin = torch.where(noise > 0, -noise, self.required_margin)
 
     def reopen(self, rows: Tensor, verified_margin: Tensor, problems: list[str]) -> None:
         """Take back claims that did not verify, but not forget them; the next one must clear the doubt there was."""
         for row, problem in zip(rows.tolist(), problems, strict=True):
             self.refused[row], self.claimed_by[row] = problem, None
         doubt = (verified_margin - self.claim_margin[rows]).abs() + self.claim_margin[rows].abs()
-        self.required_margin[rows] = torch.minimum(self.required_margin[rows], -2 * doubt)
+        clearer = torch.where(self.noise[rows] > 0, self.required_margin[rows] - self.noise[rows], -2 * doubt)
+        self.required_margin[rows] = torch.minimum(self.required_margin[rows], clearer)
         self.distance[rows] = torch.inf
         self.x_adv[rows] = self.ball.centre[rows]
+        for best in self.others.values():
+            best.forget(rows)
         self._improvements = [
             tuple(values[kept] for values in entry)
             for entry in self._improvements
@@ -79,7 +101,7 @@ class Ledger:
 
     def demand(self, rows: Tensor, margin: float) -> None:
         """From now on, claim only points that reach the goal by this margin or more."""
-        self.required_margin[rows] = torch.minimum(self.required_margin[rows], torch.full_like(rows, -margin).float())
+        self.required_margin[rows] = self.required_margin[rows].clamp(max=-margin)
 
     def improvements(self) -> list[list[dict[str, float]]]:
         """Return, row by row, every claim that was better than the one before: when it came, and its distance."""
@@ -101,13 +123,14 @@ class Ledger:
         feasible = sent & ball.holds(x, distance)
         seen = goal.margin(logits)
         lowest_seen = torch.where(feasible, seen, torch.inf).amin(1)
-        self.lowest_margin[rows] = torch.minimum(self.lowest_margin[rows], lowest_seen)
+        lowest = torch.minimum(self.lowest_margin[rows], lowest_seen)
+        self.lowest_margin = self.lowest_margin.index_copy(0, rows, lowest)
 
         reached = goal.reached(logits) & (seen <= self.required_margin[rows][:, None])
         if self.seeks_minimum:
             cost = torch.where(reached & sent & ball.in_box(x), distance, torch.inf)
-            lowest, at = cost.min(1)
-            better = lowest < self.distance[rows]
+            least, at = cost.min(1)
+            better = least < self.distance[rows]
         else:
             hit = reached & feasible
             at = hit.int().argmax(1)
@@ -124,6 +147,9 @@ class Ledger:
             self._improvements.append(
                 (winners, self.claimed_at_iteration[winners], self.claimed_at_query[winners], self.distance[winners])
             )
+
+        for best in self.others.values():
+            best.offer(rows, x, reached & sent & ball.in_box(x))
 
         points = sent.sum(1)
         self.queries[rows] += points

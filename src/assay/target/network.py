@@ -48,12 +48,21 @@ class Network:
     Of a model that draws random numbers, gradients are means over `draws` passes (EOT, arXiv:1707.07397).
     """
 
-    def __init__(self, module: nn.Module, classes: int, device: torch.device, batch_size: int, draws: int = 1) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        classes: int,
+        device: torch.device,
+        batch_size: int,
+        draws: int = 1,
+        random: bool = False,
+    ) -> None:
         self.module = module.to(device)
         self.classes = classes
         self.device = device
         self.batch_size = batch_size
         self.draws = draws
+        self.random = random or draws > 1
         self.dtype = image_dtype(module)
         self._differentiable: Callable[[Tensor], Tensor] | None = getattr(module, "differentiable", None)
 
@@ -65,16 +74,23 @@ class Network:
                 logits[rows] = self._call(_pad(x[rows]))[: rows.stop - rows.start]
         return logits
 
+    def drawn_logits(self, x: Tensor) -> Tensor:
+        """Return the logits of images `[n, ...]` in each of the draws of a random model, `[n, draws, classes]`."""
+        return self.logits(x.repeat_interleave(self.draws, 0)).view(len(x), self.draws, -1)
+
     def mean_logits(self, x: Tensor) -> Tensor:
         """Return the logits of images `[n, ...]`, averaged over the draws of a random model."""
-        if self.draws == 1:
-            return self.logits(x)
-        return self.logits(x.repeat_interleave(self.draws, 0)).view(len(x), self.draws, -1).mean(1)
+        return self.logits(x) if self.draws == 1 else self.drawn_logits(x).mean(1)
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether the model declares how to differentiate it."""
+        return self._differentiable is not None
 
     @property
     def passes(self) -> tuple[int, int]:
         """How many forward and backward passes the gradient at one point costs."""
-        looks = 1 if self._differentiable is None else 2
+        looks = 2 if self.is_adaptive else 1
         return looks * self.draws, self.draws
 
     @torch.enable_grad()
@@ -92,10 +108,8 @@ class Network:
             out = self._drawn(images if seen_as is None else seen_as(images, rows))[:, :n]
             known, aims = [values[rows] for values in per_row], goal.among(rows)
             height = torch.stack([loss(draw, aims, *known).sum() for draw in out]).mean()
-            with full_precision(self.device):
-                (padded,) = torch.autograd.grad(height, images)
-            gradient[rows], logits[rows] = _sane(padded)[:n], out.detach().mean(0)
-        if seen_as is not None or self._differentiable is not None:
+            gradient[rows], logits[rows] = self._slope(height, images)[:n], out.detach().mean(0)
+        if seen_as is not None or self.is_adaptive:
             logits = self.mean_logits(x)
         return gradient, logits
 
@@ -110,11 +124,17 @@ class Network:
             out = self._drawn(images)[:, :n].mean(0)
             chosen = out.gather(1, classes[rows])
             for k in range(classes.shape[1]):
-                with full_precision(self.device):
-                    (padded,) = torch.autograd.grad(chosen[:, k].sum(), images, retain_graph=True)
-                jacobian[rows, k] = _sane(padded)[:n]
+                jacobian[rows, k] = self._slope(chosen[:, k].sum(), images, again=True)[:n]
             logits[rows] = out.detach()
-        return jacobian, logits if self._differentiable is None else self.mean_logits(x)
+        return jacobian, self.mean_logits(x) if self.is_adaptive else logits
+
+    def _slope(self, height: Tensor, images: Tensor, again: bool = False) -> Tensor:
+        """Differentiate; zeros where no way leads back to the images, which is found out and said before a run."""
+        if not height.requires_grad:
+            return torch.zeros_like(images)
+        with full_precision(self.device):
+            (gradient,) = torch.autograd.grad(height, images, retain_graph=again, allow_unused=True)
+        return torch.zeros_like(images) if gradient is None else _sane(gradient)
 
     def _drawn(self, images: Tensor) -> Tensor:
         """Return `[draws, n, classes]` logits that can be differentiated."""

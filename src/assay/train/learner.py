@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
+from assay.errors import BadRequest
+from assay.models import zoo
 from assay.models.architecture import Architecture
 from assay.train.augment import CropsAndFlips
 from assay.train.average import MovingAverage
@@ -37,6 +39,8 @@ class Learner:
         self._all_steps = self._steps_per_epoch * epochs
 
         self.network = build_seeded(architecture, data.classes, seed).to(device)
+        if recipe.start:
+            start_from(recipe.start, self.network)
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.average = MovingAverage(self.network)
         if compiled:
@@ -48,6 +52,7 @@ class Learner:
         self._index = torch.zeros(self._batch, dtype=torch.int64, device=device)
         self._rate = torch.zeros((), device=device)
         self._blend = torch.zeros((), device=device)
+        self._progress = torch.zeros((), device=device)
         self._loss_sum = torch.zeros((), device=device)
         self._rng = torch.Generator(device)
         self._optimizer = torch.optim.SGD(
@@ -74,7 +79,9 @@ class Learner:
         self._loss_sum.zero_()
         for step, index in enumerate(batches, start=epoch * self._steps_per_epoch):
             self._index.copy_(index)
-            self._rate.fill_(self._recipe.rate_at((step + 0.5) / self._all_steps))
+            progress = (step + 0.5) / self._all_steps
+            self._progress.fill_(progress)
+            self._rate.fill_(self._recipe.rate_at(progress))
             self._blend.fill_(1 - self._recipe.average_at(step))
             self._run_step()
         return float(self._loss_sum) / self._steps_per_epoch
@@ -103,8 +110,10 @@ class Learner:
         y = self._labels[self._index]
         self._optimizer.zero_grad(set_to_none=True)
         with self._mixed_precision():
-            loss = self._recipe.loss(self.network, x, y, self._rng)
+            loss = self._recipe.loss(self.network, x, y, self._rng, self._progress)
         torch.autograd.backward(loss)
+        if self._recipe.clip:
+            nn.utils.clip_grad_norm_(self.network.parameters(), self._recipe.clip)
         self._optimizer.step()
         self.average.update(self._blend)
         self._loss_sum += loss.detach()
@@ -118,6 +127,14 @@ def build_seeded(architecture: Architecture, classes: int, seed: int) -> nn.Modu
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return architecture.build(classes)
+
+
+def start_from(name: str, network: nn.Module) -> None:
+    """Give a network the weights of a model of the zoo."""
+    try:
+        network.load_state_dict(zoo.load(name).state_dict())
+    except RuntimeError as error:
+        raise BadRequest(f"{name} has another architecture: name it with --arch to go on from its weights.") from error
 
 
 def stream_seed(seed: int, epoch: int) -> int:

@@ -45,6 +45,8 @@ def train(
     """Train, then write `out/NAME.safetensors` and `.json`; the same call resumes an interrupted one."""
     if epochs < 1:
         raise BadRequest(f"{epochs} epochs are no training: ask for at least one.")
+    if compiled and not recipe.compiles:
+        raise BadRequest(f"{recipe.title} works on networks that are not compiled: leave out --compiled.")
     device = torch.device(device)
     identity = identity_of(recipe, architecture, data, seed, epochs)
     path = out / f"{name}.checkpoint.safetensors"

@@ -18,6 +18,6 @@ class Natural(Recipe):
 
     title: ClassVar[str] = "natural training"
 
-    def loss(self, network: nn.Module, x: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, rng: torch.Generator, progress: Tensor) -> Tensor:
         """Return the mean cross-entropy of the batch."""
         return F.cross_entropy(network(x), y)

@@ -24,7 +24,7 @@ class PGDTraining(Recipe):
     step: float = 2 / 255
     steps: int = 10
 
-    def loss(self, network: nn.Module, x: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, rng: torch.Generator, progress: Tensor) -> Tensor:
         """Return the mean cross-entropy of the batch after the attack."""
         with frozen(network):
             x_adv = linf_pgd(network, x, y, self.eps, self.step, self.steps, rng)

@@ -3,10 +3,11 @@
 import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 from assay.errors import ModelFailed
 from assay.models.architecture import Architecture, describe
@@ -17,7 +18,7 @@ from assay.registry import name_of, spell
 from assay.train.checkpoint import write_atomically
 from assay.train.data import TrainingData
 from assay.train.measure import ATTACK, clean_accuracy, robust_accuracy
-from assay.train.recipe import Recipe
+from assay.train.recipe import Measures, Recipe
 
 LICENCE = "Apache-2.0"
 ROBUST_IMAGES = 1_000
@@ -42,6 +43,7 @@ def publish(network: nn.Module, story: Story, data: TrainingData, out: Path, nam
     write_half(network, path)
     shipped = assemble(story.architecture, data.classes, read_weights(path)).to(story.device)
     x, y = data.x_test.to(story.device), data.y_test.to(story.device)
+    few, their_labels = x[:ROBUST_IMAGES], y[:ROBUST_IMAGES]
     card = ModelCard(
         name=name,
         title=f"{story.architecture.title}, {story.recipe.title}",
@@ -58,15 +60,22 @@ def publish(network: nn.Module, story: Story, data: TrainingData, out: Path, nam
         training_data=data.source,
         clean_accuracy=clean_accuracy(shipped, x, y),
         clean_images=len(x),
-        robust_accuracy=robust_accuracy(shipped, x[:ROBUST_IMAGES], y[:ROBUST_IMAGES]),
-        robust_images=len(x[:ROBUST_IMAGES]),
+        robust_accuracy=robust_accuracy(shipped, few, their_labels),
+        robust_images=len(few),
         robust_attack=ATTACK,
         parameters=sum(parameter.numel() for parameter in shipped.parameters()),
         sha256=sha256_of(path),
         licence=LICENCE,
+        measurements=further_of(story.recipe, shipped, few, their_labels),
+        notes=story.recipe.note,
     )
     write_atomically(out / f"{name}.json", card.to_json().encode())
     return card
+
+
+def further_of(recipe: Recipe, network: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
+    """Measure what only networks of this recipe promise."""
+    return recipe.measurements(network, x, y) if isinstance(recipe, Measures) else {}
 
 
 def write_half(network: nn.Module, path: Path) -> None:

@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +14,16 @@ class Recipe(ABC):
     """Stochastic gradient descent with Nesterov momentum along one cycle of the learning rate.
 
     `rate` is the peak, reached after the share `warmup` of all steps; `average` is the decay per step of the
-    moving average of the weights, which is what training returns.
+    moving average of the weights, which is what training returns; a gradient longer than `clip` is shortened to
+    it, unless that is 0. Training begins from the weights of the zoo's
+    model `start`, where one is named, and from random ones otherwise.
     """
 
     title: ClassVar[str]
+    note: ClassVar[str] = ""
+    """What a reader of the card must know about the recipe."""
+    compiles: ClassVar[bool] = True
+    """Whether torch.compile understands what the loss does with the network."""
 
     batch: int = 128
     rate: float = 0.1
@@ -25,10 +31,15 @@ class Recipe(ABC):
     momentum: float = 0.9
     weight_decay: float = 5e-4
     average: float = 0.999
+    clip: float = 0.0
+    start: str = ""
 
     @abstractmethod
-    def loss(self, network: nn.Module, x: Tensor, y: Tensor, rng: torch.Generator) -> Tensor:
-        """Return the mean loss of a batch of images in [0, 1]."""
+    def loss(self, network: nn.Module, x: Tensor, y: Tensor, rng: torch.Generator, progress: Tensor) -> Tensor:
+        """Return the mean loss of a batch of images in [0, 1]; `progress` is the share of all steps done.
+
+        On a GPU this is recorded once and replayed: it may not look at values, and draws from `rng` alone.
+        """
 
     def rate_at(self, progress: float) -> float:
         """Return the learning rate: a linear rise to the peak, then half a cosine down to zero."""
@@ -40,3 +51,12 @@ class Recipe(ABC):
     def average_at(self, step: int) -> float:
         """Return the decay of the average: small at first, so that the first weights are forgotten."""
         return min(self.average, (1 + step) / (10 + step))
+
+
+@runtime_checkable
+class Measures(Protocol):
+    """A recipe whose networks promise more than the numbers on every card."""
+
+    def measurements(self, network: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
+        """Return what else a finished network was measured to do on uint8 images, for its card."""
+        ...
