@@ -84,7 +84,7 @@ CASES = {
     "zoo": Case(reach=1.1, settings="steps=80,rate=0.006,search_steps=5,initial_c=0.001"),
     "pma": Case(),
     "nearest": Case(),
-    "express": Case(),
+    "express": Case(sees_shape=True),
     "pgd": Case(reach_in_box={L2: 1.05}),  # walls eat most of each step here, so forty do not undo the random start
     # A random search: exact under Linf, where the answer is a corner; L2 and L1 move windows of three values at once.
     "square": Case(reach=1.3, reach_in_box={L2: 1.5}, settings="steps=500", sees_shape=True),

@@ -1,12 +1,13 @@
 """Attacks in a row: each on the samples that survived those before it."""
 
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
-from assay.target import WhiteBox
+from assay.target import NoRowsLeft, WhiteBox
 
 Stages = tuple[tuple[str, Attack[Any]], ...]
 
@@ -21,13 +22,10 @@ def run_stages(view: WhiteBox, stages: Stages) -> Tensor:
 def run_stage(view: WhiteBox, name: str, attack: Attack[Any], on: Tensor | None = None) -> None:
     """Run one attack, on some of the rows or on all, look at its last point, and let the rows go that fell."""
     everywhere = torch.ones(len(view.ball.centre), dtype=torch.bool, device=view.ball.centre.device)
-    part = view.among(everywhere if on is None else on)
-    for _ in range(getattr(attack, "restarts", 1)):
-        if not len(part.ball.centre):
-            break
-        part.stage(name)
-        x = attack(part, part.ball.centre)
-        if len(x):
-            part.decisions(x)
-        part.keep()
+    part = view.only(everywhere if on is None else on)
+    part.stage(name)
+    with suppress(NoRowsLeft):
+        for _ in range(getattr(attack, "restarts", 1) if len(part.ball.centre) else 0):
+            part.decisions(attack(part, part.ball.centre))
+            part.keep()
     view.keep()

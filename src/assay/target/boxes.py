@@ -93,8 +93,15 @@ class DecisionBox:
 
     def among(self, mask: Tensor) -> Self:
         """Return a box of some of the rows, for an inner loop that lets the others rest; it may run empty."""
+        return self._of(mask, inner=True)
+
+    def only(self, mask: Tensor) -> Self:
+        """Return a box of some of the rows, for a whole attack: `NoRowsLeft` is raised when all of them are done."""
+        return self._of(mask, inner=False)
+
+    def _of(self, mask: Tensor, inner: bool) -> Self:
         rows = self._rows[mask]
-        return type(self)(self._network, self._ledger, self.rng.among(mask), rows, self._pulse, self._pool, inner=True)
+        return type(self)(self._network, self._ledger, self.rng.among(mask), rows, self._pulse, self._pool, inner)
 
     def pin(self, tensor: Tensor) -> Callable[[], Tensor]:
         """Remember one value a row; calling what is returned gives those of the rows still in flight."""
@@ -170,6 +177,11 @@ class WhiteBox(ScoreBox):
         return box
 
     _transform: InputTransform | None = None
+
+    def _of(self, mask: Tensor, inner: bool) -> Self:
+        box = super()._of(mask, inner)
+        box._transform = self._transform
+        return box
 
     def margin_left(self) -> Tensor:
         """Return how much of a row's clean margin is left at the best point seen inside its ball, as a part of it."""
