@@ -80,6 +80,7 @@ CASES = {
     "prgf": Case(reach=1.05, settings="steps=60,samples=16,surrogate=none"),
     "rgf": Case(reach=1.05, settings="steps=80,samples=16"),
     "simba": Case(reach=1.1, settings="steps=150,basis=pixel"),
+    "smallest": Case(reach=1.06, settings="attack=apgd:steps=20"),
     "spsa": Case(reach=1.1, settings="steps=40,samples=20"),
     "zoo": Case(reach=1.1, settings="steps=80,rate=0.006,search_steps=5,initial_c=0.001"),
     "pma": Case(),

@@ -35,6 +35,7 @@ def evaluate(
     uint8: bool = False,
     defense: str | None = None,
     naive: bool = False,
+    smallest_eps: bool = False,
     confirm: bool = False,
     eot: int = 20,
     despite_flags: bool = False,
@@ -83,6 +84,8 @@ def evaluate(
         What stands before the model, such as `jpeg:quality=75`, or several as `jpeg|bit-depth`; attacks know of it.
     naive
         Attack as one who does not know of the defense; the difference is false security.
+    smallest_eps
+        Search each sample's smallest radius at which the attack succeeds, starting from --eps.
     confirm
         Afterwards, run AutoAttack on the samples that the attack left in doubt.
     eot
@@ -103,7 +106,7 @@ def evaluate(
     model = "|".join([*(["naive"] if naive else []), *([defense] if defense else []), model])
     threat, dataset = _threat(norm, eps, targeted, data)
     attacks = attack or ["pgd"]
-    special = [f"queries{query_budget}"] * bool(query_budget) + ["confirm"] * confirm
+    special = [f"queries{query_budget}"] * bool(query_budget) + ["confirm"] * confirm + ["smallest"] * smallest_eps
     folder = out or Path("runs") / _slug(model, dataset.name, str(threat), "+".join(attacks), f"seed{seed}", *special)
     with terminal.progress(len(attacks) + confirm) as progress:
         result = evaluation.evaluate(
@@ -120,6 +123,7 @@ def evaluate(
             query_budget=query_budget,
             shard=_shard(shard),
             confirm=confirm,
+            smallest_eps=smallest_eps,
             eot=eot,
             despite_flags=despite_flags,
             progress=progress,

@@ -15,6 +15,7 @@ from assay import attacks
 from assay import data as datasets
 from assay.analysis import rates
 from assay.attacks.attack import Attack
+from assay.attacks.smallest import Smallest
 from assay.data import Dataset
 from assay.errors import BadRequest, Interrupted
 from assay.evaluation.engine import Wave, run_wave
@@ -25,7 +26,7 @@ from assay.evaluation.progress import Meter, Progress, Silence, StopRequest, pol
 from assay.evaluation.result import CONFIRMS, Result
 from assay.evaluation.spec import RunSpec
 from assay.evaluation.subject import Subject, choose_device
-from assay.registry import describe, name_of
+from assay.registry import describe, name_of, spell
 from assay.rng import seeded
 from assay.store import Store
 from assay.target import Network, Pool
@@ -54,6 +55,7 @@ def evaluate(
     eot: int = 20,
     despite_flags: bool = False,
     confirm: bool | str = False,
+    smallest_eps: bool = False,
     progress: Progress | None = None,
 ) -> Result:
     """Measure how a model stands up to an attack, or to each of several.
@@ -77,6 +79,8 @@ def evaluate(
         eot: draws that gradients are averaged over, where the model draws random numbers.
         despite_flags: judge even a model on which the attack must fail, such as one that returns probabilities.
         confirm: run AutoAttack, or another attack named here, on the samples that are left in doubt, and only them.
+        smallest_eps: search, for each sample, the smallest radius at which the attack succeeds, starting from the
+            threat's; attacks that seek the minimum do so anyway.
         progress: what watches the run.
 
     """
@@ -97,6 +101,8 @@ def evaluate(
         progress=progress or Silence(),
     )
     chosen = [attacks.create(one) for one in _as_list(attack)]
+    if smallest_eps:
+        chosen = [one if one.seeks_minimum else Smallest(spell("attack", one).replace(",", ";")) for one in chosen]
     if not chosen:
         raise BadRequest("Name at least one attack, such as pgd.")
     network, flags = job.prepare(chosen)

@@ -80,8 +80,8 @@ class DecisionBox:
 
     def keep(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """End an iteration: let finished rows go and return the tensors without them."""
-        self._ledger.iterations[self._rows] += 1
-        self._pulse(self._ledger)
+        self._ledger.end_iteration(self._rows)
+        self._pulse(self._ledger.main)
         alive = ~self._ledger.done[self._rows]
         if alive.all():
             return tensors
@@ -102,6 +102,19 @@ class DecisionBox:
     def _of(self, mask: Tensor, inner: bool) -> Self:
         rows = self._rows[mask]
         return type(self)(self._network, self._ledger, self.rng.among(mask), rows, self._pulse, self._pool, inner)
+
+    def within(self, eps: Tensor) -> Self:
+        """Return a box of the same rows with other radii, for a whole attack on that budget.
+
+        Rows leave it with their first success there; what it spends and finds is booked for this box too.
+        """
+        books = self._ledger.beside(self._rows, eps)
+        rows = torch.arange(len(self._rows), device=self._rows.device)
+        return type(self)(self._network, books, self.rng, rows, self._pulse, self._pool)
+
+    def closest(self) -> Tensor:
+        """Return the closest point that each row has claimed; the clean image for a row without one."""
+        return self._ledger.x_adv[self._rows]
 
     def pin(self, tensor: Tensor) -> Callable[[], Tensor]:
         """Remember one value a row; calling what is returned gives those of the rows still in flight."""
@@ -185,7 +198,12 @@ class WhiteBox(ScoreBox):
 
     def margin_left(self) -> Tensor:
         """Return how much of a row's clean margin is left at the best point seen inside its ball, as a part of it."""
-        return self._ledger.lowest_margin[self._rows] / self._ledger.clean_margin[self._rows]
+        return self.follow_margins()()
+
+    def follow_margins(self) -> Callable[[], Tensor]:
+        """Return what will say how much margin is left of the rows now in flight, even after some have gone."""
+        ledger, rows = self._ledger, self._rows
+        return lambda: ledger.lowest_margin[rows] / ledger.clean_margin[rows]
 
     def gradient(self, x: Tensor, loss: Loss | None = None, *per_row: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradient of the loss at each point, by default the goal's own, and the logits there.

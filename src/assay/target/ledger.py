@@ -50,6 +50,29 @@ class Ledger:
         self.claimed_by: list[str | None] = [None] * rows
         self.refused: dict[int, str] = {}
         self.others = {name: Best(cost, ball.centre) for name, cost in (rules or {}).items()}
+        self._main: Ledger | None = None
+        self._main_rows = torch.arange(rows, device=device)
+
+    def beside(self, rows: Tensor, eps: Tensor) -> "Ledger":
+        """Open books for some rows on a fixed budget of other radii; all that is booked there is booked here too."""
+        books = Ledger(
+            Ball(self.ball.norm, self.ball.centre[rows], eps), self.goal.among(rows), False, self.query_budget
+        )
+        books.lowest_margin, books.clean_margin = self.clean_margin[rows], self.clean_margin[rows]
+        books.required_margin, books.noise = self.required_margin[rows], self.noise[rows]
+        books._main, books._main_rows = self, rows
+        return books
+
+    @property
+    def main(self) -> "Ledger":
+        """The books of the whole wave."""
+        return self._main or self
+
+    def end_iteration(self, rows: Tensor) -> None:
+        """Count one more iteration of these rows."""
+        self.iterations[rows] += 1
+        if self._main is not None:
+            self._main.end_iteration(self._main_rows[rows])
 
     @property
     def claimed(self) -> Tensor:
@@ -66,7 +89,7 @@ class Ledger:
     def left(self) -> Tensor:
         """Count the queries each row may still make."""
         assert self.query_budget is not None
-        return self.query_budget - self.queries
+        return self.query_budget - self.main.queries[self._main_rows]
 
     def look_at_clean(self, logits: Tensor) -> None:
         """Claim the clean images that reach the goal as they are; this look is the evaluator's and is free."""
@@ -155,3 +178,5 @@ class Ledger:
         self.queries[rows] += points
         self.forwards[rows] += points * passes[0]
         self.backwards[rows] += points * passes[1]
+        if self._main is not None:
+            self._main.record(self._main_rows[rows], x, logits, sent, passes)
