@@ -61,6 +61,14 @@ CASES = {
     "autoattack": Case(settings="steps=30,queries=50", sees_shape=True),
     "bandits": Case(reach=1.1, settings="steps=150"),
     "bim": Case(),
+    # Random searches, cut short here; tests/test_decision_attacks.py holds them to 5 %.
+    "boundary": Case(reach=2.0, reach_in_box={L2: 4.0}, settings="queries=450"),
+    "evolutionary": Case(reach=2.0, settings="queries=500"),
+    "geoda": Case(reach=1.3, settings="queries=700,frequencies=12", sees_shape=True),
+    "hopskipjump": Case(reach=1.2, settings="queries=700"),
+    "opt": Case(reach=2.0, settings="queries=800"),
+    "rays": Case(reach=1.1, settings="queries=400"),
+    "sign-opt": Case(reach=1.5, settings="queries=450"),
     "cw": Case(),
     "ddn": Case(),
     "deepfool": Case(reach=1.021),  # it goes 2 % too far by design
@@ -317,7 +325,8 @@ def test_the_distance_of_many_classes_is_that_of_the_nearest() -> None:
 def quick(name: str) -> Attack[Any]:
     """The attack with few steps, where only its treatment of the input is in question."""
     attack = make(name)
-    return replace(attack, steps=4) if hasattr(attack, "steps") else attack  # type: ignore[call-arg]
+    few = {"steps": 4} if hasattr(attack, "steps") else {"queries": 60} if hasattr(attack, "queries") else {}
+    return replace(attack, **few)
 
 
 SHAPES = [(12,), (1, 3, 4), (3, 2, 2), (2, 6, 1)]

@@ -35,6 +35,11 @@ class Attack(ABC, Generic[Box]):
     def __call__(self, view: Box, x0: Tensor) -> Tensor:
         """Search from the clean images x0 and return one last point a row still in flight."""
 
+    @property
+    def planned_queries(self) -> int | None:
+        """How many queries the attack means to make for a sample, in all; None where it counts steps instead."""
+        return getattr(self, "queries", None)
+
     def stage_names(self, norm: Norm) -> list[str]:
         """Name the parts of a composed attack, in the order they run; a simple one has none."""
         return []

@@ -48,7 +48,8 @@ def run_wave(
     goal = threat.goal(wave.ids, wave.labels, clean_logits, seed)
     eps = torch.full((len(wave.ids),), threat.norm.eps, device=network.device)
     rules = {name: partial(cost, attack) for name, cost in attack.rules.items()}
-    ledger = Ledger(Ball(threat.norm, wave.x0, eps), goal, attack.seeks_minimum, query_budget, rules)
+    budget = query_budget if query_budget is not None or issubclass(attack.access, WhiteBox) else attack.planned_queries
+    ledger = Ledger(Ball(threat.norm, wave.x0, eps), goal, attack.seeks_minimum, budget, rules)
     ledger.look_at_clean(clean_logits)
     if network.draws > 1:
         looks = network.draws if issubclass(attack.access, WhiteBox) else 1

@@ -1,0 +1,96 @@
+"""HopSkipJump."""
+
+import math
+from dataclasses import dataclass
+from typing import Final, final
+
+import torch
+from torch import Tensor
+
+from assay.attacks.attack import Attack
+from assay.attacks.decision import AT_ONCE, Oracle, onto_boundary, per_row, start_on_boundary, unit
+from assay.registry import register
+from assay.target import DecisionBox
+from assay.threat import L2, LInf
+
+HALVINGS: Final = 20
+"""A leap that reaches nothing at a millionth of its length is not taken."""
+
+
+@final
+@register("attack", "hopskipjump")
+@dataclass(frozen=True)
+class HopSkipJump(Attack[DecisionBox]):
+    """Walks along the boundary by gradients estimated from labels (Chen et al. 2020, arXiv:1904.02144).
+
+    From a point on the boundary: estimate its normal from `probes` labels, more of them each time, leap along it, and
+    come back to the boundary towards the clean image. Under Linf normals become signs.
+    """
+
+    access = DecisionBox
+    norms = (L2, LInf)
+    seeks_minimum = True
+
+    queries: int = 20_000
+    probes: int = 100
+    max_probes: int = 10_000
+
+    def __call__(self, view: DecisionBox, x0: Tensor) -> Tensor:
+        """Hop to the boundary, skip along its normal, jump."""
+        oracle = Oracle.of(view, self.queries)
+        values = x0[0].numel()
+        tolerance = values ** (-2.0 if isinstance(view.ball.norm, LInf) else -1.5)
+        x = start_on_boundary(oracle, min(tolerance, 1e-3))
+        radius = torch.full((len(x),), 0.1, device=x.device)
+        hop = 1
+        while len(x):
+            probes = min(int(self.probes * math.sqrt(hop)), self.max_probes)
+            direction = _normal(oracle, x, radius, probes)
+            far = _leap(oracle, x, direction, view.ball.distance(x) / math.sqrt(hop))
+            radius = (view.ball.distance(far) / values).to(x.dtype)
+            x = onto_boundary(oracle, far, tolerance)
+            x, radius = oracle.keep(x, radius)
+            hop += 1
+        return x
+
+
+def _normal(oracle: Oracle, x: Tensor, radius: Tensor, probes: int) -> Tensor:
+    """Estimate the direction in which the goal lies, from the labels of points around x.
+
+    Answers are taken against their mean, without which a point slightly beyond the boundary tells nothing.
+    """
+    view = oracle.view
+    votes, steps, yes = torch.zeros_like(x), torch.zeros_like(x), radius.new_zeros(len(x))
+    size = per_row(radius[:, None], x[:, None])
+    probed = 0
+    while probed < probes:
+        n = min(AT_ONCE, probes - probed)
+        if isinstance(view.ball.norm, LInf):
+            noise = view.rng.uniform(n, *x.shape[1:]) * 2 - 1
+        else:
+            noise = view.rng.normal(n, *x.shape[1:])
+        points = (x[:, None] + size * unit(noise, 2)).clamp(0, 1)
+        step = (points - x[:, None]) / size
+        hit = oracle.reaches(points)
+        votes += (step * per_row(hit, step)).sum(1)
+        steps += step.sum(1)
+        yes += hit.sum(1)
+        probed += n
+    share = yes / probed
+    one_sided = (share == 0) | (share == 1)
+    normal = torch.where(per_row(one_sided, x), steps * per_row(2 * share - 1, x), votes - per_row(share, x) * steps)
+    return normal.sign() if isinstance(view.ball.norm, LInf) else unit(normal)
+
+
+def _leap(oracle: Oracle, x: Tensor, direction: Tensor, length: Tensor) -> Tensor:
+    """Follow the direction as far as the goal is still reached, trying halves; stay where nothing is."""
+    landed, missing = x, torch.ones(len(x), dtype=torch.bool, device=x.device)
+    for _ in range(HALVINGS):
+        points = (x + per_row(length.to(x.dtype), x) * direction).clamp(0, 1)
+        hit = torch.zeros_like(missing)
+        hit[missing] = oracle.among(missing).reaches(points[missing])
+        landed = torch.where(per_row(hit, x), points, landed)
+        length, missing = length / 2, missing & ~hit & (oracle.left > 0)
+        if not missing.any():
+            break
+    return landed
