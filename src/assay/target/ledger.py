@@ -50,8 +50,16 @@ class Ledger:
         self.claimed_by: list[str | None] = [None] * rows
         self.refused: dict[int, str] = {}
         self.others = {name: Best(cost, ball.centre) for name, cost in (rules or {}).items()}
+        self._endless = False
         self._main: Ledger | None = None
         self._main_rows = torch.arange(rows, device=device)
+
+    @classmethod
+    def endless(cls, ball: Ball, goal: Goal) -> "Ledger":
+        """Open books in which no row is ever done, for an attack that is to run all its steps."""
+        books = cls(ball, goal, seeks_minimum=False, query_budget=None)
+        books._endless = True
+        return books
 
     def beside(self, rows: Tensor, eps: Tensor) -> "Ledger":
         """Open books for some rows on a fixed budget of other radii; all that is booked there is booked here too."""
@@ -82,6 +90,8 @@ class Ledger:
     @property
     def done(self) -> Tensor:
         """Say which rows have nothing left to do: goal reached (at no distance, if that is sought), or budget spent."""
+        if self._endless:
+            return torch.zeros_like(self.dismissed)
         finished = self.dismissed | (self.distance == 0 if self.seeks_minimum else self.claimed)
         return finished if self.query_budget is None else finished | (self.left == 0)
 

@@ -1,0 +1,67 @@
+"""Attacks through a substitute: made on models the attacker has, tried on the one he has not."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from assay import models
+from assay.attacks.attack import Attack
+from assay.defenses import Ensemble
+from assay.errors import BadRequest
+from assay.registry import create, register
+from assay.target import DecisionBox, Ledger, Network, WhiteBox
+from assay.threat import L1, L2, LInf
+
+
+@final
+@register("attack", "transfer")
+@dataclass(frozen=True)
+class Transfer(Attack[DecisionBox]):
+    """Runs another attack on a substitute and shows the model under attack its last point, a single query.
+
+    `source` names a model of the zoo, or several with + between them, which then answer with the mean of their
+    logits (Liu et al. 2017, arXiv:1611.02770). `attack` names the attack on it, with / between its settings; it runs
+    all its steps, as success on the substitute is no reason to stop. Queries to the substitute are free.
+    """
+
+    access = DecisionBox
+    norms = (LInf, L2, L1)
+
+    source: str = "resnet20-pgd"
+    attack: str = "mim"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not issubclass(self.inner.access, WhiteBox) or self.inner.seeks_minimum:
+            raise BadRequest(f"{self.attack} cannot be run on a substitute: use a gradient attack such as mim or pgd.")
+        for name in self.source.split("+"):
+            models.card(name)
+        object.__setattr__(self, "norms", self.inner.norms)
+
+    @property
+    def inner(self) -> Attack[Any]:
+        """The attack on the substitute."""
+        made: Attack[Any] = create("attack", self.attack.replace("/", ","))
+        return made
+
+    def __call__(self, view: DecisionBox, x0: Tensor) -> Tensor:
+        """Attack the substitute to the end and return where that led."""
+        substitute = _load(self.source, x0.device)
+        books = Ledger.endless(view.ball, view.goal)
+        rows = torch.arange(len(x0), device=x0.device)
+        last: Tensor = self.inner(WhiteBox(substitute, books, view.rng, rows, lambda ledger: None), x0)
+        return last
+
+
+@lru_cache(maxsize=2)
+def _load(source: str, device: torch.device) -> Network:
+    """Load a substitute, or a group of them that answers as one; the last ones are kept for the next wave."""
+    members: list[nn.Module] = [models.load(name) for name in source.split("+")]
+    module = members[0] if len(members) == 1 else Ensemble(members, average="logits").eval()
+    classes = {models.card(name).classes for name in source.split("+")}
+    if len(classes) > 1:
+        raise BadRequest(f"The models of {source} know different numbers of classes: name models of one dataset.")
+    return Network(module, classes.pop(), device, batch_size=32 if device.type == "cpu" else 512)
