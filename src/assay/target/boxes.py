@@ -151,7 +151,8 @@ class DecisionBox:
         sent = self._affordable(rows, q)
         owner = torch.arange(rows, device=x.device).repeat_interleave(q)
         flat, paid = points.flatten(0, 1), sent.flatten()
-        answer, logits = ask(flat, owner) if bool(paid.all()) else _spread(paid, *ask(flat[paid], owner[paid]))
+        all_paid = self._ledger.query_budget is None or bool(paid.all())
+        answer, logits = ask(flat, owner) if all_paid else _spread(paid, *ask(flat[paid], owner[paid]))
         logits = logits.view(rows, q, self._network.classes)
         self._ledger.record(self._rows, points, logits, sent, passes)
         return answer.reshape(x.shape[: 1 if one_a_row else 2] + answer.shape[1:]), logits[
