@@ -271,7 +271,7 @@ def test_ead_lets_a_row_rest_when_it_makes_no_progress() -> None:
     """Its mates go on: a batch-wide rule (foolbox, torchattacks) lets them decide for each other."""
     x, labels = images(4, (6,)), torch.zeros(4, dtype=torch.int64)
     still, _ = run(Constant(), attacks.create("ead:steps=50,search_steps=3"), L1(1), x, labels)
-    assert still["queries"].tolist() == [3 * 2 * 6 + 1] * 4, "two looks a step, until the second check"
+    assert still["queries"].tolist() == [3 * 2 * 11 + 1] * 4, "two looks a step, until the second check"
     whole, _ = run(Constant(), attacks.create("ead:steps=50,search_steps=3,abort_early=false"), L1(1), x, labels)
     assert whole["queries"].tolist() == [3 * 2 * 50 + 1] * 4
     assert whole["backwards"].tolist() == [3 * 50] * 4

@@ -26,10 +26,12 @@ ROOMS = [
     "threat",
     "target",
     "attacks",
+    "remote",
     "records",
     "store",
     "analysis",
     "evaluation",
+    "serve",
     "studies",
     "report",
     "train",
@@ -130,6 +132,7 @@ def test_help_needs_no_torch():
 def test_no_registry_name_is_taken_twice():
     from assay.registry import register
 
+    assert "pgd" in assay.attacks.attack_names()
     with pytest.raises(ValueError, match="two classes claim"):
         register("attack", "pgd")(type("Other", (), {}))
 

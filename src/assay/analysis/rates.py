@@ -1,15 +1,17 @@
 """Rates from records, each with its interval."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final
 
 import pandas as pd
+
+from assay.analysis.intervals import clopper_pearson, wilson
 
 
 @final
 @dataclass(frozen=True)
 class Rate:
-    """So many of so many, with Wilson's interval."""
+    """So many of so many, with its interval."""
 
     count: int
     total: int
@@ -19,14 +21,10 @@ class Rate:
         """The rate itself; NaN of nothing."""
         return self.count / self.total if self.total else float("nan")
 
-    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return Wilson's score interval."""
-        if not self.total:
-            return 0.0, 1.0
-        from scipy.stats import binomtest
-
-        found = binomtest(self.count, self.total).proportion_ci(confidence, method="wilson")
-        return float(found.low), float(found.high)
+    def interval(self, confidence: float = 0.95, method: Literal["wilson", "exact"] = "wilson") -> tuple[float, float]:
+        """Return Wilson's score interval, or Clopper and Pearson's, which is never too narrow."""
+        low, high = (wilson if method == "wilson" else clopper_pearson)(self.count, self.total, confidence)
+        return float(low), float(high)
 
 
 def clean_accuracy(records: pd.DataFrame) -> Rate:

@@ -14,7 +14,10 @@ from assay.target import WhiteBox
 from assay.threat import L1, Goal
 
 PROGRESS: Final = 0.9999
-"""What counts as lower: below this part of what it was."""
+"""A loss falls if a tenth of the steps brings it below this part of what it was."""
+
+SHORTEST: Final = 10
+"""Steps that are watched for it at least: look-ahead makes the loss swing."""
 
 
 def _elastic_net(attack: "EAD", delta: Tensor) -> Tensor:
@@ -33,8 +36,8 @@ class EAD(Attack[WhiteBox]):
     need not answer. One run follows both of the authors' rules of what is best: the point it is judged by has the least
     L1 of all points seen; that of the least squared L2 + beta * L1 is recorded beside it.
 
-    A row rests when a tenth of the steps brought neither a lower loss nor a success of lower L1. The loss alone would
-    not do: as steps shorten and beta does not, the net tightens and L1 falls on while the loss rises.
+    A row whose loss no longer falls rests, but not once its c is good: as steps shorten and beta does not, the net
+    tightens, and L1 falls to the last step while the loss rises.
     """
 
     access = WhiteBox
@@ -66,8 +69,8 @@ class EAD(Attack[WhiteBox]):
         rows = torch.arange(len(weight), device=weight.device)
         inner = view.among(rows)
         x = y = view.ball.centre
-        c, best = weight, weight.new_full((len(weight), 2), torch.inf)  # of all iterates: loss, and L1 of those there
-        before = best
+        c, lowest = weight, torch.full_like(weight, torch.inf)
+        before = lowest
         for k in range(self.steps):
             hinge_slope, _ = inner.gradient(y, _closeness)
             x0 = inner.ball.centre
@@ -76,15 +79,13 @@ class EAD(Attack[WhiteBox]):
             last, x = x, (x0 + _shrink(y + rate * descent - x0, self.beta)).clamp(0, 1)
             y = (x + (k + 1) / (k + 4) * (x - last)).clamp(0, 1)
             logits = inner.scores(x)
-            there = inner.goal.reached(logits)
-            found[rows[there]] = True
-            size = torch.where(there, inner.ball.distance(x), torch.inf)
-            best = torch.minimum(best, torch.stack((self._loss(inner, x, logits, c), size), 1))
-            if self.abort_early and k % math.ceil(self.steps / 10) == 0:
-                moving, before = (best < PROGRESS * before).any(1), best
+            found[rows[inner.goal.reached(logits)]] = True
+            lowest = torch.minimum(lowest, self._loss(inner, x, logits, c))
+            if self.abort_early and k % max(SHORTEST, math.ceil(self.steps / 10)) == 0:
+                moving, before = found[rows] | (lowest < PROGRESS * before), lowest
                 inner = inner.among(moving)
-                x, y, c, best, before, rows = (t[moving] for t in (x, y, c, best, before, rows))
-            x, y, c, best, before, rows = inner.keep(x, y, c, best, before, rows)
+                x, y, c, lowest, before, rows = (t[moving] for t in (x, y, c, lowest, before, rows))
+            x, y, c, lowest, before, rows = inner.keep(x, y, c, lowest, before, rows)
             if not len(rows):
                 break
         return found

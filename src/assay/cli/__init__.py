@@ -7,7 +7,7 @@ from typing import Final
 from cyclopts import App, CycloptsError, Parameter
 
 import assay
-from assay.cli import evaluate, listing, report, run, train
+from assay.cli import curve, evaluate, listing, report, run, serve, study, train
 from assay.errors import AssayError
 
 EXAMPLES: Final = """
@@ -18,6 +18,7 @@ assay run
 assay list models
 assay eval resnet20-natural --attack pgd --norm Linf --eps 8/255
 assay eval my_model.py:make --data images/ --attack pgd:steps=100,restarts=5 --norm L2 --eps 0.5
+assay curve runs/ --versus eps -o curve.png
 ```
 
 Exit codes: 0 done, 1 the evaluation failed, 2 bad request, 130 interrupted and resumable.
@@ -38,7 +39,10 @@ app.command(run.run)
 app.command(evaluate.evaluate, name="eval")
 app.command(listing.listing, name="list")
 app.command(report.report)
+app.command(curve.curve)
+app.command(study.study)
 app.command(train.train)
+app.command(serve.serve)
 
 
 def main(arguments: list[str] | None = None) -> int:

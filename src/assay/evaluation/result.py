@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import pandas as pd
 import pyarrow as pa
 
-from assay.analysis import rates, trust
+from assay.analysis import curves, rates, trust
 from assay.errors import BadRequest
 from assay.records import SCHEMA, to_pandas
 from assay.store import Store
@@ -84,6 +84,27 @@ class Result:
         """The robust accuracy after each stage of a composed attack; empty for a simple one."""
         stages = trust.after_each_stage(self.records, self.manifest.get("stages", ()))
         return {name: rate.value for name, rate in stages.items()}
+
+    def curve(
+        self, versus: curves.Versus = "eps", rate: curves.Measure = "accuracy", eps: float | None = None
+    ) -> curves.Curve:
+        """Return accuracy or attack success versus eps, iterations or queries; of several attacks, the worst case.
+
+        `eps` says how close an attack that seeks the minimum must come, where the curve is not over eps itself.
+        """
+        if "counting" in self.manifest:
+            raise BadRequest("Draw the result itself: of its 8-bit view only the rate at its own eps is known.")
+        if not self.parts:
+            return curves.of_run(self.manifest, self.records, versus, rate, eps)
+        parts = {
+            name: curves.of_run(part.manifest, part.records, versus, rate, eps, name)
+            for name, part in self.parts.items()
+        }
+        whole = next(iter(parts.values()))
+        confirmed = [
+            part.over(whole) if CONFIRMS in self.parts[name].manifest else part for name, part in parts.items()
+        ]
+        return curves.merge(confirmed, f"worst case of {', '.join(parts)}")
 
     def counting_uint8_only(self) -> "Result":
         """Return the same result with only those successes that survive rounding to 8 bits."""

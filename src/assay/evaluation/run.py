@@ -1,8 +1,6 @@
 """Evaluates a model: resolves what was asked for, checks it, runs waves until no sample is missing."""
 
-import operator
 import tempfile
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,21 +10,23 @@ import torch
 from torch import nn
 
 from assay import attacks
-from assay import data as datasets
 from assay.analysis import rates
 from assay.attacks.attack import Attack
 from assay.attacks.smallest import Smallest
 from assay.data import Dataset
 from assay.errors import BadRequest, Interrupted
 from assay.evaluation.engine import Wave, run_wave
-from assay.evaluation.flags import Flag, find_flags
+from assay.evaluation.flags import Flag
 from assay.evaluation.manifest import write_manifest
-from assay.evaluation.preflight import check_attack, check_model, check_probe, probe
+from assay.evaluation.opening import open_network
+from assay.evaluation.preflight import check_attack, check_probe, probe
 from assay.evaluation.progress import Meter, Progress, Silence, StopRequest, polite_stop
+from assay.evaluation.request import as_dataset, as_list, as_threat, distinct_names, whole
 from assay.evaluation.result import CONFIRMS, Result
 from assay.evaluation.spec import RunSpec
 from assay.evaluation.subject import Subject, choose_device
 from assay.registry import describe, name_of, spell
+from assay.remote import as_sent, over_the_wire
 from assay.rng import seeded
 from assay.store import Store
 from assay.target import Network, Pool
@@ -87,20 +87,20 @@ def evaluate(
     chosen_device = choose_device(device)
     job = Job(
         subject=Subject.of(model, name),
-        dataset=_as_dataset(data).take(None if limit is None else _whole("limit", limit)),
-        threat=_as_threat(threat),
-        seed=_whole("seed", seed),
+        dataset=as_dataset(data).take(None if limit is None else whole("limit", limit)),
+        threat=as_threat(threat),
+        seed=whole("seed", seed),
         device=chosen_device,
         batch_size=BATCH_SIZE.get(chosen_device.type, 32) if batch_size is None else batch_size,
         wave_size=WAVE_SIZE.get(chosen_device.type, 128) if wave_size is None else wave_size,
         keep_images=keep_images,
         query_budget=query_budget,
         shard=shard,
-        eot=_whole("eot", eot),
+        eot=whole("eot", eot),
         despite_flags=despite_flags,
         progress=progress or Silence(),
     )
-    chosen = [attacks.create(one) for one in _as_list(attack)]
+    chosen = [attacks.create(one) for one in as_list(attack)]
     if smallest_eps:
         chosen = [one if one.seeks_minimum else Smallest(spell("attack", one).replace(",", ";")) for one in chosen]
     if not chosen:
@@ -110,7 +110,7 @@ def evaluate(
         folder = Path(scratch) / "run" if out is None else Path(out)
         if isinstance(attack, str | Attack) and not confirm:
             return job.run(network, chosen[0], job.open(network, flags, chosen[0], folder))
-        named = dict(zip(_distinct_names(chosen), chosen, strict=True))
+        named = dict(zip(distinct_names(chosen), chosen, strict=True))
         stores = {
             label: job.open(network, flags, one, folder / label) for label, one in named.items()
         }  # all, before any long work
@@ -148,15 +148,14 @@ class Job:
             raise BadRequest(f"A shard is written i/n with 1 <= i <= n, such as 1/4, not {part}/{parts}.")
         if part > len(self.dataset):
             raise BadRequest(f"Shard {part}/{parts} of {len(self.dataset)} samples is empty: use fewer shards.")
-        nature = check_model(self.subject.module, self.dataset, self.device, self.despite_flags)
+        network, flags = open_network(
+            self.subject.module, self.dataset, self.device, self.batch_size, self.eot, self.despite_flags
+        )
         if self.threat.target is not None:
-            self.threat.target.check(self.dataset.ids, self.dataset.labels, nature.classes)
-        draws = self.eot if nature.random else 1
-        network = Network(self.subject.module, nature.classes, self.device, self.batch_size, draws, nature.random)
-        with seeded("flags", self.device):
-            flags = find_flags(network, self.dataset.whole, nature.probabilities)
+            self.threat.target.check(self.dataset.ids, self.dataset.labels, network.classes)
         for attack in chosen:
             check_attack(attack, self.threat, flags, self.despite_flags)
+            over_the_wire(network, attack)
         return network, flags
 
     def spec(self, attack: Attack[Any], random: bool) -> RunSpec:
@@ -238,66 +237,21 @@ class Job:
         meter: Meter,
         stop: StopRequest,
     ) -> None:
+        wired = over_the_wire(network, attack)
         for start in range(0, len(missing), self.wave_size):
             rows = missing[start : start + self.wave_size]
             wave = Wave(
                 ids=[self.dataset.ids[row] for row in rows],
-                x0=self.dataset.images(rows).to(self.device),
+                x0=as_sent(network, self.dataset.images(rows).to(self.device)),
                 labels=self.dataset.labels[rows].to(self.device),
                 pool=Pool(self.dataset.whole.labels, self.dataset.whole.images),
             )
             pulse = meter.pulse(attack, len(rows))
             with seeded(f"{self.seed}/{wave.ids[0]}", self.device):
-                records, x_adv = run_wave(network, attack, self.threat, wave, self.seed, self.query_budget, pulse)
+                records, x_adv = run_wave(network, wired, self.threat, wave, self.seed, self.query_budget, pulse)
             store.append(records, x_adv if self.keep_images else None)
             meter.wave_done(rates.robust_accuracy(records.to_pandas()))
             if stop.asked:
                 raise Interrupted(
                     f"Stopped after {meter.finished} of {meter.total} samples: run the same command again to resume."
                 )
-
-
-def _as_dataset(data: Dataset | str | Path | tuple[Any, Any]) -> Dataset:
-    if isinstance(data, Dataset):
-        return data
-    if isinstance(data, str | Path):
-        return datasets.load(str(data))
-    if isinstance(data, tuple | list) and len(data) == 2:
-        return datasets.from_arrays(*data)
-    raise BadRequest(
-        f"data must be a dataset, its name or path, or a pair (images, labels), not {type(data).__name__}."
-    )
-
-
-def _as_threat(threat: Norm | ThreatModel) -> ThreatModel:
-    if isinstance(threat, ThreatModel):
-        return threat
-    if isinstance(threat, Norm):
-        return ThreatModel(threat)
-    raise BadRequest(f"threat must be such as assay.LInf(8 / 255) or a ThreatModel, not {threat!r}.")
-
-
-def _whole(name: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise BadRequest(f"{name} must be a whole number, not {value!r}.") from None
-
-
-def _as_list(attack: str | Attack[Any] | Sequence[str | Attack[Any]]) -> Sequence[str | Attack[Any]]:
-    if isinstance(attack, str | Attack):
-        return [attack]
-    if isinstance(attack, Sequence):
-        return attack
-    raise BadRequest(f"attack must be a name, an attack such as assay.attacks.PGD(), or several, not {attack!r}.")
-
-
-def _distinct_names(chosen: Sequence[Attack[Any]]) -> list[str]:
-    """Name each attack, and number those that appear more than once with different settings."""
-    names = [name_of("attack", type(attack)) for attack in chosen]
-    repeated, seen = Counter(names), Counter[str]()
-    for index, name in enumerate(names):
-        seen[name] += 1
-        if repeated[name] > 1:
-            names[index] = f"{name}-{seen[name]}"
-    return names

@@ -12,6 +12,7 @@ from assay import models
 from assay.errors import BadRequest
 from assay.models.from_file import is_file_spec, load_from_file
 from assay.models.weights import hash_state
+from assay.remote import Adapter, Service, is_service
 
 NAIVE: Final = "naive"
 
@@ -30,6 +31,9 @@ class Subject:
         """Load a model by name, behind the defenses named before it, or take a module as it is."""
         if not isinstance(model, str):
             return cls(name or type(model).__name__, model, _identify(model) if isinstance(model, nn.Module) else {})
+        if is_service(model):
+            service = Service(Adapter.of(model))
+            return cls(name or model, service, {"service": service.adapter.identity})
         *defenses, inner = (part.strip() for part in model.split("|"))
         module, source = load_from_file(inner) if is_file_spec(inner) else (models.load(inner), None)
         module = _defended(defenses, module) if defenses else module

@@ -1,0 +1,33 @@
+"""Dong et al. 2020, *Benchmarking Adversarial Robustness on Image Classification* (arXiv:1912.11852), on this zoo.
+
+Fifteen attacks meet the eight CIFAR-10 defenses, untargeted and targeted, under L-inf and L2. Settings are those of
+the released scripts; where these differ between curves, the run over eps has 10 steps of 0.15 eps and the one at the
+fixed eps 100 steps of 1/255. The search of a sample's smallest eps repeats whole attacks, with their full budget each.
+"""
+
+from assay.studies.dong2020.bench import Bench
+from assay.studies.dong2020.columns import FULL, QUICK, Scale, cells
+from assay.studies.dong2020.figures import Figure, Panel, figures
+from assay.studies.dong2020.findings import Finding, findings
+from assay.studies.dong2020.rows import ROWS, Row, choose
+from assay.studies.dong2020.tables import Table, tables
+from assay.studies.dong2020.writing import write
+
+__all__ = [
+    "FULL",
+    "QUICK",
+    "ROWS",
+    "Bench",
+    "Figure",
+    "Finding",
+    "Panel",
+    "Row",
+    "Scale",
+    "Table",
+    "cells",
+    "choose",
+    "figures",
+    "findings",
+    "tables",
+    "write",
+]

@@ -1,0 +1,83 @@
+"""The counterparts of Dong et al.'s figures: which curves stand on which panel; drawing is done elsewhere."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, final, get_args
+
+from assay.analysis.curves import Curve
+from assay.studies.dong2020.bench import Bench
+from assay.studies.dong2020.columns import COLUMNS, NORMS, Column, Group
+from assay.threat import Norm
+
+Against = Literal["eps", "strength"]
+
+NUMBERS: Final = {
+    ("white-box", "Linf", "eps"): 1,
+    ("transfer", "Linf", "eps"): 2,
+    ("score", "Linf", "eps"): 3,
+    ("decision", "L2", "eps"): 4,
+    ("score", "Linf", "strength"): 5,
+    ("decision", "L2", "strength"): 6,
+}
+"""What the paper shows of untargeted attacks on CIFAR-10; the rest is as in its Appendix C."""
+
+ELSEWHERE: Final = "Figures 7 to 12 are of ImageNet, for which this zoo has no models."
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """The curves of all rows against one attack."""
+
+    name: str  # of its file
+    attack: str
+    norm: Norm
+    curves: tuple[Curve, ...]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """The panels of one group of attacks."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+def figures(bench: Bench) -> list[Figure]:
+    """Return every figure that has a panel, those that the paper numbers first."""
+    made = [
+        (NUMBERS.get((group, norm.name, against), 99) if not targeted else 99, group, norm, targeted, against)
+        for targeted in (False, True)
+        for norm in NORMS
+        for against in get_args(Against)
+        for group in get_args(Group)
+    ]
+    drawn = (_figure(bench, *what) for what in sorted(made, key=lambda what: what[0]))
+    return [figure for figure in drawn if figure.panels]
+
+
+def _figure(bench: Bench, number: int, group: Group, norm: Norm, targeted: bool, against: Against) -> Figure:
+    rate = "success rate" if targeted else "accuracy"
+    along = {"eps": "perturbation budget", "strength": "attack strength"}[against]
+    goal = "targeted" if targeted else "untargeted"
+    kind = f"{group}-based" if group != "white-box" else group
+    shown = norm.name.replace("inf", "∞")
+    name = f"figure{number}" if number < 99 else f"{group}-{norm.name.lower()}-{goal}-{against}"
+    label = f"Figure {number}" if number < 99 else "As in Appendix C"
+    title = f"{label}: {rate} vs. {along}, {goal} {kind} attacks under the {shown} norm"
+    return Figure(title, tuple(_panels(bench, name, group, norm, targeted, against)))
+
+
+def _panels(bench: Bench, name: str, group: Group, norm: Norm, targeted: bool, against: Against) -> Iterator[Panel]:
+    for column in COLUMNS:
+        if column.group == group:
+            found = [_curve(bench, row, column, norm, targeted, against) for row in bench.labels]
+            curves = tuple(curve for curve in found if curve is not None)
+            if curves:
+                yield Panel(f"{name}-{column.name.lower().replace('&', '')}", column.name, norm, curves)
+
+
+def _curve(bench: Bench, row: str, column: Column, norm: Norm, targeted: bool, against: Against) -> Curve | None:
+    known = bench.over_eps if against == "eps" else bench.over_effort
+    return known(row, column, norm, targeted)
