@@ -131,8 +131,7 @@ def test_other_settings_go_to_other_folders_and_finished_runs_of_another_model_a
 
 
 def test_the_estimate_is_planned_passes_times_their_measured_time(models, monkeypatch, tmp_path):
-    monkeypatch.setattr(study, "_timed", lambda model, dataset, device: study.Speed(2.0, 5.0))
-    monkeypatch.setattr(study, "_speeds", {})
+    monkeypatch.setattr(study, "_speed", lambda model, dataset, device: study.Speed(2.0, 5.0))
     threat = ThreatModel(LInf(8 / 255))
     cells = (
         Cell(("a", "b"), models[0].model, threat, "bim", Passes(gradients=10)),
@@ -250,6 +249,7 @@ def test_table_3_shows_median_and_accuracy():
         ("score", "NES", "– / 100.0%"),
     )
     assert table.frame["accuracy"].tolist() == [0.4, 0.8, 1.0]
+    assert dataclasses.replace(table, lines=(("jpeg|net",),)).markdown.endswith("| jpeg\\|net |\n")
 
 
 def verdicts(bench):
@@ -365,7 +365,7 @@ def test_missing_rows_are_named_on_the_page_and_figures_are_drawn(tmp_path):
         "white-box-linf-untargeted-strength-bim.png",
     ]
     curve: Curve = drawn[0][1].curves[0]
-    assert (curve.label, curve.at(0.0005).value, curve.at(0.002).value) == ("Res-56", 1.0, 0.0)
+    assert (curve.label, curve.at(0.0005).value, curve.at(0.002).value) == ("Res-56, BIM", 1.0, 0.0)
     page = (tmp_path / "study.md").read_text()
     assert "RSE: its model vgg16-rse is not in the zoo" in page
     assert "Figures 7 to 12" in page
@@ -389,3 +389,23 @@ def test_the_command_writes_everything_and_names_what_it_leaves_out(models, tmp_
     assert main(request) == 0
     assert "all of them finished" in capsys.readouterr().err
     assert main(["study", "dong2020", "--models", "nonsense"]) == 2
+
+
+def test_natural_training_falls_below_adversarial_training_as_in_figure_1(tmp_path):
+    models = [Row("natural", "resnet20-natural"), Row("trained", "resnet20-pgd")]
+    wanted = {("BIM", "eps"), ("MIM", "eps"), ("DeepFool", "both")}
+    without = dataclasses.replace(columns.QUICK, without=frozenset({"transfer", "score", "decision"}))
+    cells = [
+        cell
+        for cell in columns.cells(models, without)
+        if cell.place[1] == "Linf" and (cell.place[2].rpartition("-")[2], cell.place[3]) in wanted
+    ]
+    assert len(cells) == 6
+    whole = Study(tuple(cells), data.load("cifar10-1k").take(6), tmp_path)
+    bench = Bench(tuple(models), (), {cell.place: result for cell, result in whole.run(Silence())})
+    figure = dong2020.figures(bench)[0]
+    assert [panel.attack for panel in figure.panels] == ["BIM", "MIM", "DeepFool"]
+    for panel in figure.panels:
+        natural, trained = panel.curves
+        assert natural.median < 2 / 255 < 3 / 255 < trained.median
+        assert natural.at(4 / 255).value < trained.at(4 / 255).value

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -66,7 +67,7 @@ class Cell:
         told: list[object] = [self.model, weights, str(self.threat.norm), rule and rule.identity, self.attack]
         told += [self.smallest_eps, self.query_budget, seed]
         tag = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]
-        *rooms, last = (part.lower().replace("|", "-").replace("/", "-") for part in self.place)
+        *rooms, last = (re.sub(r"[^\w.-]+", "-", part.lower()) for part in self.place)
         return Path(*rooms) / f"{last}-{tag}"
 
     def samples(self, dataset: Dataset) -> Dataset:
@@ -185,18 +186,9 @@ def _subject(model: str) -> Subject:
     return Subject.of(model)
 
 
-_speeds: dict[tuple[str, str], Speed] = {}
-
-
+@lru_cache(maxsize=64)
 def _speed(model: str, dataset: Dataset, device: torch.device) -> Speed:
     """Time a few passes of a model, once."""
-    key = model, str(device)
-    if key not in _speeds:
-        _speeds[key] = _timed(model, dataset, device)
-    return _speeds[key]
-
-
-def _timed(model: str, dataset: Dataset, device: torch.device) -> Speed:
     rows = slice(0, min(_TIMED, len(dataset)))
     x, goal = dataset.images(rows).to(device), Untargeted(dataset.labels[rows].to(device))
     module = _subject(model).module.to(device)

@@ -1,8 +1,9 @@
 """Dong et al. 2020, *Benchmarking Adversarial Robustness on Image Classification* (arXiv:1912.11852), on this zoo.
 
-Fifteen attacks meet the eight CIFAR-10 defenses, untargeted and targeted, under L-inf and L2. Settings are those of
-the released scripts; where these differ between curves, the run over eps has 10 steps of 0.15 eps and the one at the
-fixed eps 100 steps of 1/255. The search of a sample's smallest eps repeats whole attacks, with their full budget each.
+Fifteen attacks meet the eight CIFAR-10 defenses, untargeted and targeted, under L-inf and L2; white-box attacks know
+of input transformations (BPDA) and of random draws (EOT). Settings are those of the released scripts; where these
+differ between curves, the run over eps has 10 steps of 0.15 eps and the one at the fixed eps 100 steps of 1/255. The
+search of a sample's smallest eps repeats whole attacks, with their full budget each.
 """
 
 from assay.studies.dong2020.bench import Bench

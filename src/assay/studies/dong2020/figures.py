@@ -1,7 +1,7 @@
 """The counterparts of Dong et al.'s figures: which curves stand on which panel; drawing is done elsewhere."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, final, get_args
 
 from assay.analysis.curves import Curve
@@ -73,7 +73,8 @@ def _panels(bench: Bench, name: str, group: Group, norm: Norm, targeted: bool, a
     for column in COLUMNS:
         if column.group == group:
             found = [_curve(bench, row, column, norm, targeted, against) for row in bench.labels]
-            curves = tuple(curve for curve in found if curve is not None)
+            named = (replace(curve, label=f"{curve.label}, {column.name}") for curve in found if curve is not None)
+            curves = tuple(named)  # a picture taken alone must say which attack it shows
             if curves:
                 yield Panel(f"{name}-{column.name.lower().replace('&', '')}", column.name, norm, curves)
 

@@ -94,7 +94,8 @@ def _crossings(bench: Bench) -> tuple[Verdict, list[str]]:
     sure = [_crossing(best, worst) for best, worst in crossed if max(best[1], worst[1]) < LEVEL]
     told = f"{len(sure)} of {len(curves)} pairs of curves cross beyond chance in both directions, {len(crossed)} cross "
     told += f"at all ({len(meetings)} paired tests, Holm-corrected)."
-    verdict: Verdict = "holds" if sure else "cannot be said" if crossed else "does not hold"
+    apart = any(chance < LEVEL for found in curves.values() for _, chance, _ in found)
+    verdict: Verdict = "holds" if sure else "does not hold" if apart and not crossed else "cannot be said"
     return verdict, [told, *sure[:SHOWN], *([f"... and {len(sure) - SHOWN} more."] if len(sure) > SHOWN else [])]
 
 

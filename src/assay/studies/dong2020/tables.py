@@ -29,7 +29,8 @@ class Table:
     def markdown(self) -> str:
         """Write the table with its title."""
         rule = ["---"] * len(self.heading)
-        lines = [f"| {' | '.join(line)} |" for line in (self.heading, rule, *self.lines)]
+        cells = [[cell.replace("|", "\\|") for cell in line] for line in (self.heading, rule, *self.lines)]
+        lines = [f"| {' | '.join(line)} |" for line in cells]
         return "\n".join([f"**{self.title}**", "", *lines, ""])
 
 

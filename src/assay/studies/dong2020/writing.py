@@ -45,17 +45,25 @@ def left_out(bench: Bench) -> list[str]:
 
 def doubts(bench: Bench) -> list[str]:
     """Name every reason to doubt a run, with the runs it is about."""
-    texts, places = {}, defaultdict[str, list[str]](list)
+    texts, places = {}, defaultdict[str, list[tuple[str, ...]]](list)
     for there, result in bench.results.items():
-        for name, text in result.flags.items():
-            texts[name] = text
-            places[name].append(" ".join(there))
+        found = dict(result.flags)
         if result.invalid_claims:
-            texts["invalid-claims"] = (
-                "An attack claimed successes that did not verify; these samples count as standing."
-            )
-            places["invalid-claims"].append(f"{' '.join(there)} ({result.invalid_claims})")
-    return [f"{name}: {texts[name]} In {len(found)} runs: {'; '.join(found)}." for name, found in places.items()]
+            found["invalid-claims"] = "Claims of success did not verify; these samples count as standing."
+        for name, text in found.items():
+            texts[name] = text
+            places[name].append(there)
+    return [f"{name}: {texts[name]} In {_grouped(bench, found)}." for name, found in places.items()]
+
+
+def _grouped(bench: Bench, places: list[tuple[str, ...]]) -> str:
+    """Write runs row by row; a row of which all are meant is named alone."""
+    said = []
+    for label in dict.fromkeys(there[0] for there in places):
+        own = [" ".join(there[1:]) for there in places if there[0] == label]
+        whole = len(own) == sum(there[0] == label for there in bench.results)
+        said.append(f"all runs of {label}" if whole else f"{len(own)} of {label} ({', '.join(own)})")
+    return "; ".join(said)
 
 
 def _scope(bench: Bench) -> list[str]:
