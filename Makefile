@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test check clean picture crosscheck
+.PHONY: run test check clean picture crosscheck crosscheck-queries
 
 run: $(VENV)/.ready
 	$(BIN)/assay run
@@ -24,6 +24,11 @@ clean:
 crosscheck: $(VENV)/.ready-dev
 	$(PIP) --no-deps --requirement tools/peers.txt
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.crosscheck
+
+# docs/queries.md: what black-box attacks reach with their queries, in about twenty minutes on two cores.
+crosscheck-queries: $(VENV)/.ready-dev
+	$(PIP) --no-deps --requirement tools/peers.txt
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.crosscheck_queries
 
 # torch comes first and pinned: whatever else asks for it later finds it there and leaves it alone.
 $(VENV)/.ready: pyproject.toml constraints.txt

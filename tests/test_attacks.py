@@ -71,11 +71,10 @@ CASES = {
     "opt": Case(reach=2.0, settings="queries=800"),
     "rays": Case(reach=1.1, settings="queries=400"),
     "sign-opt": Case(reach=1.5, settings="queries=450"),
-    "cw": Case(),
+    "cw": Case(settings="steps=300"),
     "ddn": Case(),
     "deepfool": Case(reach=1.021),  # it goes 2 % too far by design
-    # What makes them differ from mim means nothing on a dozen values; tests/test_transforms.py is about that.
-    "dim": Case(reach_in_box={L2: 2.5}, settings="probability=0"),
+    "dim": Case(reach=1.6, reach_in_box={L2: 2.5}, sees_shape=True),  # it looks at shrunken images
     "fab": Case(),
     "ead": Case(
         reach=1.1, reach_in_box={L1: 1.15}, settings="steps=100"
@@ -100,7 +99,7 @@ CASES = {
     "pgd": Case(reach_in_box={L2: 1.05}),  # walls eat most of each step here, so forty do not undo the random start
     # A random search: exact under Linf, where the answer is a corner; L2 and L1 move windows of three values at once.
     "square": Case(reach=1.3, reach_in_box={L2: 1.5}, settings="steps=500", sees_shape=True),
-    "tim": Case(reach_in_box={L2: 2.5}, settings="kernel=1"),
+    "tim": Case(reach=1.3, reach_in_box={LInf: 1.6, L2: 2.5, L1: 2.6}, sees_shape=True),  # it blurs the gradient
     "transfer": Case(on_toys=False),  # tests/test_transfer.py
     "uniform-noise": NOISE,
 }

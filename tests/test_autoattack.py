@@ -13,7 +13,7 @@ from tests.toys import Linear, images
 
 def stage_list(version: str, norm: assay.LInf | assay.L1) -> list[tuple[str, int]]:
     found = AutoAttack(version=version).stages(norm)
-    return [(name, getattr(attack, "restarts", 1)) for name, attack in found]
+    return [(name, getattr(attack, "restarts", getattr(attack, "starts", 1))) for name, attack in found]
 
 
 def test_the_versions_run_the_references_lists():

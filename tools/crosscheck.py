@@ -28,7 +28,7 @@ from assay.target import Network
 from assay.threat import Norm, ThreatModel
 
 MODELS = ("resnet20-natural", "resnet20-pgd")
-SLOW = ("cw", "ead")  # ART takes minutes, as it searches along every step's line
+SLOW = ("cw", "ead")  # of which ART takes minutes
 LIBRARIES = ("ours", *peers.PACKAGES)
 EPS, BUDGET = 8 / 255, "Linf 8/255"
 STEPS, SEARCHES, INITIAL_C, TARGETS, QUERIES = 40, 6, 0.1, 3, 300
@@ -53,11 +53,11 @@ Made by `make crosscheck` with {versions}, torch {torch}.
 
 The first {rows} images of cifar10-1k that a model classifies correctly (half as many for C&W and EAD, twice as many on
 a fixed budget), untargeted, at equal steps: {steps}; for C&W and EAD in each of {searches} searches for c, from
-{initial_c} on; for APGD-T towards each of {targets} classes, for FAB half as many; Square has {queries} queries and
-its schedule fitted to them, DeepFool 50 steps and 2 % overshoot. A step is not a fixed cost: ART tries several lengths
-for each. All points were verified by us: clipped to [0, 1], label taken afresh, distance in float64. "authors" is the
-package of AutoAttack's authors. Best is the lowest median among those that broke the most images, ours where it is
-within 1 % of it.
+{initial_c} on; for APGD-T towards each of {targets} classes; for FAB half as many steps towards each. Square has
+{queries} queries and its schedule fitted to them, DeepFool 50 steps and 2 % overshoot. A step has no fixed cost: ART's
+C&W tries several lengths for each. All points were verified by us: clipped to [0, 1], label taken afresh, distance in
+float64. "authors" is the package of AutoAttack's authors. Best is the lowest median among those that broke the most
+images, ours where it is within 1 % of it.
 """
 
 REMARKS = """

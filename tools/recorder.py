@@ -29,6 +29,7 @@ class Door(nn.Module):
         self._x0 = x0.double().flatten().numpy()
         with torch.no_grad():
             self._answers = {_name(x0): model(x0[None])[0]}
+        self.eval()
         self._least = np.inf
         self.best: list[float] = []
         """The least distance after the first, second, ... query."""

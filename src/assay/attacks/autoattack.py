@@ -55,7 +55,7 @@ class AutoAttack(Attack[WhiteBox]):
             return ce, dlr
         if self.version == "standard":
             return ce, towards, fab_towards, square
-        return ce, dlr, square, towards, fab_towards
+        return ce, dlr, ("fab", FAB(self.steps, aim="any", starts=5)), square, towards, fab_towards
 
     def stage_names(self, norm: Norm) -> list[str]:
         """Name the stages."""

@@ -19,6 +19,7 @@ PROBE: Final = 0.01
 """Length of a probe, as a part of the way to the clean image. The paper's, 1/d, is below what float32 tells apart under
 Linf, and what lies that near to the boundary may not verify; the search for the boundary then costs more, too."""
 FIRST_PROBE: Final = 0.1
+"""Length of the probes at the start, which is only roughly on the boundary."""
 
 
 @final
