@@ -71,7 +71,7 @@ CASES = {
     "opt": Case(reach=2.0, settings="queries=800"),
     "rays": Case(reach=1.1, settings="queries=400"),
     "sign-opt": Case(reach=1.5, settings="queries=450"),
-    "cw": Case(settings="steps=300"),
+    "cw": Case(),
     "ddn": Case(),
     "deepfool": Case(reach=1.021),  # it goes 2 % too far by design
     "dim": Case(reach=1.6, reach_in_box={L2: 2.5}, sees_shape=True),  # it looks at shrunken images
