@@ -67,7 +67,7 @@ CASES = {
     "boundary": Case(reach=2.0, reach_in_box={L2: 4.0}, settings="queries=450"),
     "evolutionary": Case(reach=2.0, settings="queries=500"),
     "geoda": Case(reach=1.3, settings="queries=700,frequencies=12", sees_shape=True),
-    "hopskipjump": Case(reach=1.2, settings="queries=700"),
+    "hopskipjump": Case(reach=1.2, reach_in_box={L2: 1.6, LInf: 1.6}, settings="queries=700"),
     "opt": Case(reach=2.0, settings="queries=800"),
     "rays": Case(reach=1.1, settings="queries=400"),
     "sign-opt": Case(reach=1.5, settings="queries=450"),

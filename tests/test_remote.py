@@ -388,7 +388,9 @@ def test_labels_only_and_other_names_from_the_command_line(tmp_path, monkeypatch
         assert "labels only" in capsys.readouterr().err
     found = assay.Result.load("run")
     local = assay.evaluate(EightBits(), data, assay.L2(0.4), "hopskipjump", query_budget=80, despite_flags=True)
-    assert found.records[VERDICTS[1:]].equals(local.records[VERDICTS[1:]])
+    # Which claim is closest may differ: a service's points are measured as sent, rounded to 8 bits.
+    same = [column for column in VERDICTS[1:] if column not in ("adv_label", "success")]
+    assert found.records[same].equals(local.records[same])
     everything = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert b"k3y" not in everything.replace(b"SERVICE_KEY", b"")
 
