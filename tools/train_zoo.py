@@ -49,7 +49,7 @@ JOBS = (
     Job("vgg11-natural", "natural", NATURAL, "vgg:width=20", 40),
     Job("alexnet-natural", "natural", NATURAL, "alexnet", 40),
     Job("resnet20x3-trades", "robust", f"trades:{MIDDLE}", "resnet:width=3", 40, compiled=True),
-    Job("convnet-ibp", "robust", "ibp:batch=256,average=0.998", "convnet", 80),
+    Job("convnet-ibp", "robust", "ibp:batch=256,average=0.998", "convnet", 45),
     Job("resnet20-alp", "robust", f"alp:{MIDDLE},steps=7", "resnet", 30, compiled=True),
     Job("resnet20-deepdefense", "robust", "deepdefense:batch=256,start=resnet20-natural", "resnet", 10),
     Job("3resnet20-adp", "robust", "adp:batch=512,rate=0.2,average=0.996", "resnet-ensemble", 40),

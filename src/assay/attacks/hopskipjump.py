@@ -15,10 +15,10 @@ from assay.threat import L2, LInf
 
 HALVINGS: Final = 20
 """A leap that reaches nothing at a millionth of its length is not taken."""
-PROBE: Final = 0.01
-"""Length of a probe, as a part of the way to the clean image. The paper's, 1/d, is below what float32 tells apart under
-Linf, and what lies that near to the boundary may not verify; the search for the boundary then costs more, too."""
-FIRST_PROBE: Final = 0.1
+SHORTEST: Final = 0.01
+"""Probes reach the paper's 1/d of the way to the clean image, but never less than this part of it: shorter ones are
+lost in float32 under Linf, ask for a costlier search of the boundary, and end so near to it that rounding decides."""
+FIRST: Final = 0.1
 """Length of the probes at the start, which is only roughly on the boundary."""
 
 
@@ -44,16 +44,18 @@ class HopSkipJump(Attack[DecisionBox]):
     def __call__(self, view: DecisionBox, x0: Tensor) -> Tensor:
         """Hop to the boundary, skip along its normal, jump."""
         oracle = Oracle.of(view, self.queries)
-        tolerance = PROBE / math.sqrt(x0[0].numel())
+        values = x0[0].numel()
+        reach = max(1 / values, SHORTEST)
+        tolerance = reach / math.sqrt(values)
         x = start_on_boundary(oracle, 1e-3)
-        radius = torch.full((len(x),), FIRST_PROBE, device=x.device)
+        radius = torch.full((len(x),), FIRST, device=x.device)
         hop = 1
         while len(x):
             probes = min(int(self.probes * math.sqrt(hop)), self.max_probes)
             direction = _normal(oracle, x, radius, probes)
             far = _leap(oracle, x, direction, view.ball.distance(x) / math.sqrt(hop))
             x = onto_boundary(oracle, far, tolerance)
-            radius = PROBE * L2(1).size((x - view.ball.centre).flatten(1)).to(x.dtype)
+            radius = reach * L2(1).size((x - view.ball.centre).flatten(1)).to(x.dtype)
             x, radius = oracle.keep(x, radius)
             hop += 1
         return x
