@@ -1,6 +1,6 @@
 """Compares what our black-box attacks reach with their queries to what other libraries do; writes docs/queries.md.
 
-    python -m tools.crosscheck_queries [--images 12] [--seeds 2] [--queries 1000] [--only square,boundary]
+    python -m tools.crosscheck_queries [--images 8] [--seeds 2] [--queries 1000] [--only square,boundary]
 
 Every attack, ours too, runs on one image at a time behind a `tools.recorder.Door`, which alone says how many images
 were sent and what they reached.
@@ -133,10 +133,11 @@ def _judge(model: nn.Module, points: list[tuple[Tensor, Tensor, Tensor]]) -> tup
 def main() -> None:
     """Run all tasks in two processes and write the page."""
     options = argparse.ArgumentParser()
-    options.add_argument("--images", type=int, default=12)
+    options.add_argument("--images", type=int, default=8)
     options.add_argument("--seeds", type=int, default=2)
     options.add_argument("--queries", type=int, default=1000, help="budget of a run; halves of it are shown too")
-    options.add_argument("--random-queries", type=int, default=400, help="budget on randomised models")
+    options.add_argument("--random-images", type=int, default=12)
+    options.add_argument("--random-queries", type=int, default=300, help="budget on randomised models")
     options.add_argument("--only", default="", help="names of attacks, or random")
     options.add_argument("--workers", type=int, default=2)
     options.add_argument("--out", type=Path, default=Path("docs/queries.md"))
@@ -150,7 +151,7 @@ def main() -> None:
         for model in MODELS
         for library in ("ours", *bout.theirs)
     ]
-    drawn = trials(chosen.images, chosen.random_queries) if not only or "random" in only else []
+    drawn = trials(chosen.random_images, chosen.random_queries) if not only or "random" in only else []
     with ProcessPoolExecutor(chosen.workers, get_context("spawn")) as pool:
         outcomes, results = pool.map(run_task, tasks), pool.map(run_trial, drawn)
         text = queries_page(dict(zip(tasks, outcomes, strict=True)), chosen.images, chosen.seeds, marks)
