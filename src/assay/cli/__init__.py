@@ -7,7 +7,8 @@ from typing import Final
 from cyclopts import App, CycloptsError, Parameter
 
 import assay
-from assay.cli import curve, evaluate, listing, report, run, serve, study, train
+from assay.cli import curve, evaluate, listing, report, run, serve, train
+from assay.cli.study import study
 from assay.errors import AssayError
 
 EXAMPLES: Final = """
@@ -40,7 +41,7 @@ app.command(evaluate.evaluate, name="eval")
 app.command(listing.listing, name="list")
 app.command(report.report)
 app.command(curve.curve)
-app.command(study.study)
+app.command(study)
 app.command(train.train)
 app.command(serve.serve)
 

@@ -169,6 +169,11 @@ def spoken(seconds: float) -> str:
     return f"{seconds:.0f} seconds"
 
 
+def time_left(seconds: float) -> str:
+    """Say before a study starts how long it will take."""
+    return f"about {spoken(seconds)} at most here, less where samples fall early" if seconds else "all of them finished"
+
+
 def listed(names: Sequence[str]) -> str:
     """Write a, b and c."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -1,4 +1,4 @@
-"""`assay study`: a paper's experiments on this zoo."""
+"""`assay study dong2020`: Benchmarking Adversarial Robustness on this zoo."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -9,9 +9,7 @@ if TYPE_CHECKING:
     from assay.studies.dong2020 import Panel
 
 
-def study(
-    paper: Literal["dong2020"],
-    /,
+def dong2020(
     *,
     limit: int | None = None,
     quick: bool = False,
@@ -22,14 +20,12 @@ def study(
     out: Path = Path("runs/dong2020"),
     quiet: bool = False,
 ) -> None:
-    """Repeat a paper's experiments on this zoo: its tables, its figures, and which of its findings hold.
+    """Repeat Dong et al. 2020, 15 attacks on 8 defenses: tables, figures, and which of the five findings hold.
 
     Finished runs are kept: the same command resumes, and more models or images add only what is missing.
 
     Parameters
     ----------
-    paper
-        Dong et al. 2020, Benchmarking Adversarial Robustness: 15 attacks, 8 defenses.
     limit
         Images, at most; all of the dataset by default.
     quick
@@ -50,38 +46,32 @@ def study(
     from assay import data as datasets
     from assay.cli.terminal import Terminal
     from assay.errors import BadRequest
-    from assay.studies import dong2020
-    from assay.studies.study import Study, listed
+    from assay.studies import dong2020 as paper
+    from assay.studies.study import Study, listed, time_left
 
     terminal = Terminal(quiet=quiet)
-    scale = dong2020.QUICK if quick else dong2020.FULL
-    rows, missing = dong2020.choose(models or scale.rows)
+    scale = paper.QUICK if quick else paper.FULL
+    rows, missing = paper.choose(models or scale.rows)
     for row in missing:
         terminal.say(f"Left out: {row.label}, as its model {row.model} is not in the zoo.")
     if not rows:
         raise BadRequest("None of these rows has a model in the zoo: name others with --models.")
     whole = datasets.load(data)
     dataset = whole.take(min(scale.images or len(whole), len(whole)) if limit is None else limit)
-    plan = Study(dong2020.cells(rows, scale), dataset, out, seed, device)
+    plan = Study(paper.cells(rows, scale), dataset, out, seed, device)
     if quick:
         images = f"{len(dataset)} images, at most {scale.query_images} for attacks that query"
         terminal.say(f"Quick: {images}; {scale.says}; rows {listed([row.label for row in rows])} only.")
-    terminal.say(f"{len(plan.cells)} runs, {_left(plan.estimate())}.")
+    terminal.say(f"{len(plan.cells)} runs, {time_left(plan.estimate())}.")
     with terminal.progress(len(plan.cells)) as progress:
         results = {cell.place: result for cell, result in plan.run(progress)}
-    bench = dong2020.Bench(tuple(rows), tuple(missing), results, scale.says)
-    found = dong2020.write(bench, out, _draw)
-    for table in dong2020.tables(bench):
+    bench = paper.Bench(tuple(rows), tuple(missing), results, scale.says)
+    found = paper.write(bench, out, _draw)
+    for table in paper.tables(bench):
         terminal.say(table.title)
         terminal.listing(list(table.heading), [list(line) for line in table.lines])
     terminal.listing(["", "finding", ""], [[str(one.number), one.claim, one.verdict] for one in found])
     terminal.say(f"Tables, figures and findings: {out / 'study.md'}")
-
-
-def _left(seconds: float) -> str:
-    from assay.studies.study import spoken
-
-    return f"about {spoken(seconds)} at most here, less where samples fall early" if seconds else "all of them finished"
 
 
 def _draw(panel: "Panel", path: Path) -> None:

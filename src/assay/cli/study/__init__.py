@@ -1,0 +1,8 @@
+"""`assay study`: a paper's experiments on this zoo, one command a paper."""
+
+from cyclopts import App
+
+from assay.cli.study.dong2020 import dong2020
+
+study = App(name="study", help="Repeat a paper's experiments on this zoo: tables, figures, and which findings hold.")
+study.command(dong2020)
