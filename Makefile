@@ -4,13 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test check clean picture crosscheck crosscheck-queries
+.PHONY: run test test-long check clean picture crosscheck crosscheck-queries
 
 run: $(VENV)/.ready
 	$(BIN)/assay run
 
 test: $(VENV)/.ready-dev check
 	$(BIN)/python -m pytest -n 2
+
+# What takes too long for every change, such as many more kills.
+test-long: $(VENV)/.ready-dev
+	$(BIN)/python -m pytest -n 2 -m long
 
 check: $(VENV)/.ready-dev
 	$(BIN)/ruff check .
@@ -21,7 +25,11 @@ clean:
 	rm -rf $(VENV) runs report
 
 # docs/crosscheck.md: our attacks beside those of other libraries, in about a quarter of an hour on two cores.
-crosscheck: $(VENV)/.ready-dev
+cross# What takes too long for every change, such as many more kills.
+test-long: $(VENV)/.ready-dev
+	$(BIN)/python -m pytest -n 2 -m long
+
+check: $(VENV)/.ready-dev
 	$(PIP) --no-deps --requirement tools/peers.txt
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.crosscheck
 

@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from assay.evaluation import Result
 from assay.records import TIMING
 
-KILLS = 20
 MODEL = """
 import torch
 from torch import nn
@@ -26,7 +26,7 @@ def make():
 RUN = """
 import sys, assay
 threat = assay.ThreatModel(assay.LInf(0.5 / 255), assay.LeastLikely())
-assay.evaluate(sys.argv[1], "cifar10-1k", threat, "pgd:steps=60", limit=240, wave_size=4, out=sys.argv[2])
+assay.evaluate(sys.argv[1], "cifar10-1k", threat, "pgd:steps=60", limit=480, wave_size=4, out=sys.argv[2])
 """
 
 
@@ -48,14 +48,15 @@ def comparable(out: Path) -> pd.DataFrame:
     return Result.load(out).records.drop(columns=list(TIMING))
 
 
-def test_killed_and_resumed_equals_untouched(tmp_path):
+@pytest.mark.parametrize("kills_asked", [6, pytest.param(40, marks=pytest.mark.long)])
+def test_killed_and_resumed_equals_untouched(tmp_path, kills_asked):
     (tmp_path / "model.py").write_text(MODEL)
     untouched, harassed = tmp_path / "untouched", tmp_path / "harassed"
     run_to_the_end(tmp_path, untouched)
 
     moments = random.Random(0)
     kills, progress = 0, []
-    while kills < KILLS:
+    while kills < kills_asked:
         process = start(tmp_path, harassed)
         before = finished(harassed)
         while process.poll() is None and finished(harassed) <= before and moments.random() < 0.994:
@@ -67,8 +68,8 @@ def test_killed_and_resumed_equals_untouched(tmp_path):
         process.wait()
         kills += 1
         progress.append(finished(harassed))
-    assert kills == KILLS, f"the run finished after {kills} kills; give it more samples"
-    assert len(set(progress)) >= 3, "too few kills met a run at work; kill later"
+    assert kills == kills_asked, f"the run finished after {kills} kills; give it more samples"
+    assert len(set(progress)) >= 2, "too few kills met a run at work; kill later"
     print("shards finished at each kill:", progress)
     assert progress == sorted(progress), "a finished shard was lost"
 

@@ -30,6 +30,7 @@ class DIM(Attack[WhiteBox]):
 
     steps: int = 10
     decay: float = 1.0
+    path: float = 1.0
     low: float = 0.9
     probability: float = 0.5
     kernel: int = 1
@@ -49,4 +50,4 @@ class DIM(Attack[WhiteBox]):
         def gradient(x: Tensor) -> Tensor:
             return smoothed(view.seen_through(change).gradient(x)[0], self.kernel)
 
-        return climb_with_momentum(view, x0, self.steps, self.decay, gradient)
+        return climb_with_momentum(view, x0, self, gradient)

@@ -29,6 +29,7 @@ class TIM(Attack[WhiteBox]):
 
     steps: int = 10
     decay: float = 1.0
+    path: float = 1.0
     kernel: int = 5
 
     def __post_init__(self) -> None:
@@ -41,7 +42,7 @@ class TIM(Attack[WhiteBox]):
         def gradient(x: Tensor) -> Tensor:
             return smoothed(view.gradient(x)[0], self.kernel)
 
-        return climb_with_momentum(view, x0, self.steps, self.decay, gradient)
+        return climb_with_momentum(view, x0, self, gradient)
 
 
 def check_kernel(attack: str, kernel: int) -> None:

@@ -12,8 +12,9 @@ from assay.attacks.attack import Attack
 from assay.defenses import Ensemble
 from assay.errors import BadRequest
 from assay.registry import create, register
+from assay.rng import Streams
 from assay.target import DecisionBox, Ledger, Network, WhiteBox
-from assay.threat import L1, L2, LInf
+from assay.threat import L1, L2, Ball, Goal, LInf
 
 
 @final
@@ -49,15 +50,20 @@ class Transfer(Attack[DecisionBox]):
 
     def __call__(self, view: DecisionBox, x0: Tensor) -> Tensor:
         """Attack the substitute to the end and return where that led."""
-        substitute = _load(self.source, x0.device)
-        books = Ledger.endless(view.ball, view.goal)
-        rows = torch.arange(len(x0), device=x0.device)
-        last: Tensor = self.inner(WhiteBox(substitute, books, view.rng, rows, lambda ledger: None), x0)
+        return self.make(view.ball, view.goal, view.rng)
+
+    def make(self, ball: Ball, goal: Goal, rng: Streams) -> Tensor:
+        """Make images on the substitute alone, for whoever will show them to something else."""
+        centre = ball.centre
+        rows = torch.arange(len(centre), device=centre.device)
+        books = Ledger.endless(ball, goal)
+        view = WhiteBox(load_substitute(self.source, centre.device), books, rng, rows, lambda ledger: None)
+        last: Tensor = self.inner(view, centre)
         return last
 
 
 @lru_cache(maxsize=2)
-def _load(source: str, device: torch.device) -> Network:
+def load_substitute(source: str, device: torch.device) -> Network:
     """Load a substitute, or a group of them that answers as one; the last ones are kept for the next wave."""
     members: list[nn.Module] = [models.load(name) for name in source.split("+")]
     module = members[0] if len(members) == 1 else Ensemble(members, average="logits").eval()

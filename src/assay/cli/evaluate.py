@@ -10,6 +10,7 @@ from assay.errors import BadRequest
 
 if TYPE_CHECKING:
     from assay.data import Dataset
+    from assay.remote import Service
     from assay.threat import TargetRule, ThreatModel
 
 DEFAULT_EPS: Final = {"Linf": "8/255", "L2": "0.5", "L1": "12", "L0": "20"}
@@ -30,6 +31,7 @@ def evaluate(
     seed: int = 0,
     out: Path | None = None,
     query_budget: int | None = None,
+    max_queries: int | None = None,
     shard: str = "1/1",
     keep_images: bool = False,
     uint8: bool = False,
@@ -74,6 +76,8 @@ def evaluate(
         Folder of the run; by default one below `runs/`, named after the request.
     query_budget
         Images an attack may send for one sample, at most.
+    max_queries
+        Images that may be sent to a service in all, at most; answers kept from before are free.
     shard
         Do the i-th of n parts of the samples, as `i/n`; the parts share one folder.
     keep_images
@@ -110,7 +114,7 @@ def evaluate(
     folder = out or Path("runs") / _slug(model, dataset.name, str(threat), "+".join(attacks), f"seed{seed}", *special)
     with terminal.progress(len(attacks) + confirm) as progress:
         result = evaluation.evaluate(
-            model,
+            model if max_queries is None else capped_service(model, max_queries),
             dataset,
             threat,
             attacks if len(attacks) > 1 else attacks[0],
@@ -126,6 +130,7 @@ def evaluate(
             smallest_eps=smallest_eps,
             eot=eot,
             despite_flags=despite_flags,
+            name=model,
             progress=progress,
         )
     shown = [part.counting_uint8_only() if uint8 else part for part in result.parts.values() or [result]]
@@ -171,3 +176,12 @@ def _shard(text: str) -> tuple[int, int]:
 
 def _slug(*parts: str) -> str:
     return "_".join(re.sub(r"[^A-Za-z0-9.+=-]+", "-", part).strip("-") for part in parts)
+
+
+def capped_service(place: str, max_queries: int | None) -> "Service":
+    """Open a service that may be asked so often in all."""
+    from assay.remote import Adapter, Service, is_service
+
+    if not is_service(place):
+        raise BadRequest("--max-queries is for services: for a model use --query-budget, which counts for each sample.")
+    return Service(Adapter.of(place).capped(max_queries))

@@ -10,7 +10,6 @@ from torch import nn
 
 from assay import models
 from assay.errors import BadRequest
-from assay.models.from_file import is_file_spec, load_from_file
 from assay.models.weights import hash_state
 from assay.remote import Adapter, Service, is_service
 
@@ -29,13 +28,14 @@ class Subject:
     @classmethod
     def of(cls, model: nn.Module | str, name: str | None = None) -> "Subject":
         """Load a model by name, behind the defenses named before it, or take a module as it is."""
+        if isinstance(model, str) and is_service(model):
+            return cls.of(Service(Adapter.of(model)), name or model)
+        if isinstance(model, Service):
+            return cls(name or model.adapter.url, model, {"service": model.adapter.identity})
         if not isinstance(model, str):
             return cls(name or type(model).__name__, model, _identify(model) if isinstance(model, nn.Module) else {})
-        if is_service(model):
-            service = Service(Adapter.of(model))
-            return cls(name or model, service, {"service": service.adapter.identity})
         *defenses, inner = (part.strip() for part in model.split("|"))
-        module, source = load_from_file(inner) if is_file_spec(inner) else (models.load(inner), None)
+        module, source = models.load_with_origin(inner)
         module = _defended(defenses, module) if defenses else module
         return cls(name or model, module, _identify(module) | ({"source": source} if source else {}))
 

@@ -25,7 +25,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, final, get_args
 from urllib.parse import urlsplit
@@ -126,6 +126,13 @@ class Adapter:
     def eight_bits(self) -> bool:
         """Whether the service sees images of whole values from 0 to 255."""
         return self.encoding != "float"
+
+    def capped(self, max_queries: int | None) -> "Adapter":
+        """Allow at most so many images, where a number is given; a lower cap of its own stays."""
+        if max_queries is None:
+            return self
+        caps = (max_queries, self.limits.max_queries)
+        return replace(self, limits=replace(self.limits, max_queries=min(cap for cap in caps if cap is not None)))
 
     @classmethod
     def of(cls, place: str) -> "Adapter":

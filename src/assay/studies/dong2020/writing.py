@@ -39,7 +39,6 @@ def left_out(bench: Bench) -> list[str]:
         "Transfer attacks have no curve over strength: the model under attack sees one query of each.",
         "Curves over eps count the smallest radius at which an attempt, or a point between it and the clean image, "
         "succeeded; at the fixed eps they can lie below the tables, whose rates come from one plain attack there.",
-        "MIM takes steps of eps / steps, where the released scripts take 1/255 (L2: 0.15).",
     ]
 
 
