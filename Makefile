@@ -25,11 +25,7 @@ clean:
 	rm -rf $(VENV) runs report
 
 # docs/crosscheck.md: our attacks beside those of other libraries, in about a quarter of an hour on two cores.
-cross# What takes too long for every change, such as many more kills.
-test-long: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n 2 -m long
-
-check: $(VENV)/.ready-dev
+crosscheck: $(VENV)/.ready-dev
 	$(PIP) --no-deps --requirement tools/peers.txt
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.crosscheck
 

@@ -615,8 +615,8 @@ def test_names_and_descriptions_need_no_torch():
 
 
 def test_unknown_names_are_answered_with_known_ones():
-    with pytest.raises(UnknownName, match="did you mean cifar10-1k"):
-        load("cifar10")
+    with pytest.raises(UnknownName, match="did you mean cifar10"):
+        load("cifar-10-1k")
     with pytest.raises(UnknownName, match="dataset"):
         describe("imagenet")
     with pytest.raises(AttributeError, match="nonsense"):

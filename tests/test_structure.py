@@ -32,6 +32,7 @@ ROOMS = [
     "analysis",
     "evaluation",
     "serve",
+    "leaderboard",
     "studies",
     "report",
     "train",

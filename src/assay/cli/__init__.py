@@ -7,8 +7,10 @@ from typing import Final
 from cyclopts import App, CycloptsError, Parameter
 
 import assay
-from assay.cli import curve, evaluate, listing, report, run, serve, train
+from assay.cli import bench, corruptions, curve, evaluate, listing, report, run, serve, train
+from assay.cli.leaderboard import leaderboard
 from assay.cli.study import study
+from assay.cli.zoo import zoo
 from assay.errors import AssayError
 
 EXAMPLES: Final = """
@@ -41,9 +43,13 @@ app.command(evaluate.evaluate, name="eval")
 app.command(listing.listing, name="list")
 app.command(report.report)
 app.command(curve.curve)
+app.command(corruptions.corruptions)
+app.command(leaderboard)
 app.command(study)
 app.command(train.train)
 app.command(serve.serve)
+app.command(bench.bench)
+app.command(zoo)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -22,8 +22,9 @@ def evaluate(
     *,
     data: str = "cifar10-1k",
     attack: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    norm: Literal["Linf", "L2", "L1", "L0"] = "Linf",
+    norm: Literal["Linf", "L2", "L1", "L0"] | None = None,
     eps: str | None = None,
+    threat: str | None = None,
     targeted: str | None = None,
     limit: int | None = None,
     batch_size: int | None = None,
@@ -41,6 +42,7 @@ def evaluate(
     confirm: bool = False,
     eot: int = 20,
     despite_flags: bool = False,
+    precision: Literal["fast", "exact"] = "fast",
     quiet: bool = False,
     json: bool = False,
 ) -> None:
@@ -52,16 +54,20 @@ def evaluate(
     Parameters
     ----------
     model
-        A zoo name (see `assay list models`), or `path/to/file.py:factory` that returns a torch module from
-        [0, 1] images to logits.
+        A zoo name (see `assay list models`), `path/to/file.py:factory` that returns a torch module from [0, 1] images
+        to logits, or one kept elsewhere: `torchvision:NAME`, `timm:NAME`, `hf:ORG/REPO`, `robustbench:NAME:THREAT`,
+        `onnx:FILE`.
     data
         A dataset name (see `assay list datasets`), a `.npz` file, `cifar10:FOLDER`, or a folder of images by class.
     attack
         Attacks with their settings, such as `pgd:steps=100,restarts=5`; pgd by default.
     norm
-        How perturbations are measured.
+        How perturbations are measured; Linf by default.
     eps
         Radius on the [0, 1] pixel scale, such as `8/255`; by default 8/255 (Linf), 0.5 (L2), 12 (L1), 20 (L0).
+    threat
+        A known norm and radius instead: cifar10-linf, cifar10-l2, cifar100-linf, cifar100-l2, imagenet-linf (4/255) or
+        imagenet-linf-16 (Dong et al. 2020).
     targeted
         `random`, `least-likely`, or a file with a line `sample_id,target` (or just `target`) for each sample.
     limit
@@ -96,6 +102,8 @@ def evaluate(
         Draws that gradients are averaged over, where the model draws random numbers.
     despite_flags
         Judge even a model on which the attack must fail, such as one that returns probabilities.
+    precision
+        Search on a quicker twin of the model where it has one, or on the model itself; it is judged itself anyway.
     quiet
         Print the final table only.
     json
@@ -108,15 +116,15 @@ def evaluate(
     if naive and defense is None:
         raise BadRequest("--naive needs a defense not to know of: name one with --defense.")
     model = "|".join([*(["naive"] if naive else []), *([defense] if defense else []), model])
-    threat, dataset = _threat(norm, eps, targeted, data)
+    danger, dataset = _threat(norm, eps, threat, targeted, data)
     attacks = attack or ["pgd"]
     special = [f"queries{query_budget}"] * bool(query_budget) + ["confirm"] * confirm + ["smallest"] * smallest_eps
-    folder = out or Path("runs") / _slug(model, dataset.name, str(threat), "+".join(attacks), f"seed{seed}", *special)
+    folder = out or Path("runs") / _slug(model, dataset.name, str(danger), "+".join(attacks), f"seed{seed}", *special)
     with terminal.progress(len(attacks) + confirm) as progress:
         result = evaluation.evaluate(
             model if max_queries is None else capped_service(model, max_queries),
             dataset,
-            threat,
+            danger,
             attacks if len(attacks) > 1 else attacks[0],
             limit=limit,
             seed=seed,
@@ -130,6 +138,7 @@ def evaluate(
             smallest_eps=smallest_eps,
             eot=eot,
             despite_flags=despite_flags,
+            precision=precision,
             name=model,
             progress=progress,
         )
@@ -144,12 +153,17 @@ def evaluate(
     terminal.say(f"Saved in {folder}")
 
 
-def _threat(norm: str, eps: str | None, targeted: str | None, data: str) -> "tuple[ThreatModel, Dataset]":
+def _threat(
+    norm: str | None, eps: str | None, known: str | None, targeted: str | None, data: str
+) -> "tuple[ThreatModel, Dataset]":
     from assay import data as datasets
     from assay.registry import lookup
-    from assay.threat import ThreatModel
+    from assay.threat import ThreatModel, preset
 
-    measured = lookup("norm", norm)(DEFAULT_EPS[norm] if eps is None else eps)
+    if known is not None and (norm is not None or eps is not None):
+        raise BadRequest("--threat names a norm and a radius: leave out --norm and --eps, or --threat.")
+    chosen = norm or "Linf"
+    measured = preset(known) if known else lookup("norm", chosen)(DEFAULT_EPS[chosen] if eps is None else eps)
     dataset = datasets.load(data)
     return ThreatModel(measured, _rule(targeted, dataset)), dataset
 

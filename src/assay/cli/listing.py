@@ -51,13 +51,9 @@ def _summary(kind: type) -> str:
 
 def _models() -> tuple[list[str], list[list[str]]]:
     from assay import models
+    from assay.models import table
 
-    cards = [models.card(name) for name in models.names()]
-    rows = [
-        [card.name, f"{card.clean_accuracy:.1%}", f"{card.robust_accuracy:.1%}", f"{card.parameters:,}", card.title]
-        for card in cards
-    ]
-    return ["model", "clean", "PGD-20 Linf 8/255", "parameters", "what it is"], rows
+    return list(table.COLUMNS), [list(table.row(models.card(name))) for name in models.names()]
 
 
 def _datasets() -> tuple[list[str], list[list[str]]]:

@@ -30,6 +30,10 @@ SOURCES = MappingProxyType(
         "cifar10-1k": Source(
             "1,000 images of the CIFAR-10 test set, 100 a class, embedded in assay", "assay.data.embedded"
         ),
+        "cifar10": Source(
+            "the CIFAR-10 test split, where its files are found in ./data or the folder ASSAY_DATA names",
+            "assay.data.cifar10_nearby",
+        ),
         "cifar10:PATH": Source(
             "the CIFAR-10 test split from its official python or binary files", "assay.data.cifar10"
         ),
@@ -61,8 +65,16 @@ def describe(name: str) -> str:
 
 
 def load(spec: str | os.PathLike[str]) -> "Dataset":
-    """Load a dataset by one of `names()`, or by the plain path of a folder or an .npz file."""
+    """Load a dataset by one of `names()`, or by the plain path of a folder or an .npz file.
+
+    A corruption may stand before it, as in "fog:severity=3|cifar10-1k".
+    """
     text = os.fspath(spec)
+    corruption, bar, inner = text.partition("|")
+    if bar and not os.path.exists(os.path.expanduser(text)):
+        from assay.data.corruptions import corrupt
+
+        return corrupt(load(inner.strip()), corruption.strip())
     kind, _, rest = text.partition(":")
     if f"{kind}:PATH" in SOURCES and kind != text:
         return _read(f"{kind}:PATH", rest)

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from assay import models
 from assay.defenses.defended import Defended, Pass, adaptive, draws_random_numbers, naive
 from assay.errors import BadRequest
-from assay.models.from_file import is_file_spec, load_from_file
 
 
 def setting(default: Any, low: float = 0, high: float = math.inf, among: Sequence[str] = ()) -> Any:
@@ -145,12 +144,12 @@ def chained(defenses: Sequence[Defense]) -> Defense:
 
 
 def as_module(model: nn.Module | str) -> nn.Module:
-    """Load a zoo name or `file.py:factory`, or take a module as it is."""
+    """Load a model by its name, or take a module as it is."""
     if isinstance(model, nn.Module):
         return model
     if not isinstance(model, str):
         raise BadRequest(f"A defense is put in front of a torch.nn.Module or the name of a model, not {model!r}.")
-    return load_from_file(model)[0] if is_file_spec(model) else models.load(model)
+    return models.load(model)
 
 
 def _checked(owner: str, name: str, value: Any, declared: Any) -> Any:

@@ -43,7 +43,7 @@ def run_wave(
 ) -> tuple[pa.Table, Tensor]:
     """Attack a wave and return its verified records and its adversarial images, clean where none was found."""
     started = time.perf_counter()
-    drawn = network.drawn_logits(wave.x0)
+    drawn = network.exact.drawn_logits(wave.x0)
     clean_logits = drawn.mean(1)
     goal = threat.goal(wave.ids, wave.labels, clean_logits, seed)
     eps = torch.full((len(wave.ids),), threat.norm.eps, device=network.device)

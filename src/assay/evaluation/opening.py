@@ -1,6 +1,6 @@
 """Opens the target of a run: a module of this process, or a service behind HTTP."""
 
-from typing import Final
+from typing import Final, Literal
 
 import torch
 from torch import nn
@@ -11,6 +11,13 @@ from assay.evaluation.preflight import check_model
 from assay.remote import RemoteNetwork, Service
 from assay.rng import seeded
 from assay.target import Network
+from assay.target.twin import find_twin
+
+Precision = Literal["fast", "exact"]
+"""Whether attacks search on a quicker twin of the model, where it has one; they are judged on the model anyway."""
+
+_LOOKS: Final = 8
+"""Images on which a twin must answer as its model does."""
 
 CONTRADICTS: Final = Flag(
     "contradicts-itself",
@@ -20,7 +27,13 @@ CONTRADICTS: Final = Flag(
 
 
 def open_network(
-    module: nn.Module, dataset: Dataset, device: torch.device, batch_size: int, eot: int, despite_flags: bool
+    module: nn.Module,
+    dataset: Dataset,
+    device: torch.device,
+    batch_size: int,
+    eot: int,
+    despite_flags: bool,
+    precision: Precision = "exact",
 ) -> tuple[Network, tuple[Flag, ...]]:
     """Look at a model before any long work; return it as the engine calls it, with every warning it gives."""
     if isinstance(module, Service):
@@ -30,4 +43,7 @@ def open_network(
     draws = eot if nature.random else 1
     local = Network(module, nature.classes, device, batch_size, draws, nature.random)
     with seeded("flags", device):
-        return local, find_flags(local, dataset.whole, nature.probabilities)
+        flags = find_flags(local, dataset.whole, nature.probabilities)
+    if precision == "fast" and not (nature.random or local.is_adaptive):
+        local.twin = find_twin(module, dataset.images(slice(0, _LOOKS)).to(device))
+    return local, flags

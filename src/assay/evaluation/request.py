@@ -11,7 +11,7 @@ from assay.attacks.attack import Attack
 from assay.data import Dataset
 from assay.errors import BadRequest
 from assay.registry import name_of
-from assay.threat import Norm, ThreatModel
+from assay.threat import Norm, ThreatModel, preset
 
 
 def as_dataset(data: Dataset | str | Path | tuple[Any, Any]) -> Dataset:
@@ -27,10 +27,12 @@ def as_dataset(data: Dataset | str | Path | tuple[Any, Any]) -> Dataset:
     )
 
 
-def as_threat(threat: Norm | ThreatModel) -> ThreatModel:
-    """Take a threat, or a norm as one without a target."""
+def as_threat(threat: Norm | ThreatModel | str) -> ThreatModel:
+    """Take a threat, or a norm as one without a target, or the name of a known one."""
     if isinstance(threat, ThreatModel):
         return threat
+    if isinstance(threat, str):
+        return ThreatModel(preset(threat))
     if isinstance(threat, Norm):
         return ThreatModel(threat)
     raise BadRequest(f"threat must be such as assay.LInf(8 / 255) or a ThreatModel, not {threat!r}.")

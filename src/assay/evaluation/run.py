@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, final, get_args
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ from assay.errors import BadRequest, Interrupted
 from assay.evaluation.engine import Wave, run_wave
 from assay.evaluation.flags import Flag
 from assay.evaluation.manifest import write_manifest
-from assay.evaluation.opening import open_network
+from assay.evaluation.opening import Precision, open_network
 from assay.evaluation.preflight import check_attack, check_probe, probe
 from assay.evaluation.progress import Meter, Progress, Silence, StopRequest, polite_stop
 from assay.evaluation.request import as_dataset, as_list, as_threat, distinct_names, whole
@@ -30,6 +30,7 @@ from assay.remote import as_sent, over_the_wire
 from assay.rng import seeded
 from assay.store import Store
 from assay.target import Network, Pool
+from assay.target.twin import FOLDED
 from assay.threat import Norm, ThreatModel
 
 BATCH_SIZE: Final = {"cpu": 32, "cuda": 512}
@@ -39,7 +40,7 @@ WAVE_SIZE: Final = {"cpu": 128, "cuda": 2048}
 def evaluate(
     model: nn.Module | str,
     data: Dataset | str | tuple[Any, Any],
-    threat: Norm | ThreatModel,
+    threat: Norm | ThreatModel | str,
     attack: str | Attack[Any] | Sequence[str | Attack[Any]],
     *,
     limit: int | None = None,
@@ -56,15 +57,16 @@ def evaluate(
     despite_flags: bool = False,
     confirm: bool | str = False,
     smallest_eps: bool = False,
+    precision: Precision = "fast",
     progress: Progress | None = None,
 ) -> Result:
     """Measure how a model stands up to an attack, or to each of several.
 
     Args:
-        model: a module from [0, 1] images to logits, a zoo name, or "path/to/file.py:factory"; a name may stand behind
-            defenses, as in "jpeg:quality=75|resnet56-natural".
+        model: a module from [0, 1] images to logits, a zoo name, "path/to/file.py:factory", or one kept elsewhere, such
+            as "timm:resnet18"; a name may stand behind defenses, as in "jpeg:quality=75|resnet56-natural".
         data: a dataset, its name or path, or a pair of images and labels.
-        threat: such as `LInf(8 / 255)`, or a `ThreatModel` with a target rule.
+        threat: such as `LInf(8 / 255)`, a `ThreatModel` with a target rule, or a known one, such as "cifar10-linf".
         attack: an attack, its name with settings ("pgd:steps=100"), or several of either.
         limit: how many samples, the first ones; all by default.
         seed: of all random numbers; a sample's numbers depend on this and its id alone.
@@ -81,9 +83,13 @@ def evaluate(
         confirm: run AutoAttack, or another attack named here, on the samples that are left in doubt, and only them.
         smallest_eps: search, for each sample, the smallest radius at which the attack succeeds, starting from the
             threat's; attacks that seek the minimum do so anyway.
+        precision: "fast" searches on a quicker twin of the model where it has one; "exact" on the model itself.
+            Successes are certified on the model itself in either case.
         progress: what watches the run.
 
     """
+    if precision not in get_args(Precision):
+        raise BadRequest(f"precision must be fast or exact, not {precision!r}.")
     chosen_device = choose_device(device)
     job = Job(
         subject=Subject.of(model, name),
@@ -98,6 +104,7 @@ def evaluate(
         shard=shard,
         eot=whole("eot", eot),
         despite_flags=despite_flags,
+        precision=precision,
         progress=progress or Silence(),
     )
     chosen = [attacks.create(one) for one in as_list(attack)]
@@ -135,6 +142,7 @@ class Job:
     shard: tuple[int, int]
     eot: int
     despite_flags: bool
+    precision: Precision
     progress: Progress
 
     def prepare(self, chosen: Sequence[Attack[Any]]) -> tuple[Network, tuple[Flag, ...]]:
@@ -149,7 +157,13 @@ class Job:
         if part > len(self.dataset):
             raise BadRequest(f"Shard {part}/{parts} of {len(self.dataset)} samples is empty: use fewer shards.")
         network, flags = open_network(
-            self.subject.module, self.dataset, self.device, self.batch_size, self.eot, self.despite_flags
+            self.subject.module,
+            self.dataset,
+            self.device,
+            self.batch_size,
+            self.eot,
+            self.despite_flags,
+            self.precision,
         )
         if self.threat.target is not None:
             self.threat.target.check(self.dataset.ids, self.dataset.labels, network.classes)
@@ -158,11 +172,16 @@ class Job:
             over_the_wire(network, attack)
         return network, flags
 
-    def spec(self, attack: Attack[Any], random: bool) -> RunSpec:
+    def spec(self, attack: Attack[Any], network: Network) -> RunSpec:
         """State what the results of this job with this attack depend on."""
         rule = self.threat.target
         return RunSpec(
-            model={"name": self.subject.name, **self.subject.identity} | ({"eot": self.eot} if random else {}),
+            model={
+                "name": self.subject.name,
+                **self.subject.identity,
+                **({"eot": self.eot} if network.random else {}),
+                **({"search": FOLDED} if network.twin is not None else {}),
+            },
             data={"name": self.dataset.name, "sha256": self.dataset.sha256},
             threat={
                 "norm": self.threat.norm.name,
@@ -189,7 +208,7 @@ class Job:
         """Start a run's folder, or open it; refuse one that another run, or another model, has written."""
         Store(folder).check_room(len(self.dataset), self.dataset.images(slice(0, 1)).nbytes if self.keep_images else 0)
         answers = probe(self.subject.module, self.dataset, self.device)
-        manifest = write_manifest(self.spec(attack, network.random), self.title(attack), self.device) | {
+        manifest = write_manifest(self.spec(attack, network), self.title(attack), self.device) | {
             "flags": {flag.name: flag.text for flag in flags},
             "stages": attack.stage_names(self.threat.norm),
             "probe": answers,

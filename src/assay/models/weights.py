@@ -17,6 +17,9 @@ from assay.errors import BadWeights
 # What torch.load raises on files that are truncated, of another kind, or hold more than tensors.
 UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, TypeError, AttributeError)
 
+# Where training scripts put the state dict inside of what they save, outermost first.
+NESTED = ("last", "state_dict", "model_state_dict", "model", "net")
+
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
     """Read a state dict from a .safetensors, .pt or .pth file; no code in the file is ever run."""
@@ -71,8 +74,9 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
             f"{path.name} is damaged, or holds more than plain tensors and was not run for safety: "
             "fetch it again, or have its author re-save the state dict as safetensors."
         ) from error
-    if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
-        content = content["state_dict"]
+    for key in NESTED:
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
     if not isinstance(content, Mapping) or not content:
         raise BadWeights(f"{path.name} holds no state dict: re-save the network's state_dict() as safetensors.")
     if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items()):

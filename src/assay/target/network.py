@@ -45,7 +45,8 @@ class Network:
 
     A defended model may say how an adaptive attacker differentiates it, in a method `differentiable` with the
     shape of `forward` (BPDA, Athalye et al. 2018, arXiv:1802.00420); gradients then go that way, and logits never.
-    Of a model that draws random numbers, gradients are means over `draws` passes (EOT, arXiv:1707.07397).
+    Of a model that draws random numbers, gradients are means over `draws` passes (EOT, arXiv:1707.07397). Where there
+    is a `twin` (see `assay.target.twin`), it is what is called; `exact` is the model without it.
     """
 
     def __init__(
@@ -56,8 +57,10 @@ class Network:
         batch_size: int,
         draws: int = 1,
         random: bool = False,
+        twin: nn.Module | None = None,
     ) -> None:
         self.module = module.to(device)
+        self.twin = twin
         self.classes = classes
         self.device = device
         self.batch_size = batch_size
@@ -65,6 +68,13 @@ class Network:
         self.random = random or draws > 1
         self.dtype = image_dtype(module)
         self._differentiable: Callable[[Tensor], Tensor] | None = getattr(module, "differentiable", None)
+
+    @property
+    def exact(self) -> "Network":
+        """The model as it is, for what must not depend on how it is searched."""
+        if self.twin is None:
+            return self
+        return Network(self.module, self.classes, self.device, self.batch_size, self.draws, self.random)
 
     def logits(self, x: Tensor) -> Tensor:
         """Return the logits of images `[n, ...]` in float32, without a graph."""
@@ -149,7 +159,7 @@ class Network:
     def _call(self, images: Tensor, forward: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         try:
             with full_precision(self.device):
-                logits = (forward or self.module)(images.to(self.dtype)).float()
+                logits = (forward or self.twin or self.module)(images.to(self.dtype)).float()
         except Exception as error:
             raise ModelFailed(f"The model raised an error on a batch of {len(images)} images: {error}") from error
         if logits.isnan().any():

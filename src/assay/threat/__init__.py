@@ -4,11 +4,13 @@ from assay.threat.ball import Ball
 from assay.threat.goals import Goal, Targeted, Untargeted, labels_of
 from assay.threat.model import LabelList, LeastLikely, RandomTarget, TargetRule, ThreatModel
 from assay.threat.norms import L0, L1, L2, LInf, Norm
+from assay.threat.presets import PRESETS, preset
 
 __all__ = [
     "L0",
     "L1",
     "L2",
+    "PRESETS",
     "Ball",
     "Goal",
     "LInf",
@@ -21,4 +23,5 @@ __all__ = [
     "ThreatModel",
     "Untargeted",
     "labels_of",
+    "preset",
 ]

@@ -1,0 +1,88 @@
+"""A run as one file to send around: its records as Parquet, with the manifest inside.
+
+NAME.parquet holds the records; NAME.safetensors beside it, where images were kept, the images in the same order.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from assay.errors import BadData, StoreFailed
+from assay.evaluation import Result
+from assay.evaluation.spec import RunSpec
+from assay.records import SCHEMA, to_pandas
+from assay.store import Store
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ABOUT: Final = b"assay-manifest"
+SUFFIX: Final = ".parquet"
+
+
+def pack(run: Path, folder: Path) -> Path:
+    """Write a run's folder as one file, named by its key, and its images beside it where all were kept."""
+    from safetensors.torch import save_file
+
+    store = Store.at(run)
+    manifest, records, images = store.manifest(), store.records(), store.images()
+    path = folder / f"{manifest['key']}{SUFFIX}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        whole = images.keys() >= set(records["sample_id"].to_pylist()) and len(records)
+        if whole:
+            import torch
+
+            stacked = torch.stack([images[sample] for sample in records["sample_id"].to_pylist()])
+            save_file({"x_adv": stacked}, path.with_suffix(".safetensors"))
+        pq.write_table(records.replace_schema_metadata({ABOUT: json.dumps(manifest)}), path, compression="zstd")
+    except OSError as error:
+        raise StoreFailed(f"{path} cannot be written ({error.strerror or error}): choose another folder.") from error
+    return path
+
+
+def read(path: Path) -> Result:
+    """Read the records of a run from such a file, or from the folder of the run; images stay where they are."""
+    if path.is_dir():
+        store = Store.at(path)
+        return Result(checked(store.manifest(), path), to_pandas(store.records()), None)
+    try:
+        table = pq.read_table(path)
+        manifest = json.loads((table.schema.metadata or {})[ABOUT])
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        raise BadData(f"{path} is no records file ({error!r}): make one with `assay leaderboard add`.") from error
+    if not table.schema.remove_metadata().equals(SCHEMA):
+        differing = set(SCHEMA) ^ set(table.schema.remove_metadata())
+        told = ", ".join(sorted({field.name for field in differing})) or "the order of its columns"
+        raise BadData(f"{path} was written by another version of assay, or changed ({told}): run again.")
+    return Result(checked(manifest, path), to_pandas(table), None)
+
+
+def images(path: Path) -> "dict[str, Tensor]":
+    """Read the images that were kept with a run, by sample id; empty where none were."""
+    from safetensors.torch import load_file
+
+    if path.is_dir():
+        return Store.at(path).images()
+    beside = path.with_suffix(".safetensors")
+    if not beside.is_file():
+        return {}
+    ids = pq.read_table(path, columns=["sample_id"])["sample_id"].to_pylist()
+    return dict(zip(ids, load_file(beside)["x_adv"], strict=True))
+
+
+def checked(manifest: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """Return a manifest whose key is that of its specification, so that nobody has edited what was run."""
+    try:
+        key = RunSpec(**manifest["spec"]).key
+        _ = manifest["started"], manifest["spec"]["threat"]["norm"], float(manifest["spec"]["threat"]["eps"])
+        _ = manifest["spec"]["model"]["name"], manifest["spec"]["data"]["sha256"], manifest["spec"]["attack"]["name"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadData(f"The manifest of {path} is none of assay's ({error!r}): leave it out, or run again.") from error
+    if manifest.get("key") != key:
+        raise BadData(f"The manifest of {path} was changed after the run (its key is {key}): run again.")
+    return manifest

@@ -1,0 +1,30 @@
+"""Liu et al. 2017, *Delving into Transferable Adversarial Examples and Black-box Attacks* (arXiv:1611.02770).
+
+Examples made on one model, or on all models but one, are shown to every model: untargeted and targeted, by
+optimisation, fast gradient and fast gradient sign at equal distortion; with the least distance at which they transfer,
+random noise, the mistakes that models share, and the geometry around an image.
+"""
+
+from assay.studies.liu2017.bench import Bench
+from assay.studies.liu2017.cost import estimate, pieces
+from assay.studies.liu2017.figures import SHOWN, Figure, figures
+from assay.studies.liu2017.findings import findings
+from assay.studies.liu2017.plan import FULL, QUICK, Scale, choose
+from assay.studies.liu2017.tables import tables
+from assay.studies.liu2017.writing import write
+
+__all__ = [
+    "FULL",
+    "QUICK",
+    "SHOWN",
+    "Bench",
+    "Figure",
+    "Scale",
+    "choose",
+    "estimate",
+    "figures",
+    "findings",
+    "pieces",
+    "tables",
+    "write",
+]

@@ -1,0 +1,109 @@
+"""Writes docs/defenses.md from what the cards say of defended models.
+
+python -m tools.defenses_page
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay import models
+from assay.analysis.intervals import wilson
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "defenses.md"
+NAIVE = {"own_gradient": "own gradient", "unaware": "unaware", "one_draw": "one draw"}
+BROKEN = 0.1
+
+HEAD = """# What a defense is worth against who does not know of it, and against who does
+
+Made by `python -m tools.measure_defenses` from the model cards: the first {images} images of cifar10-1k, `{attack}` at
+its defaults, L-infinity, accuracy in %. Every success was verified; of a model that draws random numbers, by what most
+of 64 fresh draws say. The command behind each number is in the card (`assay zoo show MODEL`).
+
+The attackers differ in the gradient they follow, and in nothing else:
+
+- **own gradient**: what automatic differentiation gives of the defended model. Rounding, and a JPEG file, let none
+  through: it is zero, so the attack stays at its random start. assay refuses such a run unless it is told not to.
+- **unaware**: that of the model without its defense (`--naive`). Every step is still tried on the defended model, and
+  the first that breaks it counts, which is more than a transferred image would get.
+- **one draw**: that of a single pass through a random model (`--eot 1`), drawn anew for each step. The noise of many
+  steps averages out to some degree, so this is weaker than EOT but far from helpless.
+- **adaptive**: what the defense declares: through the model at the changed image, the change taken for the identity
+  (BPDA), or the mean over {draws} draws (EOT).
+
+What a naive attacker leaves and the adaptive one breaks is false security. "Gap" says that the 95 % intervals of the
+two do not meet.
+
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """All that is known of one defended model at one radius."""
+
+    defense: str
+    model: str
+    radius: str
+    found: Mapping[str, Mapping[str, Any]]
+
+    def part(self, attacker: str) -> float:
+        """Part of the images that stand."""
+        return float(self.found[attacker]["robust"] / self.found[attacker]["images"])
+
+    def gap(self, attacker: str) -> bool:
+        """Say whether a naive attacker leaves more than the adaptive one, beyond what chance does."""
+        low, _ = wilson(self.found[attacker]["robust"], self.found[attacker]["images"])
+        _, high = wilson(self.found["adaptive"]["robust"], self.found["adaptive"]["images"])
+        return bool(low > high)
+
+
+def main() -> None:
+    """Write the page, if it is not what it should be."""
+    if not PAGE.exists() or PAGE.read_text() != page():
+        PAGE.write_text(page())
+
+
+def page() -> str:
+    """Write all that the cards know."""
+    known = [row for row in rows() if "adaptive" in row.found]
+    cells = [cell for row in known for cell in row.found.values()]
+    images = " or ".join(f"{count:,}" for count in sorted({cell["images"] for cell in cells}))
+    draws = max((cell.get("draws", 1) for cell in cells), default=1)
+    attack = " or ".join(sorted({cell["attack"] for cell in cells}))
+    heading = ["defense", "model", "radius", "clean", *NAIVE.values(), "adaptive"]
+    lines = ["|".join(["", *heading, ""]), "|---" * len(heading) + "|", *map(line, known)]
+    told = "".join(f"- {sentence(row)}\n" for row in known)
+    return HEAD.format(images=images, draws=draws, attack=attack) + "\n".join(lines) + f"\n\n## What it shows\n\n{told}"
+
+
+def rows() -> Iterator[Row]:
+    """Read the cards, defenses in the order of their names, large radii first."""
+    held = [(card.name, card.measurements.get("defended", {})) for card in map(models.card, models.names())]
+    for defense in sorted({defense for _, defended in held for defense in defended}):
+        for name, defended in held:
+            for radius, found in sorted(defended.get(defense, {}).items(), reverse=True):
+                yield Row(defense, name, radius, found)
+
+
+def line(row: Row) -> str:
+    """Write one line of the table."""
+    clean = row.found["adaptive"]["clean"] / row.found["adaptive"]["images"]
+    shown = [f"{row.part(one):.0%}" if one in row.found else "" for one in (*NAIVE, "adaptive")]
+    return "|".join(["", f"`{row.defense}`", row.model, row.radius.removeprefix("Linf "), f"{clean:.0%}", *shown, ""])
+
+
+def sentence(row: Row) -> str:
+    """Say which naive attackers see more robustness than there is."""
+    tried = [one for one in NAIVE if one in row.found]
+    fooled = [f"{NAIVE[one]} {row.part(one):.0%}" for one in tried if row.gap(one)]
+    close = [f"{NAIVE[one]} {row.part(one):.0%}" for one in tried if not row.gap(one)]
+    left = f"{row.part('adaptive'):.0%}"
+    adaptive = f"leaves {left}" if row.part("adaptive") < BROKEN else f"leaves {left}, which is not below {BROKEN:.0%}"
+    text = f"`{row.defense}` on {row.model} at {row.radius}: the adaptive attack {adaptive}."
+    text += f" Gap: {', '.join(fooled)}." if fooled else ""
+    return text + (f" No gap: {', '.join(close)}." if close else "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Measures the express robust accuracy of every embedded model and writes it into the cards and the README.
+
+    nice -n 10 python -m tools.measure_zoo [MODEL...] [--limit 100] [--device cuda]
+
+Resumable: a card that already says so for these weights and as many images is left alone, and a run that was
+interrupted goes on from its folder.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tools import zoo_table
+
+import assay
+from assay import models
+from assay.models.card import ModelCard
+from assay.models.zoo import EMBEDDED
+from assay.target.network import LANES
+from assay.train.checkpoint import write_atomically
+
+DATA, EPS, EPS_TEXT, SEED = "cifar10-1k", 8 / 255, "8/255", 0
+KEY, DRAWS = "express", 20
+# What PGD leaves nothing of falls at once, so more images cost little; on what stands an attack takes its full length.
+MANY, FEW, FALLS = 500, 100, 0.02
+
+
+def main(words: Sequence[str]) -> int:
+    """Measure what is not known yet, the quick models first, so that an interrupt costs least."""
+    options = parse(words)
+    cards = sorted((models.card(name) for name in options.models or models.names()), key=expected_cost)
+    wanted = [(card, options.limit or images_for(card)) for card in cards]
+    missing = [(card, images) for card, images in wanted if not is_known(card, images)]
+    print(f"{len(cards) - len(missing)} of {len(cards)} cards know it already", flush=True)
+    for done, (card, images) in enumerate(missing):
+        started = time.monotonic()
+        found = measure(card.name, images, options.out, options.device)
+        add(card.name, {KEY: found})
+        zoo_table.main()
+        counts = f"{found['robust']} of {images} stand, {found['doubtful']} of them in doubt"
+        print(f"[{done + 1}/{len(missing)}] {card.name}: {counts}, {time.monotonic() - started:.0f} s", flush=True)
+    return 0
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help="names of the zoo; all by default")
+    parser.add_argument("--limit", type=int, help=f"images a model; by default {FEW}, {MANY} where PGD leaves none")
+    parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--out", type=Path, default=Path("runs/measure-zoo"), help="folder of the runs")
+    return parser.parse_args(words)
+
+
+def images_for(card: ModelCard) -> int:
+    """Return how many images a model is worth."""
+    return MANY if falls_at_once(card) else FEW
+
+
+def falls_at_once(card: ModelCard) -> bool:
+    """Guess from PGD; a model that draws random numbers is asked about every image a hundred times, so never does."""
+    return card.robust_accuracy < FALLS and card.recipe != "rse"
+
+
+def expected_cost(card: ModelCard) -> tuple[bool, int]:
+    """Order models roughly by how long they take."""
+    return not falls_at_once(card), card.parameters
+
+
+def is_known(card: ModelCard, images: int) -> bool:
+    """Tell whether a card holds this measurement, of these weights and of so many images at least."""
+    known = card.measurements.get(KEY, {})
+    return known.get("sha256") == card.sha256 and known.get("images", 0) >= images
+
+
+def measure(name: str, images: int, out: Path, device: str | None) -> dict[str, Any]:
+    """Attack one model and return what its card shall say."""
+    # The weights are part of the folder's name: a model that was trained again is another run.
+    folder = out / f"{name}-{models.card(name).sha256[:8]}"
+    result = assay.evaluate(
+        name,
+        DATA,
+        assay.LInf(EPS),
+        KEY,
+        limit=images,
+        seed=SEED,
+        device=device,
+        out=folder,
+        keep_images=False,
+        eot=DRAWS,
+        batch_size=LANES * DRAWS,  # a call holds that many images a draw, or pads to it
+    )
+    stands = result.records["clean_ok"] & ~result.records["success"]
+    draws = result.manifest["spec"]["model"].get("eot")
+    return {
+        "robust_accuracy": result.robust_accuracy,
+        "robust": int(stands.sum()),
+        "clean": int(result.records["clean_ok"].sum()),
+        "images": images,
+        "doubtful": len(result.doubtful),
+        "flags": sorted(result.flags),
+        "data": f"{DATA}, its first {images} images",
+        "threat": f"Linf {EPS_TEXT}",
+        "command": f"assay eval {name} --data {DATA} --attack {KEY} --norm Linf --eps {EPS_TEXT} --limit {images}"
+        + (f" --eot {draws}" if draws else ""),
+        "sha256": models.card(name).sha256,
+    }
+
+
+def add(name: str, found: dict[str, Any], folder: Path = EMBEDDED) -> None:
+    """Write measurements into a card, read afresh, as another tool may have written meanwhile."""
+    card = models.card(name, folder)
+    card = replace(card, measurements={**card.measurements, **found})
+    write_atomically(folder / f"{name}.json", card.to_json().encode())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,39 @@
+"""Writes the table of embedded models in the README, from their cards.
+
+python -m tools.zoo_table
+"""
+
+import re
+from pathlib import Path
+
+from assay import models
+from assay.models import table
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+BEGIN, END = "<!-- zoo: python -m tools.zoo_table -->", "<!-- /zoo -->"
+
+
+def main() -> None:
+    """Replace what stands between the marks."""
+    text = README.read_text()
+    if renewed(text) != text:
+        README.write_text(renewed(text))
+
+
+def renewed(text: str) -> str:
+    """Return a text with the table of today between its marks."""
+    between = re.compile(f"(?<={re.escape(BEGIN)}\n).*?(?={re.escape(END)})", re.DOTALL)
+    if not between.search(text):
+        raise SystemExit(f"{README.name} lacks the marks {BEGIN} and {END}: put them where the table belongs.")
+    return between.sub(lambda _: zoo_table(), text, count=1)
+
+
+def zoo_table() -> str:
+    """Write one line a card."""
+    rows = [table.row(models.card(name)) for name in models.names()]
+    lines = [table.COLUMNS, ("---",) * len(table.COLUMNS), *((f"`{name}`", *rest) for name, *rest in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    main()
