@@ -16,7 +16,7 @@ from assay.evaluation import Result
 from assay.evaluation import run as evaluation
 from assay.evaluation.progress import Silence
 from assay.records import SCHEMA
-from assay.studies import making, su2018
+from assay.studies import making, study, su2018
 from assay.studies.su2018 import FULL, QUICK, Bench, Model, Scale, Work, work
 from assay.studies.su2018.bench import bootstrap
 from assay.studies.su2018.findings import together
@@ -164,6 +164,19 @@ def test_the_command_writes_everything_and_does_nothing_twice(names, done, tmp_p
     assert done[before:].count("__call__") == 0  # CLEVER keeps its twelve
     assert done[before:].count("run_wave") == 3 * 2 * 3  # FGSM and both I-FGSM, but not C&W and EAD
     assert main(["study", "su2018", "--models", "nonsense"]) == 2
+
+
+def test_runs_of_another_model_of_the_same_name_are_refused(names, tmp_path):
+    scale = dataclasses.replace(TINY, goals=("untargeted",), kappas=(0,), clever_images=1)
+    dataset = data.load("cifar10-1k").take(3)
+    Work(su2018.choose(names[:1]), dataset, scale, tmp_path / "out").run(Silence())
+    torch.save([head(seed) for seed in range(7, 10)], tmp_path / "heads.pt")
+    study._subject.cache_clear()
+    again = Work(su2018.choose(names[:1]), dataset, scale, tmp_path / "out")
+    for name in ("FGSM 8/255", "C&W κ=0"):  # read by the study, and by what keeps images
+        cell = next(cell for cell in again.study.cells if cell.place[2] == name)
+        with pytest.raises(BadRequest, match="another"):
+            again._result(cell, Silence())
 
 
 def test_what_was_interrupted_goes_on(names, done, tmp_path, monkeypatch):

@@ -121,7 +121,7 @@ def _explained(y: Numbers, design: Numbers, parameters: int, seed: int) -> Expla
     left = n - 1 - parameters
     adjusted = 1 - (1 - share) * (n - 1) / left if left > 0 else np.nan
     draw = np.random.default_rng(seed)
-    shuffled = np.stack([draw.permutation(centred) for _ in range(SHUFFLES)])
+    shuffled = draw.permuted(np.tile(centred, (SHUFFLES, 1)), axis=1)
     shares = ((shuffled @ basis) ** 2).sum(1) / total
     p_value = (1 + int((shares >= share - 1e-12).sum())) / (1 + SHUFFLES)
     return Explained(share, adjusted, p_value, parameters)

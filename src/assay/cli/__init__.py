@@ -7,7 +7,7 @@ from typing import Final
 from cyclopts import App, CycloptsError, Parameter
 
 import assay
-from assay.cli import bench, corruptions, curve, evaluate, listing, report, run, serve, train
+from assay.cli import analyze, bench, corruptions, curve, evaluate, listing, report, run, serve, train
 from assay.cli.leaderboard import leaderboard
 from assay.cli.study import study
 from assay.cli.zoo import zoo
@@ -44,6 +44,7 @@ app.command(listing.listing, name="list")
 app.command(report.report)
 app.command(curve.curve)
 app.command(corruptions.corruptions)
+app.command(analyze.analyze)
 app.command(leaderboard)
 app.command(study)
 app.command(train.train)

@@ -43,6 +43,8 @@ def evaluate(
     eot: int = 20,
     despite_flags: bool = False,
     precision: Literal["fast", "exact"] = "fast",
+    workers: int = 1,
+    ray: str | None = None,
     quiet: bool = False,
     json: bool = False,
 ) -> None:
@@ -104,6 +106,10 @@ def evaluate(
         Judge even a model on which the attack must fail, such as one that returns probabilities.
     precision
         Search on a quicker twin of the model where it has one, or on the model itself; it is judged itself anyway.
+    workers
+        Processes on this machine that share the work.
+    ray
+        Address of a Ray cluster that does the work, or `local`.
     quiet
         Print the final table only.
     json
@@ -139,6 +145,8 @@ def evaluate(
             eot=eot,
             despite_flags=despite_flags,
             precision=precision,
+            workers=workers,
+            ray=ray,
             name=model,
             progress=progress,
         )

@@ -1,7 +1,7 @@
 """Evaluates a model: resolves what was asked for, checks it, runs waves until no sample is missing."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, final, get_args
@@ -15,8 +15,8 @@ from assay.attacks.attack import Attack
 from assay.attacks.smallest import Smallest
 from assay.data import Dataset
 from assay.errors import BadRequest, Interrupted
-from assay.evaluation.engine import Wave, run_wave
 from assay.evaluation.flags import Flag
+from assay.evaluation.fleet import Done, Duty, Fleet, Processes, Share
 from assay.evaluation.manifest import write_manifest
 from assay.evaluation.opening import Precision, open_network
 from assay.evaluation.preflight import check_attack, check_probe, probe
@@ -26,10 +26,9 @@ from assay.evaluation.result import CONFIRMS, Result
 from assay.evaluation.spec import RunSpec
 from assay.evaluation.subject import Subject, choose_device
 from assay.registry import describe, name_of, spell
-from assay.remote import as_sent, over_the_wire
-from assay.rng import seeded
+from assay.remote import over_the_wire
 from assay.store import Store
-from assay.target import Network, Pool
+from assay.target import Network
 from assay.target.twin import FOLDED
 from assay.threat import Norm, ThreatModel
 
@@ -58,6 +57,8 @@ def evaluate(
     confirm: bool | str = False,
     smallest_eps: bool = False,
     precision: Precision = "fast",
+    workers: int = 1,
+    ray: str | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Measure how a model stands up to an attack, or to each of several.
@@ -85,6 +86,8 @@ def evaluate(
             threat's; attacks that seek the minimum do so anyway.
         precision: "fast" searches on a quicker twin of the model where it has one; "exact" on the model itself.
             Successes are certified on the model itself in either case.
+        workers: processes on this machine that share the work.
+        ray: address of a Ray cluster that does it, or "local".
         progress: what watches the run.
 
     """
@@ -105,6 +108,7 @@ def evaluate(
         eot=whole("eot", eot),
         despite_flags=despite_flags,
         precision=precision,
+        fleet=_fleet(workers, ray),
         progress=progress or Silence(),
     )
     chosen = [attacks.create(one) for one in as_list(attack)]
@@ -125,6 +129,16 @@ def evaluate(
         return job.confirm(network, flags, confirm, parts, folder) if confirm else Result.worst_of(parts)
 
 
+def _fleet(workers: int, ray: str | None) -> Fleet | None:
+    if whole("workers", workers) < 1 or (ray is not None and workers > 1):
+        raise BadRequest("workers must be at least 1; with ray the cluster says how many there are.")
+    if ray is not None:
+        from assay.evaluation.cluster import Cluster
+
+        return Cluster(ray)
+    return Processes(workers) if workers > 1 else None
+
+
 @final
 @dataclass(frozen=True)
 class Job:
@@ -143,6 +157,7 @@ class Job:
     eot: int
     despite_flags: bool
     precision: Precision
+    fleet: Fleet | None
     progress: Progress
 
     def prepare(self, chosen: Sequence[Attack[Any]]) -> tuple[Network, tuple[Flag, ...]]:
@@ -256,21 +271,20 @@ class Job:
         meter: Meter,
         stop: StopRequest,
     ) -> None:
-        wired = over_the_wire(network, attack)
-        for start in range(0, len(missing), self.wave_size):
-            rows = missing[start : start + self.wave_size]
-            wave = Wave(
-                ids=[self.dataset.ids[row] for row in rows],
-                x0=as_sent(network, self.dataset.images(rows).to(self.device)),
-                labels=self.dataset.labels[rows].to(self.device),
-                pool=Pool(self.dataset.whole.labels, self.dataset.whole.images),
-            )
-            pulse = meter.pulse(attack, len(rows))
-            with seeded(f"{self.seed}/{wave.ids[0]}", self.device):
-                records, x_adv = run_wave(network, wired, self.threat, wave, self.seed, self.query_budget, pulse)
+        duty = Duty(network, attack, self.threat, self.dataset, self.seed, self.query_budget)
+        workers = self.fleet.workers if self.fleet else 1
+        shares = duty.shares(missing, self.wave_size, workers)
+        for _, records, x_adv in self.fleet.work(duty, shares, stop) if self.fleet else _alone(duty, shares, meter):
             store.append(records, x_adv if self.keep_images else None)
             meter.wave_done(rates.robust_accuracy(records.to_pandas()))
-            if stop.asked:
-                raise Interrupted(
-                    f"Stopped after {meter.finished} of {meter.total} samples: run the same command again to resume."
-                )
+            if stop.asked and not self.fleet:
+                break
+        if stop.asked:
+            raise Interrupted(
+                f"Stopped after {meter.finished} of {meter.total} samples: run the same command again to resume."
+            )
+
+
+def _alone(duty: Duty, shares: Iterator[Share], meter: Meter) -> Iterator[Done]:
+    for share in shares:
+        yield share, *duty.do(share, meter.pulse(duty.attack, len(share)))

@@ -40,8 +40,9 @@ def draw(found: Scatter, path: Path, title: str = "") -> None:
         axes.set(xlim=ends, ylim=(0, 1.15 * highest), xlabel="top-1 accuracy", ylabel=found.measure)
         axes.xaxis.set_major_formatter("{x:.1%}")
         figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-        images = sorted({int(n) for n in found.points["images"]})
-        says = f"{images[0]} to {images[-1]} images a model; bars: 95 % bootstrap; band: 95 % of the law"
+        few, many = int(found.points["images"].min()), int(found.points["images"].max())
+        images = f"{few} to {many}" if few < many else f"{few}"
+        says = f"{images} images a model; bars: 95 % bootstrap; band: 95 % of the law"
         figure.suptitle(f"{title}\n{says}" if title else says, fontsize=10, x=0.02, ha="left")
         _labels(figure, axes, found)
 

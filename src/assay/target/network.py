@@ -76,6 +76,11 @@ class Network:
             return self
         return Network(self.module, self.classes, self.device, self.batch_size, self.draws, self.random)
 
+    def on(self, device: torch.device) -> "Network":
+        """Return the same on another device."""
+        twin = None if self.twin is None else self.twin.to(device)
+        return Network(self.module, self.classes, device, self.batch_size, self.draws, self.random, twin)
+
     def logits(self, x: Tensor) -> Tensor:
         """Return the logits of images `[n, ...]` in float32, without a graph."""
         logits = x.new_zeros(len(x), self.classes)

@@ -14,6 +14,7 @@ from assay.data import Dataset
 from assay.errors import Interrupted
 from assay.evaluation import Result, evaluate
 from assay.evaluation.progress import Progress, Silence, StopRequest, polite_stop
+from assay.evaluation.run import WAVE_SIZE
 from assay.evaluation.subject import choose_device
 from assay.store import Store
 from assay.studies.making import Making, Member
@@ -26,6 +27,9 @@ from assay.threat import L2, LInf, ThreatModel, labels_of
 
 CHUNK: Final = 8
 """Images whose CLEVER estimates are made, and kept, together."""
+
+SECONDS_A_WAVE: Final = 600
+"""An interrupt loses what is in flight, so a wave of slow samples holds fewer of them."""
 
 BALL: Final = L2(2.0)
 """Where CLEVER looks: well beyond the distances of models trained on clean images."""
@@ -129,14 +133,33 @@ class Work:
         if not column.transfers or goal not in self.scale.transfer_goals:
             return next(iter(replace(self.study, cells=(cell,)).run(progress)))[1]
         store, samples = Store(self.study.out / cell.folder(self.seed)), cell.samples(self.dataset)
-        if store.exists() and store.done(with_images=True) >= set(samples.ids):
+        if self._holds(store, cell.model, samples):
             progress.start(str(store.manifest()["title"]), len(samples), len(samples))
             progress.finish()
             return Result.of_store(store, list(samples.ids))
+        device = choose_device(self.device)
+        fitting = int(SECONDS_A_WAVE / max(self.study.seconds_a_sample(cell), 1e-9))
         return evaluate(
-            cell.model, samples, cell.threat, cell.attack, seed=self.seed, device=self.device, out=store.path,
-            keep_images=True, progress=progress,
-        )  # fmt: skip
+            cell.model,
+            samples,
+            cell.threat,
+            cell.attack,
+            seed=self.seed,
+            device=device,
+            wave_size=min(WAVE_SIZE.get(device.type, 128), max(8, fitting)),
+            out=store.path,
+            keep_images=True,
+            progress=progress,
+        )
+
+    def _holds(self, store: Store, model: str, samples: Dataset) -> bool:
+        """Say whether a run is finished, images and all, and is one of the very model and data that are here now."""
+        if not store.exists() or not store.done(with_images=True) >= set(samples.ids):
+            return False
+        spec, held = store.manifest()["spec"], self.members[model].identity
+        return spec["data"]["sha256"] == self.dataset.sha256 and all(
+            spec["model"].get(key) == held[key] for key in held
+        )
 
     # ---------------------------------------------------------------- CLEVER
 

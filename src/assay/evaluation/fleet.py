@@ -1,0 +1,170 @@
+"""Who does the waves of a run: this process, several on this machine, or a cluster.
+
+A sample's record does not depend on its wave, so it does not depend on who did it. Workers hand their records back and
+the process that was asked writes them all, so a run needs no shared disk and a dead worker leaves nothing half written.
+"""
+
+import math
+import os
+import pickle
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from typing import Any, Final, Protocol, final
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from assay.attacks.attack import Attack
+from assay.data import Dataset
+from assay.errors import BadRequest, ModelFailed
+from assay.evaluation.engine import Wave, run_wave
+from assay.evaluation.progress import StopRequest
+from assay.remote import as_sent, over_the_wire
+from assay.rng import seeded
+from assay.target import Ledger, Network, Pool
+from assay.threat import ThreatModel
+
+LEAST: Final = 8
+"""Samples in the smallest wave: less would leave the lanes of a call empty."""
+
+DEATHS: Final = 5
+"""Workers that may die before a run is given up: a few may be the machine's fault, more are the model's."""
+
+Share = list[int]
+Done = tuple[Share, pa.Table, Tensor]
+
+
+@final
+@dataclass(frozen=True)
+class Duty:
+    """What must be known to attack any samples of a run."""
+
+    network: Network
+    attack: Attack[Any]
+    threat: ThreatModel
+    dataset: Dataset
+    seed: int
+    query_budget: int | None
+
+    def do(self, rows: Share, pulse: Callable[[Ledger], None]) -> tuple[pa.Table, Tensor]:
+        """Attack these rows of the dataset as one wave; return their records and adversarial images."""
+        network, whole = self.network, self.dataset.whole
+        wave = Wave(
+            ids=[self.dataset.ids[row] for row in rows],
+            x0=as_sent(network, self.dataset.images(rows).to(network.device)),
+            labels=self.dataset.labels[rows].to(network.device),
+            pool=Pool(whole.labels, whole.images),
+        )
+        wired = over_the_wire(network, self.attack)
+        with seeded(f"{self.seed}/{wave.ids[0]}", network.device):
+            return run_wave(network, wired, self.threat, wave, self.seed, self.query_budget, pulse)
+
+    def on(self, device: torch.device) -> "Duty":
+        """Return the same duty on another device."""
+        return replace(self, network=self.network.on(device))
+
+    def shares(self, missing: Sequence[int], wave_size: int, workers: int) -> Iterator[Share]:
+        """Cut the samples into waves, smaller towards the end, so that no worker is left with a large last one.
+
+        Of a model that draws random numbers a wave is the unit of chance, and always of the same size.
+        """
+        start = 0
+        while start < len(missing):
+            fair = math.ceil((len(missing) - start) / (2 * workers))
+            size = wave_size if workers == 1 or self.network.random else min(wave_size, max(LEAST, fair))
+            yield [*missing[start : start + size]]
+            start += size
+
+
+class Fleet(Protocol):
+    """Some workers."""
+
+    @property
+    def workers(self) -> int:
+        """How many work at the same time."""
+        ...
+
+    def work(self, duty: Duty, shares: Iterator[Share], stop: StopRequest) -> Iterator[Done]:
+        """Do all shares, in any order, or those in flight when a stop is asked for."""
+        ...
+
+
+@final
+@dataclass(frozen=True)
+class Processes:
+    """Several processes on this machine, each with its part of the cores, or a GPU of its own in turn."""
+
+    workers: int
+
+    def work(self, duty: Duty, shares: Iterator[Share], stop: StopRequest) -> Iterator[Done]:
+        """Do all shares; what a dying process had in hand is given to another."""
+        shipped, todo, deaths = ship(duty), deque(shares), 0
+        while todo and not stop.asked:
+            flying: dict[Future[tuple[pa.Table, Tensor]], Share] = {}
+            context = get_context("spawn")
+            order = (shipped, self.workers, context.Value("i", 0))
+            with ProcessPoolExecutor(self.workers, context, _enlist, order) as pool:
+                try:
+                    while flying or (todo and not stop.asked):
+                        while todo and len(flying) < self.workers and not stop.asked:
+                            share = todo.popleft()
+                            flying[pool.submit(_serve, share)] = share
+                        for future in wait(flying, return_when=FIRST_COMPLETED).done:
+                            records, x_adv = future.result()
+                            yield flying.pop(future), records, x_adv
+                except BrokenProcessPool:
+                    deaths += 1
+                    todo.extendleft(flying.values())
+                    if deaths > DEATHS:
+                        raise _given_up() from None
+
+
+def _given_up() -> ModelFailed:
+    return ModelFailed(
+        f"Workers died {DEATHS + 1} times, most likely for lack of memory: use fewer of them or a smaller batch size; "
+        "finished samples are safe and the same command resumes."
+    )
+
+
+def ship(duty: Duty) -> bytes:
+    """Pack a duty for another process, whatever functions its model and data are made of."""
+    import cloudpickle
+
+    try:
+        packed: bytes = cloudpickle.dumps(duty)
+    except Exception as error:
+        raise BadRequest(f"This model cannot be sent to another process ({error}): run it without workers.") from error
+    return packed
+
+
+def unpack(shipped: bytes) -> Duty:
+    """Unpack what `ship` has packed."""
+    duty: Duty = pickle.loads(shipped)
+    return duty
+
+
+_duty: Duty | None = None
+
+
+def _enlist(shipped: bytes, workers: int, counter: Any) -> None:
+    """Make this process ready: an interrupt is the leader's to handle, and cores are shared."""
+    global _duty
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // workers))
+    with counter.get_lock():
+        index, counter.value = counter.value, counter.value + 1
+    duty = unpack(shipped)
+    if duty.network.device.type == "cuda":
+        duty = duty.on(torch.device("cuda", index % torch.cuda.device_count()))
+    _duty = duty
+
+
+def _serve(share: Share) -> tuple[pa.Table, Tensor]:
+    assert _duty is not None
+    return _duty.do(share, lambda ledger: None)

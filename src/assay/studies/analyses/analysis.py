@@ -1,0 +1,49 @@
+"""What every analysis gives: tables, pictures and sentences, and the groups that models are shown in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, final
+
+import pandas as pd
+
+from assay.analysis.panels import Panel
+from assay.errors import StoreFailed
+from assay.studies.workbench import card_of
+
+NATURAL, AGAINST, OTHER = "natural training", "trained against L∞ attacks", "other defenses and models"
+_AGAINST: Final = frozenset({"pgd", "trades", "alp", "ibp"})
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """One analysis of a set of models; the first table is the one to print."""
+
+    name: str
+    title: str
+    tables: Mapping[str, pd.DataFrame] = field(repr=False)
+    panels: tuple[Panel, ...] = field(repr=False)
+    says: tuple[str, ...]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The table with a row a model."""
+        return next(iter(self.tables.values()))
+
+    def write(self, out: Path) -> None:
+        """Write the tables."""
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            for name, frame in self.tables.items():
+                frame.to_csv(out / f"{name}.csv", index=False)
+        except OSError as error:
+            raise StoreFailed(f"{out} cannot be written ({error.strerror or error}): choose another place.") from error
+
+
+def group(model: str) -> str:
+    """Say how a model was trained, as far as its card tells."""
+    card = card_of(model)
+    if card is None:
+        return OTHER
+    return NATURAL if card.recipe == "natural" else AGAINST if card.recipe in _AGAINST else OTHER

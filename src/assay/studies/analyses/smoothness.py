@@ -1,0 +1,60 @@
+"""Smoothness: local Lipschitz estimates at the output and on the way there (the paper's appendix F)."""
+
+import numpy as np
+import pandas as pd
+
+from assay.analysis.panels import Lines, Panel, Points
+from assay.analysis.shift import trend
+from assay.analysis.smoothness import OUTPUT
+from assay.studies.analyses.analysis import Analysis, group
+from assay.studies.analyses.fairness import shown
+from assay.studies.workbench import Bench, Need, Workbench
+
+PLACES = 20
+"""Depths at which lines are drawn."""
+
+
+def needs(bench: Workbench) -> list[Need]:
+    """Ask for slopes and a run."""
+    return [Need(kind, model) for model in bench.models for kind in ("slopes", "runs")]
+
+
+def make(bench: Bench) -> Analysis:
+    """Average over images."""
+    frames = [bench.pieces[Need("slopes", model)].assign(model=model) for model in bench.models]
+    whole = pd.concat(frames, ignore_index=True)
+    whole["relative"] = whole["slope"] / whole["size"].clip(lower=1e-12)
+    stages = whole.groupby(["model", "stage", "depth"], sort=False)[["slope", "relative"]].mean().reset_index()
+    ends = stages[stages["stage"] == OUTPUT].set_index("model").loc[list(bench.models)].reset_index()
+    table = pd.DataFrame(
+        {
+            "model": ends["model"],
+            "robust": [bench.robust(model).value for model in bench.models],
+            "slope": ends["slope"],
+            "relative_slope": ends["relative"],
+        }
+    )
+    points = pd.DataFrame({"model": table["model"], "group": table["model"].map(group), "x": table["robust"]})
+    images = int(whole.groupby(["model", "stage"]).size().max())
+    note = f"{images} images, {bench.threat}; lower bounds"
+    lines = Lines(_lines(stages, shown(bench)), "depth: 0 the image, 1 the output", "relative slope", note=note,
+                  percent=False, logarithmic=True)  # fmt: skip
+    panels = (
+        Panel("smoothness", "Local Lipschitz estimate at the output", Points(
+            points.assign(y=np.log10(table["relative_slope"])), f"robust accuracy, {bench.threat}",
+            "log10 of slope / size of the logits", note, (True, False))),
+        Panel("smoothness-stages", "Local Lipschitz estimates on the way to the output", lines),
+    )  # fmt: skip
+    says = (f"Robust accuracy and relative slope: {trend(table['robust'], table['relative_slope'])}.",)
+    return Analysis("smoothness", "Smoothness", {"smoothness": table, "smoothness-stages": stages}, panels, says)
+
+
+def _lines(stages: pd.DataFrame, models: list[str]) -> pd.DataFrame:
+    """Put all models on the same depths, between the stages that were measured."""
+    places = np.linspace(0, 1, PLACES + 1)
+    columns = {}
+    for model in models:
+        own = stages[stages["model"] == model].sort_values("depth")
+        depth, value = own["depth"].to_numpy(float), own["relative"].to_numpy(float)
+        columns[model] = np.where(places >= depth[0], np.interp(places, depth, value), np.nan)
+    return pd.DataFrame(columns, index=places)
