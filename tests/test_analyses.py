@@ -9,12 +9,18 @@ import torch
 from scipy.special import softmax
 from torch import nn
 
+import assay
+from assay import data
 from assay.analysis import calibration, history, privacy, shift
 from assay.analysis.fairness import fairness
 from assay.analysis.ood import auroc
 from assay.analysis.smoothness import OUTPUT, Smoothness
+from assay.cli import main
 from assay.errors import BadRequest
 from assay.models.sources.extras import need
+from assay.studies import outsiders
+from assay.studies.analyses import KINDS
+from assay.studies.workbench import Workbench
 from assay.target import Network
 from assay.threat import L1, L2, LInf
 from tests import toys
@@ -195,9 +201,94 @@ def test_stages_are_measured_on_the_way_to_the_output():
     assert list(dict.fromkeys(found["stage"])) == ["0", "1", "2", OUTPUT]
     by_stage = found.groupby("stage")["slope"].mean()
     assert by_stage["0"] == pytest.approx(1, rel=0.01)
-    assert by_stage["1"] == pytest.approx(float(torch.linalg.matrix_norm(module[1].weight.detach(), 2)), rel=0.01)
+    assert by_stage["1"] == pytest.approx(
+        np.linalg.norm(module.get_parameter("1.weight").detach().numpy(), 2), rel=0.01
+    )
     assert by_stage["2"] <= by_stage["1"] * 1.001  # a rectifier adds no slope
     assert found[found["stage"] == OUTPUT]["depth"].eq(1).all()
     wrapped = nn.Sequential(module)
     again = Smoothness(L2(0.1), steps=2).stages(Network(wrapped.eval(), 3, CPU, 8), x, toys.names(3), most=4)
     assert "0.1" in set(again["stage"])
+
+
+# ---------------------------------------------------------------- the command
+
+MODELS = """
+import torch
+from torch import nn
+
+def make(seed):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(48, 24), nn.ReLU(), nn.Linear(24, 10)).eval()
+
+def one():
+    return make(1)
+
+def two():
+    return make(2)
+"""
+
+
+@pytest.fixture
+def models(tmp_path):
+    path = tmp_path / "models.py"
+    path.write_text(MODELS)
+    return [f"{path}:{name}" for name in ("one", "two")]
+
+
+def test_analyze_makes_every_kind_once(models, tmp_path, monkeypatch, capsys):
+    out, made = tmp_path / "out", []
+    for name in ("_answers", "_slopes", "_adversarial"):
+        whole = getattr(Workbench, name)
+
+        def counted(self, need, *rest, whole=whole):
+            made.append(need)
+            return whole(self, need, *rest)
+
+        monkeypatch.setattr(Workbench, name, counted)
+    test = data.load("cifar10-1k")
+    np.savez(tmp_path / "train.npz", x=test.images(range(500, 512)).numpy(), y=test.labels[500:512].numpy())
+    arguments = [
+        "analyze", *models, "--what", ",".join(KINDS), "--limit", "12", "--attack", "fgsm", "--out", str(out),
+        "--shift", "fog:severity=5", "--outside", "noise", "--members", str(tmp_path / "train.npz"),
+    ]  # fmt: skip
+    assert main(arguments) == 0
+    told = capsys.readouterr()
+    assert "pieces of work" in told.err
+    asked = [need for need in made if need.kind != "adversarial"]
+    assert len(set(asked)) == len(asked) == 2 * (4 + 1)
+    for kind in KINDS:
+        table = pd.read_csv(out / f"{kind}.csv")
+        assert set(table.iloc[:, 0]) == set(models), kind
+    pictures = {path.stem for path in out.glob("*.png")}
+    assert {"shift", "calibration-ece", "reliability", "ood-noise", "fairness-classes", "smoothness"} <= pictures
+    assert {"privacy-clean-robust", "privacy-adversarial-baseline", "trade-off"} <= pictures
+
+    logits = assay.load_model(models[0])(test.images(slice(0, 12))).detach().double().numpy()
+    expected = calibration.calibrate(logits, test.labels[:12].numpy())
+    first = pd.read_csv(out / "calibration.csv").set_index("model").loc[models[0]]
+    assert first["ece"] == pytest.approx(expected.ece, abs=1e-6)
+    assert first["temperature"] == pytest.approx(expected.temperature, rel=1e-4)
+    robust = assay.evaluate(models[0], test.take(12), assay.LInf(8 / 255), "fgsm").robust_accuracy
+    assert first["robust"] == robust
+
+    made.clear()
+    assert main(arguments) == 0
+    assert {need.kind for need in made} <= {"adversarial"}  # which reads what it has kept
+    assert main([*arguments[:4], "calibration,nonsense"]) == 2
+    assert main(["analyze", models[0], "--what", "privacy", "--members", "cifar10-1k", "--out", str(out)]) == 2
+    assert "among the test images" in capsys.readouterr().err
+
+
+def test_outsiders_are_the_same_in_any_company_and_not_the_images():
+    test = data.load("cifar10-1k").take(6)
+    for kind in outsiders.KINDS:
+        strange = outsiders.outsiders(test, kind)
+        x = strange.images(slice(None))
+        assert torch.equal(x[2:3], strange.images([2]))
+        assert x.min() >= 0
+        assert x.max() <= 1
+        assert not torch.allclose(x, test.images(slice(None)), atol=0.05)
+        assert strange.sha256 != test.sha256
+    tiles, clean = outsiders.outsiders(test, "shuffled").images([0]), test.images([0])
+    assert torch.equal(tiles.flatten().sort()[0], clean.flatten().sort()[0])  # the same pixels elsewhere

@@ -3,6 +3,7 @@
 import json
 import math
 import pickle
+import re
 import shlex
 import shutil
 from dataclasses import replace
@@ -253,24 +254,28 @@ def test_the_table_replaces_what_stands_between_its_marks():
 # ---------------------------------------------------------------- what the cards say of defended models
 
 
-def row(**robust: int) -> defenses_page.Row:
-    """Of 100 images, so many stand against each attacker."""
-    found = {attacker: {"robust": count, "images": 100, "clean": 90} for attacker, count in robust.items()}
+def row(adaptive: int, **naive: tuple[int, int]) -> defenses_page.Row:
+    """Of 100 images, so many stand; of a naive attacker, and so many fall to it and not to the adaptive one."""
+    found = {"adaptive": {"robust": adaptive, "images": 100}}
+    for attacker, (robust, alone) in naive.items():
+        more = {"only_adaptive_breaks": robust - adaptive + alone, "only_this_breaks": alone}
+        found[attacker] = {"robust": robust, "images": 100, **more}
     return defenses_page.Row("jpeg", NAME, "Linf 8/255", found)
 
 
 def test_a_gap_is_more_than_chance():
-    assert row(unaware=40, adaptive=5).gap("unaware")
-    assert not row(unaware=10, adaptive=5).gap("unaware")
-    assert not row(unaware=5, adaptive=40).gap("unaware"), "weaker than a naive attacker is no false security"
+    """Six images of six are two in 64 by chance, five of five two in 32."""
+    assert row(5, unaware=(11, 0)).chance("unaware") == pytest.approx(2 / 64)
+    assert row(5, unaware=(10, 0)).chance("unaware") == pytest.approx(2 / 32)
+    assert row(40, unaware=(5, 35)).chance("unaware") == 1, "weaker than a naive attacker is no false security"
 
 
 def test_the_page_says_so_where_there_is_no_gap():
-    told = defenses_page.sentence(row(unaware=40, one_draw=6, adaptive=5))
+    told = defenses_page.sentence(row(5, unaware=(40, 2), one_draw=(8, 2)))
     assert "leaves 5%." in told
-    assert "Gap: unaware 40%." in told
-    assert "No gap: one draw 6%." in told
-    assert "not below 10%" in defenses_page.sentence(row(unaware=40, adaptive=12))
+    assert re.search(r"Gap: unaware 40% \(p = .e-\d+\)\.", told)
+    assert "No gap: one draw 8% (p = 0.5)." in told
+    assert "not below 10%" in defenses_page.sentence(row(12, unaware=(40, 0)))
 
 
 def test_the_page_is_what_the_cards_say():
@@ -288,10 +293,13 @@ def test_every_case_is_measured_for_the_weights_of_today():
 def test_attackers_are_who_they_say(tmp_path, capsys):
     """On rounding: who follows the zero gradient gets least, who knows of it most; commands give the same numbers."""
     case, images = measure_defenses.Case("bit-depth:bits=3", NAME, 4, ()), 10
-    found = {
-        one: measure_defenses.measure(case, one, images, tmp_path / one, "cpu")
-        for one in ("own_gradient", "unaware", "adaptive")
+    results = {
+        one: measure_defenses.attack(case, one, images, tmp_path, "cpu")
+        for one in ("adaptive", "own_gradient", "unaware")
     }
+    found = {one: measure_defenses.cell(case, one, result, results["adaptive"]) for one, result in results.items()}
+    for said in found.values():
+        assert said["robust"] - found["adaptive"]["robust"] == said["only_adaptive_breaks"] - said["only_this_breaks"]
     assert found["own_gradient"]["robust"] > found["unaware"]["robust"] >= found["adaptive"]["robust"]
     assert "Blind" in found["own_gradient"]["command"]
     for one in ("unaware", "adaptive"):

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from assay import models
-from assay.analysis.intervals import wilson
+from assay.analysis.compare import mcnemar
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "defenses.md"
 NAIVE = {"own_gradient": "own gradient", "unaware": "unaware", "one_draw": "one draw"}
-BROKEN = 0.1
+BROKEN, LEVEL = 0.1, 0.05
 
 HEAD = """# What a defense is worth against who does not know of it, and against who does
 
@@ -32,8 +32,8 @@ The attackers differ in the gradient they follow, and in nothing else:
 - **adaptive**: what the defense declares: through the model at the changed image, the change taken for the identity
   (BPDA), or the mean over {draws} draws (EOT).
 
-What a naive attacker leaves and the adaptive one breaks is false security. "Gap" says that the 95 % intervals of the
-two do not meet.
+What a naive attacker leaves and the adaptive one breaks is false security. "Gap" says that, of the images that only one
+of the two breaks, so many are the adaptive one's that chance alone does it at most once in 20 (McNemar's exact test).
 
 """
 
@@ -51,11 +51,11 @@ class Row:
         """Part of the images that stand."""
         return float(self.found[attacker]["robust"] / self.found[attacker]["images"])
 
-    def gap(self, attacker: str) -> bool:
-        """Say whether a naive attacker leaves more than the adaptive one, beyond what chance does."""
-        low, _ = wilson(self.found[attacker]["robust"], self.found[attacker]["images"])
-        _, high = wilson(self.found["adaptive"]["robust"], self.found["adaptive"]["images"])
-        return bool(low > high)
+    def chance(self, attacker: str) -> float:
+        """How often the adaptive attacker would be so far ahead of an equal one, on the same images."""
+        cell = self.found[attacker]
+        ahead = cell["only_adaptive_breaks"] > cell["only_this_breaks"]
+        return mcnemar(cell["only_adaptive_breaks"], cell["only_this_breaks"]) if ahead else 1.0
 
 
 def main() -> None:
@@ -95,9 +95,9 @@ def line(row: Row) -> str:
 
 def sentence(row: Row) -> str:
     """Say which naive attackers see more robustness than there is."""
-    tried = [one for one in NAIVE if one in row.found]
-    fooled = [f"{NAIVE[one]} {row.part(one):.0%}" for one in tried if row.gap(one)]
-    close = [f"{NAIVE[one]} {row.part(one):.0%}" for one in tried if not row.gap(one)]
+    tried = {one: row.chance(one) for one in NAIVE if one in row.found}
+    fooled = [f"{NAIVE[one]} {row.part(one):.0%} (p = {p:.1g})" for one, p in tried.items() if p < LEVEL]
+    close = [f"{NAIVE[one]} {row.part(one):.0%} (p = {p:.1g})" for one, p in tried.items() if p >= LEVEL]
     left = f"{row.part('adaptive'):.0%}"
     adaptive = f"leaves {left}" if row.part("adaptive") < BROKEN else f"leaves {left}, which is not below {BROKEN:.0%}"
     text = f"`{row.defense}` on {row.model} at {row.radius}: the adaptive attack {adaptive}."

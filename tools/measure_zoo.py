@@ -74,7 +74,7 @@ def expected_cost(card: ModelCard) -> tuple[bool, int]:
 def is_known(card: ModelCard, images: int) -> bool:
     """Tell whether a card holds this measurement, of these weights and of so many images at least."""
     known = card.measurements.get(KEY, {})
-    return known.get("sha256") == card.sha256 and known.get("images", 0) >= images
+    return bool(known.get("sha256") == card.sha256 and known.get("images", 0) >= images)
 
 
 def measure(name: str, images: int, out: Path, device: str | None) -> dict[str, Any]:

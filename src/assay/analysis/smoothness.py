@@ -130,17 +130,26 @@ def _outermost(module: nn.Module, x: Tensor) -> list[str]:
 def _up_to(module: nn.Module, name: str, dtype: torch.dtype) -> Function:
     """Return the function from images to what a part gives."""
 
+    def stop(part: nn.Module, inputs: object, output: Tensor) -> None:
+        raise _Reached(output)
+
     def function(images: Tensor) -> Tensor:
-        kept: list[Tensor] = []
-
-        def keep(part: nn.Module, inputs: object, output: Tensor) -> None:
-            kept.append(output)
-
-        with _hooked({name: keep}, module):
-            module(images.to(dtype))
-        return kept[0].float()
+        try:
+            with _hooked({name: stop}, module):
+                module(images.to(dtype))
+        except _Reached as reached:
+            return reached.value.float()
+        raise BadRequest(f"The model does not call its part {name} every time: its stages cannot be measured.")
 
     return function
+
+
+class _Reached(Exception):
+    """Ends a forward pass where it has come far enough; the rest would be computed for nothing."""
+
+    def __init__(self, value: Tensor) -> None:
+        super().__init__()
+        self.value = value
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from assay.errors import BadRequest
 from assay.registry import register
 from assay.target import WhiteBox
 from assay.target.network import Loss
-from assay.threat import L1, L2, Ball, LInf
+from assay.threat import L1, L2, Ball, LInf, per_row
 from assay.threat.losses import dlr, dlr_towards, ranked_classes
 
 RHO: Final = 0.75
@@ -108,12 +108,12 @@ def nearest_classes(view: WhiteBox, x0: Tensor, count: int) -> Tensor:
 
 def ascend(view: WhiteBox, steps: int, loss: Loss, *known: Tensor) -> Tensor:
     """Run Auto-PGD once on the rows in flight; `known` is what the loss must know of each row."""
-    per_row = list(known)
+    told = list(known)
     if view.ball.norm.name == "L1":
-        return _ascend_sparsely(view, steps, loss, per_row)
+        return _ascend_sparsely(view, steps, loss, told)
     x_old = x = _at_full_radius(view)
-    gradient, logits = view.gradient(x, loss, *per_row)
-    height = loss(logits, view.goal, *per_row)
+    gradient, logits = view.gradient(x, loss, *told)
+    height = loss(logits, view.goal, *told)
     best, best_gradient, best_height, last_best = x, gradient, height, height
     length = 2 * view.ball.eps
     rises, halved = torch.zeros_like(height), torch.ones_like(height, dtype=torch.bool)
@@ -122,8 +122,8 @@ def ascend(view: WhiteBox, steps: int, loss: Loss, *known: Tensor) -> Tensor:
         pull = MOMENTUM if k > 1 else 1.0
         ahead = view.ball.step(x, gradient, length)
         x_old, x = x, view.ball.project(x + pull * (ahead - x) + (1 - pull) * (x - x_old))
-        gradient, logits = view.gradient(x, loss, *per_row)
-        before, height = height, loss(logits, view.goal, *per_row)
+        gradient, logits = view.gradient(x, loss, *told)
+        before, height = height, loss(logits, view.goal, *told)
         rises = rises + (height > before)
         better = height > best_height
         best, best_gradient = _where(better, x, best), _where(better, gradient, best_gradient)
@@ -135,8 +135,8 @@ def ascend(view: WhiteBox, steps: int, loss: Loss, *known: Tensor) -> Tensor:
             rises, halved, last_best = torch.zeros_like(rises), stuck, best_height
         points = (x, x_old, gradient, best, best_gradient)
         numbers = (height, best_height, last_best, length, rises, halved)
-        x, x_old, gradient, best, best_gradient, *rest = view.keep(*points, *numbers, *per_row)
-        height, best_height, last_best, length, rises, halved, *per_row = rest
+        x, x_old, gradient, best, best_gradient, *rest = view.keep(*points, *numbers, *told)
+        height, best_height, last_best, length, rises, halved, *told = rest
     ahead = view.ball.step(x, gradient, length)
     return view.ball.project(x + MOMENTUM * (ahead - x) + (1 - MOMENTUM) * (x - x_old))
 
@@ -157,12 +157,12 @@ def _at_full_radius(view: WhiteBox) -> Tensor:
     ball, shape = view.ball, view.ball.centre.shape[1:]
     noise = view.rng.normal(*shape) if ball.norm.name == "L2" else view.rng.uniform(*shape) * 2 - 1
     size = ball.norm.size(noise.flatten(1)).clamp(min=1e-12)
-    return ball.project(ball.centre + noise * _beside((ball.eps / size).float(), noise))
+    return ball.project(ball.centre + noise * per_row((ball.eps / size).float(), noise))
 
 
-def _ascend_sparsely(view: WhiteBox, steps: int, loss: Loss, per_row: list[Tensor]) -> Tensor:
+def _ascend_sparsely(view: WhiteBox, steps: int, loss: Loss, told: list[Tensor]) -> Tensor:
     """Under L1, climb in balls of 3, 2 and 1 times the radius, each time from the best point so far."""
-    known = [view.pin(values) for values in per_row]
+    known = [view.pin(values) for values in told]
     x = view.ball.project(view.ball.centre + view.rng.normal(*view.ball.centre.shape[1:]))
     for part, factor in ((0.3, 3.0), (0.3, 2.0), (0.4, 1.0)):
         x = _wider(view.ball, factor).project(x)
@@ -170,19 +170,19 @@ def _ascend_sparsely(view: WhiteBox, steps: int, loss: Loss, per_row: list[Tenso
     return x
 
 
-def _climb_sparsely(view: WhiteBox, x: Tensor, steps: int, factor: float, loss: Loss, per_row: list[Tensor]) -> Tensor:
+def _climb_sparsely(view: WhiteBox, x: Tensor, steps: int, factor: float, loss: Loss, told: list[Tensor]) -> Tensor:
     """Move the steepest share of the values; the share follows how many values the best point needed."""
-    gradient, logits = view.gradient(x, loss, *per_row)
-    best, best_gradient, best_height = x, gradient, loss(logits, view.goal, *per_row)
+    gradient, logits = view.gradient(x, loss, *told)
+    best, best_gradient, best_height = x, gradient, loss(logits, view.goal, *told)
     values = x[0].numel()
     share = torch.full_like(best_height, 0.2)
     changed_before = torch.full_like(best_height, values)
     shrink = torch.ones_like(best_height)
     for k in range(1, steps + 1):
         ball = _wider(view.ball, factor)
-        x = ball.project(x + _beside(shrink * ball.eps, x) * _steepest_share(x, gradient, share))
-        gradient, logits = view.gradient(x, loss, *per_row)
-        height = loss(logits, view.goal, *per_row)
+        x = ball.project(x + per_row(shrink * ball.eps, x) * _steepest_share(x, gradient, share))
+        gradient, logits = view.gradient(x, loss, *told)
+        height = loss(logits, view.goal, *told)
         better = height > best_height
         best, best_gradient = _where(better, x, best), _where(better, gradient, best_gradient)
         best_height = torch.where(better, height, best_height)
@@ -193,8 +193,8 @@ def _climb_sparsely(view: WhiteBox, x: Tensor, steps: int, factor: float, loss: 
             shrink = torch.where(sparser, torch.ones_like(shrink), shrink / 1.5).clamp(0.1, 1.0)
             x, gradient = _where(sparser, best, x), _where(sparser, best_gradient, gradient)
         points, numbers = (x, gradient, best, best_gradient), (best_height, share, changed_before, shrink)
-        x, gradient, best, best_gradient, *rest = view.keep(*points, *numbers, *per_row)
-        best_height, share, changed_before, shrink, *per_row = rest
+        x, gradient, best, best_gradient, *rest = view.keep(*points, *numbers, *told)
+        best_height, share, changed_before, shrink, *told = rest
     return best
 
 
@@ -215,9 +215,5 @@ def _wider(ball: Ball, factor: float) -> Ball:
     return Ball(ball.norm, ball.centre, factor * ball.eps)
 
 
-def _beside(values: Tensor, x: Tensor) -> Tensor:
-    return values.view(-1, *(1,) * (x.dim() - 1))
-
-
 def _where(rows: Tensor, chosen: Tensor, other: Tensor) -> Tensor:
-    return torch.where(_beside(rows, chosen), chosen, other)
+    return torch.where(per_row(rows, chosen), chosen, other)

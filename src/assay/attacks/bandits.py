@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
-from assay.attacks.estimate import Span, beside, coarse, height
+from assay.attacks.estimate import Span, coarse, height
 from assay.registry import register
 from assay.target import ScoreBox
-from assay.threat import L2, LInf
+from assay.threat import L2, LInf, per_row
 
 
 @final
@@ -49,7 +49,7 @@ class Bandits(Attack[ScoreBox]):
             aside = self.exploration / span.size**0.5 * noise
             probes = span.paint(torch.stack((prior + aside, prior - aside), 1))
             size = probes.flatten(2).square().sum(2, dtype=torch.float64).sqrt().clamp(min=1e-30).float()
-            heights = height(view, (x[:, None] + self.probe * probes / beside(size, probes)).clamp(0, 1))
+            heights = height(view, (x[:, None] + self.probe * probes / per_row(size, probes)).clamp(0, 1))
             gain = (heights[:, 0] - heights[:, 1]).double()
             squares = squares + gain.square()
             surprise = torch.where(squares > 0, gain / (squares / step).sqrt().clamp(min=1e-30), 0).float()

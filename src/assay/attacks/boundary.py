@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
-from assay.attacks.decision import Oracle, per_row, start_on_boundary, unit
+from assay.attacks.decision import Oracle, start_on_boundary, unit
 from assay.registry import register
 from assay.target import DecisionBox
-from assay.threat import L2
+from assay.threat import L2, per_row
 
 
 @final

@@ -9,7 +9,7 @@ from torch import Tensor
 from assay.attacks.attack import Attack
 from assay.registry import register
 from assay.target import WhiteBox
-from assay.threat import L2, Goal
+from assay.threat import L2, Goal, per_row
 
 INSIDE: Final = 1 - 1e-6
 """Pulls pixels off the walls: at 0 and 1 themselves the tanh is flat and they could never move."""
@@ -54,7 +54,7 @@ class CW(Attack[WhiteBox]):
         """Minimise the loss at each row's c; say which rows won by kappa on the way."""
         found, row = torch.zeros_like(c, dtype=torch.bool), torch.arange(len(c), device=c.device)
         lowest = previous = torch.full_like(c, torch.inf, dtype=torch.float64)
-        c = _beside(c, view.ball.centre)
+        c = per_row(c, view.ball.centre)
         w = ((2 * view.ball.centre.double() - 1) * INSIDE).atanh()
         start, mean, square = w.tanh(), torch.zeros_like(view.ball.centre), torch.zeros_like(view.ball.centre)
         for step in range(1, self.steps + 1):
@@ -84,7 +84,3 @@ class CW(Attack[WhiteBox]):
 
     def _minus_hinge(self, logits: Tensor, goal: Goal) -> Tensor:
         return -(goal.margin(logits) + self.kappa).clamp(min=0)
-
-
-def _beside(values: Tensor, images: Tensor) -> Tensor:
-    return values.view(-1, *(1,) * (images.dim() - 1))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from assay.target import DecisionBox
-from assay.threat import LInf, Targeted
+from assay.threat import LInf, Targeted, per_row
 
 AT_ONCE: Final = 25
 """Probes a row sends in one call: enough to fill a model, few enough for memory. A row that wants more calls again,
@@ -185,11 +185,6 @@ def at_distance(view: DecisionBox, direction: Tensor, size: Tensor) -> Tensor:
     largest = flat.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(flat.dtype).tiny)
     far = flat / largest * (1e3 * size).to(flat.dtype)[..., None]  # the projection shortens and never lengthens
     return (centre + view.ball.norm.project(far, -centre, 1 - centre, size)).clamp(0, 1).view_as(direction)
-
-
-def per_row(values: Tensor, like: Tensor) -> Tensor:
-    """Shape values, `[rows]` or `[rows, q]`, to meet images that follow the same leading dimensions."""
-    return values.view(*values.shape, *(1,) * (like.dim() - values.dim()))
 
 
 def unit(x: Tensor, lead: int = 1) -> Tensor:

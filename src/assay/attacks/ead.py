@@ -11,7 +11,7 @@ from torch import Tensor
 from assay.attacks.attack import Attack
 from assay.registry import register
 from assay.target import WhiteBox
-from assay.threat import L1, Goal
+from assay.threat import L1, Goal, per_row
 
 PROGRESS: Final = 0.9999
 """A loss falls if a tenth of the steps brings it below this part of what it was."""
@@ -74,7 +74,7 @@ class EAD(Attack[WhiteBox]):
         for k in range(self.steps):
             hinge_slope, _ = inner.gradient(y, _closeness)
             x0 = inner.ball.centre
-            descent = _beside(c.to(x.dtype), x) * hinge_slope - 2 * (y - x0)
+            descent = per_row(c.to(x.dtype), x) * hinge_slope - 2 * (y - x0)
             rate = self.rate * math.sqrt(1 - k / self.steps)
             last, x = x, (x0 + _shrink(y + rate * descent - x0, self.beta)).clamp(0, 1)
             y = (x + (k + 1) / (k + 4) * (x - last)).clamp(0, 1)
@@ -104,7 +104,3 @@ def _shrink(delta: Tensor, beta: float) -> Tensor:
 def _closeness(logits: Tensor, goal: Goal) -> Tensor:
     """Minus the hinge: flat once the goal is reached."""
     return -goal.margin(logits).clamp(min=0)
-
-
-def _beside(values: Tensor, x: Tensor) -> Tensor:
-    return values.view(-1, *(1,) * (x.dim() - 1))

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from assay.target import ScoreBox
+from assay.threat import per_row
 
 BLOCK: Final = 16
 """How many directions of a row are in flight together: whole lanes of a batch, and memory that is reused."""
@@ -23,11 +24,6 @@ Draw = Callable[[int], Tensor]
 
 Rise = Callable[[Tensor], Tensor]
 """From directions `[rows, count, *image]` to the slope along each, `[rows, count]`."""
-
-
-def beside(values: Tensor, images: Tensor) -> Tensor:
-    """Shape one value a row, or one a point, to meet its image."""
-    return values.view(*values.shape, *(1,) * (images.dim() - values.dim()))
 
 
 def blocks(count: int) -> Iterator[int]:
@@ -70,7 +66,7 @@ def slope(rise: Rise, draw: Draw, count: int) -> Tensor:
     total: Tensor | float = 0.0
     for n in blocks(count):
         directions = draw(n)
-        total = total + (beside(rise(directions), directions) * directions).sum(1, dtype=torch.float64)
+        total = total + (per_row(rise(directions), directions) * directions).sum(1, dtype=torch.float64)
     assert isinstance(total, Tensor)
     return (total / count).float()
 
@@ -96,7 +92,7 @@ def sphere(view: ScoreBox, x: Tensor) -> Draw:
 def on_sphere(directions: Tensor) -> Tensor:
     """Scale directions `[rows, count, *image]` so that the mean of their squares is one."""
     mean = directions.flatten(2).square().mean(-1, dtype=torch.float64)
-    return directions / beside(mean.sqrt().clamp(min=1e-30).float(), directions)
+    return directions / per_row(mean.sqrt().clamp(min=1e-30).float(), directions)
 
 
 # ---------------------------------------------------------------- images made of fewer, or other, patterns

@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from assay.attacks.attack import Attack
-from assay.attacks.decision import Oracle, per_row, start_on_boundary, unit
+from assay.attacks.decision import Oracle, start_on_boundary, unit
 from assay.registry import register
 from assay.rng import Streams
 from assay.target import DecisionBox
-from assay.threat import L2
+from assay.threat import L2, per_row
 
 TRIALS: Final = 30
 """How often a row tries before it changes how boldly it goes towards the clean image."""

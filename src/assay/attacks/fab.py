@@ -14,7 +14,7 @@ from assay.attacks.fmn import DUAL
 from assay.errors import BadRequest
 from assay.registry import register
 from assay.target import WhiteBox
-from assay.threat import L1, L2, Ball, Goal, LInf, Targeted
+from assay.threat import L1, L2, Ball, Goal, LInf, Targeted, per_row
 from assay.threat.hyperplane import onto_hyperplane
 
 Plane = Callable[[WhiteBox, Tensor], tuple[Tensor, Tensor]]
@@ -67,7 +67,7 @@ class FAB(Attack[WhiteBox]):
             x = _elsewhere(view) if start else view.ball.centre
             for _ in range(self.steps):
                 x = self._step(view, x, *plane(view, x))
-                arrived = view.goal.reached(view.scores(x)).view(-1, *(1,) * (x.dim() - 1))
+                arrived = per_row(view.goal.reached(view.scores(x)), x)
                 back = view.ball.centre + self.beta * (x - view.ball.centre)
                 (x,) = view.keep(torch.where(arrived, back, x))
         return x

@@ -16,13 +16,12 @@ from assay.attacks.decision import (
     at_distance,
     bisect,
     onto_boundary,
-    per_row,
     start_on_boundary,
 )
 from assay.registry import register
 from assay.rng import Streams
 from assay.target import DecisionBox
-from assay.threat import L2, LInf
+from assay.threat import L2, LInf, per_row
 
 FIRST: Final = 50
 """Probes of the first normal, at least; the number of normals follows from it."""

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
-from assay.attacks.decision import AT_ONCE, Oracle, onto_boundary, per_row, start_on_boundary, unit
+from assay.attacks.decision import AT_ONCE, Oracle, onto_boundary, start_on_boundary, unit
 from assay.registry import register
 from assay.target import DecisionBox
-from assay.threat import L2, LInf
+from assay.threat import L2, LInf, per_row
 
 HALVINGS: Final = 20
 """A leap that reaches nothing at a millionth of its length is not taken."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from assay.attacks.attack import Attack
 from assay.registry import register
 from assay.target import WhiteBox
-from assay.threat import L1, L2, LInf
+from assay.threat import L1, L2, LInf, per_row
 
 
 @final
@@ -65,4 +65,4 @@ def climb_with_momentum(view: WhiteBox, x: Tensor, walk: Walk, gradient: Callabl
 
 def _unit_l1(gradient: Tensor) -> Tensor:
     size = gradient.abs().flatten(1).sum(1).clamp(min=torch.finfo(gradient.dtype).tiny)
-    return gradient / size.view(-1, *(1,) * (gradient.dim() - 1))
+    return gradient / per_row(size, gradient)

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
-from assay.attacks.decision import Oracle, Path, at_distance, bisect, candidate, find_start, per_row, unit
+from assay.attacks.decision import Oracle, Path, at_distance, bisect, candidate, find_start, unit
 from assay.registry import register
 from assay.target import DecisionBox
-from assay.threat import L2
+from assay.threat import L2, per_row
 
 FINEST: Final = 1e-5
 """Directions closer than this cannot be told apart in float32."""

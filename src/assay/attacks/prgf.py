@@ -9,11 +9,11 @@ from torch import Tensor
 
 from assay import models
 from assay.attacks.attack import Attack
-from assay.attacks.estimate import Rise, beside, forward, height, on_sphere, slope, sphere
+from assay.attacks.estimate import Rise, forward, height, on_sphere, slope, sphere
 from assay.errors import BadRequest, ModelFailed
 from assay.registry import register
 from assay.target import Network, ScoreBox
-from assay.threat import L2, LInf
+from assay.threat import L2, LInf, per_row
 
 NONE: Final = "none"
 SURROGATE_BATCH: Final = 128
@@ -62,7 +62,7 @@ class PRGF(Attack[ScoreBox]):
             n = x[0].numel()
             along = rise(guide)[:, 0].double()
             cosine = torch.where(length > 0, along / (n**0.5 * length), 0).clamp(-1, 1)
-            guide = guide * beside(torch.where(cosine < 0, -1.0, 1.0), guide[:, 0])[:, None]
+            guide = guide * per_row(torch.where(cosine < 0, -1.0, 1.0), guide[:, 0])[:, None]
             weight = mixing_weight(cosine.square(), n, self.samples)
             climb = self._climb(view, x, here, guide, weight)
             x = view.ball.step(x, climb, self.rel_step * view.ball.eps)
@@ -79,8 +79,8 @@ class PRGF(Attack[ScoreBox]):
         def draw(n: int) -> Tensor:
             noise = box.rng.normal(n, *x.shape[1:])
             overlap = (noise * guide).flatten(2).mean(2, dtype=torch.float64).float()
-            aside = on_sphere(noise - beside(overlap, noise) * guide)
-            return beside(weight.sqrt(), noise) * guide + beside((1 - weight).sqrt(), noise) * aside
+            aside = on_sphere(noise - per_row(overlap, noise) * guide)
+            return per_row(weight.sqrt(), noise) * guide + per_row((1 - weight).sqrt(), noise) * aside
 
         climb[asks] = slope(forward(box, x[asks], here[asks], self.sigma), draw, self.samples)
         return climb

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
-from assay.attacks.decision import ATTEMPTS, Oracle, bisect, candidate, per_row
+from assay.attacks.decision import ATTEMPTS, Oracle, bisect, candidate
 from assay.registry import register
 from assay.target import DecisionBox
-from assay.threat import LInf
+from assay.threat import LInf, per_row
 
 RADII: Final = (1.0, 0.5, 0.25, 0.125, 0.0625)
 """Where a direction is asked about until one reaches the goal; a class may lie near and not at the corner."""

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
-from assay.attacks.decision import AT_ONCE, Oracle, at_distance, per_row, unit
+from assay.attacks.decision import AT_ONCE, Oracle, at_distance, unit
 from assay.attacks.opt import descend, first_direction, refresh
 from assay.registry import register
 from assay.target import DecisionBox
-from assay.threat import L2
+from assay.threat import L2, per_row
 
 
 @final

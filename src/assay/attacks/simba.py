@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
-from assay.attacks.estimate import Patterns, Span, beside, cosines, height, pixels
+from assay.attacks.estimate import Patterns, Span, cosines, height, pixels
 from assay.errors import BadRequest
 from assay.registry import register
 from assay.target import ScoreBox
-from assay.threat import L2, LInf
+from assay.threat import L2, LInf, per_row
 
 BASES: Final[dict[str, Patterns]] = {"dct": cosines, "pixel": pixels}
 
@@ -52,7 +52,7 @@ class SimBA(Attack[ScoreBox]):
         for _ in range(self.steps - 1):
             here = height(view, x_new)
             better = here > highest
-            x = torch.where(beside(better, x), x_new, x)
+            x = torch.where(per_row(better, x), x_new, x)
             highest = torch.where(better, here, highest)
             x, highest, sign, better, order, at = view.keep(x, highest, sign, better, order, at)
 
@@ -64,7 +64,7 @@ class SimBA(Attack[ScoreBox]):
                 order[again] = _shuffled(view.among(again), bands)
             pattern = span.pattern(order.gather(1, at[:, None]))[:, 0]
             size = view.ball.norm.size(pattern.flatten(1)).float()
-            x_new = view.ball.project(x + beside(sign * self.rel_step * view.ball.eps / size, x) * pattern)
+            x_new = view.ball.project(x + per_row(sign * self.rel_step * view.ball.eps / size, x) * pattern)
         return x_new
 
 

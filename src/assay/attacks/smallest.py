@@ -11,7 +11,7 @@ from assay.attacks.attack import Attack
 from assay.errors import BadRequest
 from assay.registry import create, register
 from assay.target import DecisionBox, NoRowsLeft, WhiteBox
-from assay.threat import L0, L1, L2, LInf
+from assay.threat import L0, L1, L2, LInf, per_row
 
 HALVINGS: Final = 6
 """Looks along the line from a clean image to an adversarial one: they tell 1/64 of it apart."""
@@ -92,5 +92,5 @@ class Smallest(Attack[DecisionBox]):
         low, high = torch.zeros(len(far), device=far.device), torch.ones(len(far), device=far.device)
         for _ in range(HALVINGS if len(far) else 0):
             middle = (low + high) / 2
-            reached = rows.goal.met(rows.decisions(clean + middle.view(-1, *(1,) * (far.dim() - 1)) * (far - clean)))
+            reached = rows.goal.met(rows.decisions(clean + per_row(middle, far) * (far - clean)))
             low, high = torch.where(reached, low, middle), torch.where(reached, middle, high)

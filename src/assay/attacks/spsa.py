@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
-from assay.attacks.estimate import beside, central, signs, slope
+from assay.attacks.estimate import central, signs, slope
 from assay.registry import register
 from assay.target import ScoreBox
-from assay.threat import L2, LInf
+from assay.threat import L2, LInf, per_row
 
 
 @final
@@ -42,5 +42,5 @@ class SPSA(Attack[ScoreBox]):
             climb = slope(central(view, x, self.sigma), signs(view, x), max(1, self.samples // 2))
             mean, square = 0.9 * mean + 0.1 * climb, 0.999 * square + 0.001 * climb.square()
             move = (mean / (1 - 0.9**step)) / ((square / (1 - 0.999**step)).sqrt() + 1e-9)
-            x = view.ball.project(x + beside(self.rel_step * view.ball.eps / whole, x) * move)
+            x = view.ball.project(x + per_row(self.rel_step * view.ball.eps / whole, x) * move)
         return x

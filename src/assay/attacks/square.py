@@ -15,7 +15,7 @@ from assay.attacks.attack import Attack
 from assay.registry import register
 from assay.rng import Streams
 from assay.target import ScoreBox
-from assay.threat import L1, L2, LInf
+from assay.threat import L1, L2, LInf, per_row
 
 HALVINGS: Final = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """The area of the window is halved after so many queries, of the 10 000 its authors thought of."""
@@ -49,7 +49,7 @@ class Square(Attack[ScoreBox]):
         for query in range(1, self.steps):
             margin = view.goal.margin(view.scores(x_new))
             better = margin < lowest
-            x = torch.where(better.view(-1, *(1,) * (x.dim() - 1)), x_new, x)
+            x = torch.where(per_row(better, x), x_new, x)
             x, lowest = view.keep(x, torch.where(better, margin, lowest))
             x_new = propose(view, canvas, x, self._area(query - 1))
         return x_new

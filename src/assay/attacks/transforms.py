@@ -16,6 +16,7 @@ from assay.attacks.attack import Attack
 from assay.rng import Streams
 from assay.target import WhiteBox
 from assay.target.boxes import InputTransform, RowTransform
+from assay.threat import per_row
 
 
 def diverse(low: float, probability: float) -> InputTransform:
@@ -38,7 +39,7 @@ def diverse(low: float, probability: float) -> InputTransform:
             down, across = (weights[row][:, None] for weights in axes)
             planes = images.reshape(len(images), -1, *_height_and_width(images))
             moved = (down @ planes @ across.mT).view_as(images)
-            return torch.where(changed[row].view(-1, *(1,) * (images.dim() - 1)), moved, images)
+            return torch.where(per_row(changed[row], images), moved, images)
 
         return change
 

@@ -12,7 +12,7 @@ from assay.attacks.estimate import BLOCK, Span, coarse
 from assay.errors import BadRequest
 from assay.registry import register
 from assay.target import ScoreBox
-from assay.threat import L2
+from assay.threat import L2, per_row
 
 SOLVERS: Final = ("adam", "newton")
 
@@ -120,7 +120,7 @@ def _loss(view: ScoreBox, x: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     """Return |x - x0|^2 + c * hinge in float64, and the logits; log-probabilities have the margin of logits."""
     logits = view.scores(x)
     hinge = view.goal.margin(logits).double().clamp(min=0)
-    return view.ball.distance(x).square() + c.view(-1, *(1,) * (hinge.dim() - 1)) * hinge, logits
+    return view.ball.distance(x).square() + per_row(c, hinge) * hinge, logits
 
 
 def _importance(delta: Tensor, span: Span) -> Tensor:

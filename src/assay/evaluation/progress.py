@@ -3,14 +3,18 @@
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sized
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from assay.analysis.rates import Rate
 from assay.attacks.attack import Attack
 from assay.errors import Interrupted
 from assay.target import Ledger
+
+PAUSE: Final = 0.1
+"""Seconds between two looks at a wave: nobody reads faster, and on a GPU each look waits for all that is under way."""
 
 
 class Progress(Protocol):
@@ -51,8 +55,13 @@ class Meter:
     def pulse(self, attack: Attack[Any], rows: int) -> Callable[[Ledger], None]:
         """Follow one wave: rows that are done count whole, the others by how far the attack has come."""
         length = max(1, getattr(attack, "steps", 1) * getattr(attack, "restarts", 1))
+        due = 0.0
 
         def pulse(ledger: Ledger) -> None:
+            nonlocal due
+            if time.monotonic() < due:
+                return
+            due = time.monotonic() + PAUSE
             alive = int((~ledger.done).sum())
             part = rows - alive + alive * min(1.0, int(ledger.iterations.max()) / length)
             standing = Rate(self._robust.count + alive, self._robust.total + rows)

@@ -14,7 +14,7 @@ from assay.errors import BadRequest
 from assay.remote.service import RemoteNetwork
 from assay.target import DecisionBox, Network, ScoreBox
 from assay.target.boxes import Ask
-from assay.threat import Ball
+from assay.threat import Ball, per_row
 
 FINEST: Final = 0.5 / 255
 """A smaller change of a value is rounded away."""
@@ -82,12 +82,8 @@ def _sent(network: Network, x: Tensor, ball: Ball, any_distance: bool) -> Tensor
     low, high, best = torch.zeros_like(out, dtype=x.dtype), torch.ones_like(out, dtype=x.dtype), centre.expand_as(x)
     for _ in range(HALVINGS):
         part = (low + high) / 2
-        point = as_sent(network, centre + _beside(part, x) * (x - centre))
+        point = as_sent(network, centre + per_row(part, x) * (x - centre))
         inside = ball.holds(point, ball.distance(point))
-        best = torch.where(_beside(inside, x), point, best)
+        best = torch.where(per_row(inside, x), point, best)
         low, high = torch.where(inside, part, low), torch.where(inside, high, part)
-    return torch.where(_beside(out, x), best, sent)
-
-
-def _beside(values: Tensor, like: Tensor) -> Tensor:
-    return values.view(*values.shape, *(1,) * (like.dim() - values.dim()))
+    return torch.where(per_row(out, x), best, sent)

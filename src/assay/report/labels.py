@@ -18,8 +18,8 @@ AROUND: Final = 9.0
 """What a point takes up either way, in pixels of a picture of 100 a inch."""
 
 
-def place(figure: "Figure", axes: "Axes", every: Spots, spots: Spots, names: Sequence[str]) -> None:
-    """Write each name beside its spot; `every` point on the axes is kept free of names."""
+def place(figure: "Figure", axes: "Axes", every: Spots, bars: Spots, spots: Spots, names: Sequence[str]) -> None:
+    """Write each name beside its spot; `every` point and upright bar (x, low, high) is kept free of names."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.transforms import Bbox
 
@@ -30,6 +30,8 @@ def place(figure: "Figure", axes: "Axes", every: Spots, spots: Spots, names: Seq
         Bbox.from_extents(x - AROUND, y - AROUND, x + AROUND, y + AROUND)
         for x, y in np.asarray(to_pixels.transform(every))
     ]
+    for (x, low), (_, high) in zip(to_pixels.transform(bars[:, :2]), to_pixels.transform(bars[:, ::2]), strict=True):
+        taken.append(Bbox.from_extents(x - 2, low, x + 2, high))
     for spot, name in zip(spots, names, strict=True):
         for dx, dy in _offsets():
             side = "left" if dx > 4 else "right" if dx < -4 else "center"

@@ -39,7 +39,9 @@ def _points(found: Points, title: str, path: Path) -> None:
     frame = found.frame
     with figure_of((7.2, 5.0), path) as figure:
         axes = figure.add_subplot()
-        for at, (group, own) in enumerate(frame.groupby("group", sort=True)):
+        for at, (group, own) in enumerate(frame.groupby("group", sort=True, observed=False)):
+            if not len(own):
+                continue  # its colour stays its own
             reach = None
             if {"low", "high"} <= set(own):
                 reach = np.abs(np.stack((own["y"] - own["low"], own["high"] - own["y"])))
@@ -60,7 +62,8 @@ def _points(found: Points, title: str, path: Path) -> None:
         figure.suptitle(_titled(title, found.note), fontsize=10, x=0.02, ha="left")
         spots = frame[["x", "y"]].to_numpy(float)
         kept, names = _named(spots, frame["model"].tolist())
-        place(figure, axes, spots, spots[kept], names)
+        ends = frame[["x", "low", "high"]].to_numpy(float) if {"low", "high"} <= set(frame) else np.empty((0, 3))
+        place(figure, axes, spots, ends, spots[kept], names)
 
 
 def _bars(found: Bars, title: str, path: Path) -> None:
@@ -90,9 +93,11 @@ def _lines(found: Lines, title: str, path: Path) -> None:
         axes = figure.add_subplot()
         for at, model in enumerate(frame.columns):
             look: dict[str, Any] = {"color": COLOURS[at % len(COLOURS)], "linewidth": 1.6}
-            mark: dict[str, Any] = {} if numeric else {"marker": MARKS[at % len(MARKS)], "markersize": 5}
             style = STYLES[at % len(STYLES)] if found.dotted is None else "-"
-            axes.plot(x, frame[model], style, label=str(model), **look, **mark)
+            known = frame[model].notna().to_numpy(bool)
+            axes.plot(
+                x[known], frame[model][known], style, marker=MARKS[at % len(MARKS)], ms=5, label=str(model), **look
+            )
             if found.dotted is not None:
                 axes.plot(x, found.dotted[model], ":", **look)
         if not numeric:

@@ -121,9 +121,9 @@ class Workbench:
     attack: str = "pgd"
     plan: Passes | None = None  # of the attack; guessed from its steps by default
     robust_images: int | None = None  # fewer than there are, for an attack that takes long
-    slope_images: int = 32
+    slope_images: int = 16
     slope_steps: int = 50
-    slope_stages: int = 6
+    slope_stages: int = 4
     mover: str = "pgd:steps=10,rel_step=0.25"  # makes the adversarial images whose answers are asked for
     seed: int = 0
     device: str | None = None
@@ -133,6 +133,10 @@ class Workbench:
         """The attack's runs."""
         cells = tuple(self._cell(model) for model in self.models)
         return Study(cells, self.datasets[TEST], self.out / "runs", self.seed, self.device)
+
+    def folders(self) -> list[Path]:
+        """Return where the attack's runs are, these models' alone."""
+        return [self.study.out / self._cell(model).folder(self.seed) for model in self.models]
 
     def estimate(self, needs: Sequence[Need]) -> float:
         """Return about how many seconds these pieces still take at most."""
@@ -214,7 +218,7 @@ class Workbench:
             steps = int(getattr(attacks.create(self.mover), "steps", 10))
             return images * self.study.seconds_a_sample(replace(cell, plan=Passes(forwards=4, gradients=steps)))
         if need.kind == "slopes":
-            passes = Passes(gradients=2 * self.slope_steps * self.slope_stages)
+            passes = Passes(gradients=self.slope_steps * (self.slope_stages + 1))  # a stage half way costs half as much
             return len(self._few(need)) * self.study.seconds_a_sample(replace(cell, plan=passes))
         return replace(self.study, cells=(cell,)).estimate()
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from assay.rng import Streams
-from assay.threat import Goal
+from assay.threat import Goal, per_row
 
 
 @final
@@ -30,4 +30,4 @@ class Pool:
         chosen, found = order.argmax(1).tolist(), fits.any(1)
         noise = rng.uniform(*like.shape[1:])
         images = self._read(chosen).to(like)
-        return torch.where(found.view(-1, *(1,) * (like.dim() - 1)), images, noise)
+        return torch.where(per_row(found, like), images, noise)

@@ -4,11 +4,13 @@ from cyclopts import App
 
 from assay.cli.study.dong2020 import dong2020
 from assay.cli.study.liu2017 import liu2017
+from assay.cli.study.robustbench2021 import robustbench2021
 from assay.cli.study.service import service
 from assay.cli.study.su2018 import su2018
 
 study = App(name="study", help="Repeat a paper's experiments on this zoo: tables, figures, and which findings hold.")
 study.command(dong2020)
 study.command(liu2017)
+study.command(robustbench2021)
 study.command(service)
 study.command(su2018)

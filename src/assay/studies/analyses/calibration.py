@@ -4,7 +4,7 @@ import pandas as pd
 
 from assay.analysis.calibration import calibrate
 from assay.analysis.panels import Bars, Panel, Points, Reliabilities
-from assay.studies.analyses.analysis import Analysis, group
+from assay.studies.analyses.analysis import Analysis, groups
 from assay.studies.workbench import Bench, Need, Workbench
 
 
@@ -33,7 +33,7 @@ def make(bench: Bench) -> Analysis:
         for model, one in found.items()
     )
     bins = pd.concat([one.bins.assign(model=model) for model, one in found.items()], ignore_index=True)
-    points = pd.DataFrame({"model": table["model"], "group": table["model"].map(group), "x": table["robust"]})
+    points = pd.DataFrame({"model": table["model"], "group": groups(table["model"]), "x": table["robust"]})
     axis, images = f"robust accuracy, {bench.threat}", len(bench.answers(bench.models[0]).labels)
     shown = table.set_index("model")[["ece", "ece_held_out", "seed_ece"]]
     names = {"ece": "as it is", "ece_held_out": "temperature from other images", "seed_ece": "the paper's: same images"}

@@ -5,10 +5,10 @@ import pandas as pd
 from assay.analysis.fairness import fairness
 from assay.analysis.panels import Lines, Panel, Points
 from assay.analysis.shift import trend
-from assay.studies.analyses.analysis import NATURAL, Analysis, group
+from assay.studies.analyses.analysis import NATURAL, Analysis, group, groups
 from assay.studies.workbench import TEST, Bench, Need, Workbench
 
-SHOWN = 7
+SHOWN = 5
 """Lines that can still be told apart."""
 
 
@@ -36,7 +36,7 @@ def make(bench: Bench) -> Analysis:
     classes["class"] = [_class(bench, int(label)) for label in classes["label"]]
     solid, dotted = (_wide(classes, kind, shown(bench)) for kind in ("robust", "clean"))
     images = int(classes.groupby("model")["images"].sum().max())
-    points = pd.DataFrame({"model": table["model"], "group": table["model"].map(group)})
+    points = pd.DataFrame({"model": table["model"], "group": groups(table["model"])})
     points = points.assign(x=table["robust"], y=table["robust_rsd"])[table["robust_rsd"].notna()]
     panels = (
         Panel("fairness-classes", "Accuracy of each class",

@@ -7,7 +7,7 @@ from assay.analysis.ood import auroc
 from assay.analysis.panels import Panel, Points
 from assay.analysis.shift import trend
 from assay.errors import BadRequest
-from assay.studies.analyses.analysis import Analysis, group
+from assay.studies.analyses.analysis import Analysis, groups
 from assay.studies.workbench import OUTSIDE, TEST, Bench, Need, Workbench
 
 
@@ -34,7 +34,7 @@ def make(bench: Bench) -> Analysis:
     wide = table.pivot(index="model", columns="outside", values="auroc").loc[list(bench.models)].reset_index()
     panels, says = [], []
     for outside, own in table.groupby("outside", sort=False):
-        frame = own.rename(columns={"robust": "x", "auroc": "y"}).assign(group=own["model"].map(group))
+        frame = own.rename(columns={"robust": "x", "auroc": "y"}).assign(group=groups(own["model"]))
         note = f"outside: {outside}; bars: 95 % (DeLong)"
         content = Points(frame, f"robust accuracy, {bench.threat}", "AUROC", note, (True, False), level=0.5)
         panels.append(Panel(f"ood-{outside}".replace(":", "-"), f"Telling {outside} from the test images", content))

@@ -6,7 +6,7 @@ from assay.analysis.panels import Panel, Points
 from assay.analysis.privacy import infer
 from assay.analysis.shift import trend
 from assay.errors import BadRequest
-from assay.studies.analyses.analysis import Analysis, group
+from assay.studies.analyses.analysis import Analysis, groups
 from assay.studies.workbench import MEMBERS, TEST, Bench, Kind, Need, Workbench
 
 WAYS: "dict[Kind, str]" = {"answers": "clean", "adversarial": "adversarial"}
@@ -16,6 +16,9 @@ def needs(bench: Workbench) -> list[Need]:
     """Ask for answers on training and test images, clean and after an attack, and for a run."""
     if MEMBERS not in bench.datasets:
         raise BadRequest("Privacy needs images that the models were trained on: name their dataset with --members.")
+    inside, outside = bench.datasets[MEMBERS], bench.datasets[TEST]
+    if inside.sha256 == outside.sha256 and set(inside.ids) & set(outside.ids):
+        raise BadRequest("The training images are among the test images: name other ones with --members.")
     asked = [Need(way, model, data) for model in bench.models for way in WAYS for data in (TEST, MEMBERS)]
     return asked + [Need("runs", model) for model in bench.models]
 
@@ -43,7 +46,7 @@ def make(bench: Bench) -> Analysis:
     table = pd.DataFrame(rows)
     panels, says = [], []
     for called, own in ((called, table[table["images"] == called]) for called in WAYS.values()):
-        frame = own.rename(columns={"inference_accuracy": "y"}).assign(group=own["model"].map(group))
+        frame = own.rename(columns={"inference_accuracy": "y"}).assign(group=groups(own["model"]))
         note = f"{called} images; chance is 50 %; bars: 95 %"
         for x, axis in (("robust", f"robust accuracy, {bench.threat}"), ("baseline", "baseline: (1 + gap) / 2")):
             content = Points(frame.assign(x=own[x]), axis, "membership inference accuracy", note, level=0.5,

@@ -5,7 +5,7 @@ import pandas as pd
 from assay.analysis.panels import Panel, Points
 from assay.analysis.shift import accuracy_table, trend
 from assay.errors import BadRequest
-from assay.studies.analyses.analysis import Analysis, group
+from assay.studies.analyses.analysis import Analysis, groups
 from assay.studies.workbench import SHIFT, TEST, Bench, Need, Workbench
 
 
@@ -37,7 +37,7 @@ def make(bench: Bench) -> Analysis:
     mean = others.groupby("model", sort=False).agg(y=("accuracy", "mean"), images=("images", "max")).reset_index()
     wide["mean over shifts"] = mean.set_index("model")["y"].loc[list(bench.models)].to_numpy(float)
     wide["kept"] = wide["mean over shifts"] / wide[TEST]
-    points = pd.DataFrame({"model": wide["model"], "group": wide["model"].map(group)})
+    points = pd.DataFrame({"model": wide["model"], "group": groups(wide["model"])})
     panels = [
         Panel("shift", "Accuracy under shift", Points(
             points.assign(x=wide["robust"], y=wide["mean over shifts"]), f"robust accuracy, {bench.threat}",

@@ -6,12 +6,9 @@ import pandas as pd
 from assay.analysis.panels import Lines, Panel, Points
 from assay.analysis.shift import trend
 from assay.analysis.smoothness import OUTPUT
-from assay.studies.analyses.analysis import Analysis, group
+from assay.studies.analyses.analysis import Analysis, groups
 from assay.studies.analyses.fairness import shown
 from assay.studies.workbench import Bench, Need, Workbench
-
-PLACES = 20
-"""Depths at which lines are drawn."""
 
 
 def needs(bench: Workbench) -> list[Need]:
@@ -34,7 +31,7 @@ def make(bench: Bench) -> Analysis:
             "relative_slope": ends["relative"],
         }
     )
-    points = pd.DataFrame({"model": table["model"], "group": table["model"].map(group), "x": table["robust"]})
+    points = pd.DataFrame({"model": table["model"], "group": groups(table["model"]), "x": table["robust"]})
     images = int(whole.groupby(["model", "stage"]).size().max())
     note = f"{images} images, {bench.threat}; lower bounds"
     lines = Lines(_lines(stages, shown(bench)), "depth: 0 the image, 1 the output", "relative slope", note=note,
@@ -50,11 +47,5 @@ def make(bench: Bench) -> Analysis:
 
 
 def _lines(stages: pd.DataFrame, models: list[str]) -> pd.DataFrame:
-    """Put all models on the same depths, between the stages that were measured."""
-    places = np.linspace(0, 1, PLACES + 1)
-    columns = {}
-    for model in models:
-        own = stages[stages["model"] == model].sort_values("depth")
-        depth, value = own["depth"].to_numpy(float), own["relative"].to_numpy(float)
-        columns[model] = np.where(places >= depth[0], np.interp(places, depth, value), np.nan)
-    return pd.DataFrame(columns, index=places)
+    """Return a column a model and a row for every depth that was measured of some model."""
+    return stages.pivot_table(index="depth", columns="model", values="relative")[models]

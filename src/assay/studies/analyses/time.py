@@ -6,7 +6,7 @@ from assay.analysis.history import by_venue, over_time
 from assay.analysis.panels import Panel, Points
 from assay.analysis.rates import clean_accuracy
 from assay.leaderboard.card import card_of_zoo
-from assay.studies.analyses.analysis import Analysis, group
+from assay.studies.analyses.analysis import Analysis, groups
 from assay.studies.workbench import Bench, Need, Workbench, card_of
 
 
@@ -35,7 +35,7 @@ def make(bench: Bench) -> Analysis:
     table["reported"] = table["reported"].astype(float)
     dated = over_time(table)
     ends = pd.DataFrame([bench.robust(model).interval() for model in bench.models], columns=["low", "high"])
-    trade = pd.DataFrame({"model": table["name"], "group": table["name"].map(group), "x": table["clean"]})
+    trade = pd.DataFrame({"model": table["name"], "group": groups(table["name"]), "x": table["clean"]})
     trade = trade.assign(y=table["best_known"], low=ends["low"], high=ends["high"])
     panels = [
         Panel("trade-off", "Accuracy and robustness", Points(
@@ -43,7 +43,7 @@ def make(bench: Bench) -> Analysis:
     ]  # fmt: skip
     if len(dated):
         frame = dated.rename(columns={"name": "model", "year": "x", "best_known": "y"})
-        frame = frame.assign(group=frame["model"].map(group))
+        frame = frame.assign(group=groups(frame["model"]))
         note = "year of the paper whose method was used; the weights are newer"
         panels.append(Panel("time", "Robustness by year of the method", Points(
             frame, "year", f"robust accuracy, {bench.threat}", note, (False, True))))  # fmt: skip

@@ -1,0 +1,109 @@
+"""How much of the study is done: which models, images, shifts and outsiders."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from assay import data as datasets
+from assay import models
+from assay.data import Dataset
+from assay.data.corruptions import KINDS as CORRUPTIONS
+from assay.data.corruptions import Cell, corrupt
+from assay.errors import BadRequest
+from assay.studies.outsiders import outsiders
+from assay.studies.study import Passes, in_zoo
+from assay.studies.workbench import MEMBERS, OUTSIDE, SHIFT, TEST, Workbench
+from assay.threat import LInf, ThreatModel
+
+THREAT: Final = ThreatModel(LInf(8 / 255))
+EXPRESS: Final = Passes(forwards=80, gradients=200)
+"""What the attack means to spend on a sample that stands; most fall early."""
+
+
+@final
+@dataclass(frozen=True)
+class Scale:
+    """How much is done."""
+
+    says: str
+    images: int | None = None
+    robust_images: int | None = None
+    models: tuple[str, ...] = ()  # all of the zoo, by default
+    shifts: tuple[Cell, ...] = tuple(Cell(kind, 3) for kind in CORRUPTIONS)
+    outside: tuple[str, ...] = ("noise", "scrambled", "shuffled")
+    slope_images: int = 32
+    slope_steps: int = 50
+    slope_stages: int = 6
+    attack: str = "express"
+
+
+FULL: Final = Scale("all models of the zoo, all images; shifts are the 15 corruptions at severity 3")
+QUICK: Final = Scale(
+    "a small part of it",
+    images=200,
+    robust_images=100,
+    models=(
+        "vgg11-natural", "vgg16-natural", "alexnet-natural", "mobilenet025-natural", "resnet20-natural",
+        "convnet-ibp", "resnet20-deepdefense", "resnet20-ensemble-adv", "resnet20-alp", "resnet20-pgd",
+    ),
+    shifts=(Cell("gaussian-noise", 3), Cell("defocus-blur", 3), Cell("fog", 3), Cell("jpeg-compression", 3)),
+    slope_images=8,
+    slope_steps=20,
+    slope_stages=3,
+)  # fmt: skip
+
+
+def choose(names: Sequence[str] | None, scale: Scale) -> tuple[str, ...]:
+    """Return the models asked for, or those of the scale that the zoo has."""
+    chosen = tuple(dict.fromkeys(names or scale.models or models.names()))
+    if names:
+        for name in names:
+            if not in_zoo(name):
+                raise BadRequest(f"There is no model called {name!r}: take one of `assay list models`, or a file's.")
+    return tuple(name for name in chosen if in_zoo(name))
+
+
+def kinds(members: str | None) -> list[str]:
+    """Return the analyses that can be made: privacy needs images that the models were trained on."""
+    return ["time", "shift", "calibration", "ood", "fairness", *(["privacy"] if members else []), "smoothness"]
+
+
+def workbench(
+    names: tuple[str, ...],
+    test: Dataset,
+    scale: Scale,
+    out: Path,
+    members: str | None = None,
+    more_shifts: Sequence[str] = (),
+    more_outside: Sequence[str] = (),
+    seed: int = 0,
+    device: str | None = None,
+) -> Workbench:
+    """Lay out the work."""
+    chosen = {TEST: test}
+    chosen |= {f"{SHIFT}{cell}": corrupt(test, cell, seed) for cell in scale.shifts}
+    chosen |= {f"{SHIFT}{name}": _as_many(name, test) for name in more_shifts}
+    chosen |= {f"{OUTSIDE}{kind}": outsiders(test, kind, seed) for kind in scale.outside}
+    chosen |= {f"{OUTSIDE}{name}": _as_many(name, test) for name in more_outside}
+    if members:
+        chosen[MEMBERS] = _as_many(members, test)
+    return Workbench(
+        names,
+        chosen,
+        out,
+        THREAT,
+        scale.attack,
+        EXPRESS if scale.attack == "express" else None,
+        None if scale.robust_images is None else min(scale.robust_images, len(test)),
+        scale.slope_images,
+        scale.slope_steps,
+        scale.slope_stages,
+        seed=seed,
+        device=device,
+    )
+
+
+def _as_many(name: str, test: Dataset) -> Dataset:
+    whole = datasets.load(name)
+    return whole.take(min(len(whole), len(test)))
