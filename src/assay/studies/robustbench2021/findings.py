@@ -108,7 +108,8 @@ def _ood(bench: Bench, made: Analyses) -> Answer:
 
 def _fairness(bench: Bench, made: Analyses) -> Answer:
     table = made["fairness"].table
-    return _rises(trend(table["robust"], -table["robust_rsd"])), list(made["fairness"].says)
+    caution = "Part of it is arithmetic: by chance alone, the lower the mean, the larger its relative deviation."
+    return _rises(trend(table["robust"], -table["robust_rsd"])), [*made["fairness"].says, caution]
 
 
 def _privacy(bench: Bench, made: Analyses) -> Answer:

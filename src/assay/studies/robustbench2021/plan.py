@@ -41,11 +41,12 @@ class Scale:
 FULL: Final = Scale("all models of the zoo, all images; shifts are the 15 corruptions at severity 3")
 QUICK: Final = Scale(
     "a small part of it",
-    images=200,
-    robust_images=100,
+    images=300,
+    robust_images=150,
     models=(
         "vgg11-natural", "vgg16-natural", "alexnet-natural", "mobilenet025-natural", "resnet20-natural",
         "convnet-ibp", "resnet20-deepdefense", "resnet20-ensemble-adv", "resnet20-alp", "resnet20-pgd",
+        "resnet20x2-pgd",
     ),
     shifts=(Cell("gaussian-noise", 3), Cell("defocus-blur", 3), Cell("fog", 3), Cell("jpeg-compression", 3)),
     slope_images=8,
