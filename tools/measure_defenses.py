@@ -48,7 +48,8 @@ CASES = (
     # Each draw is a mean over five passes already.
     Case("", "vgg16-rse", 4, (ADAPTIVE, "one_draw"), draws=5),
     # One copy instead of ten: ten would hand ten draws to who asks for one.
-    Case("randmix:copies=1", "vgg16-natural", 4, DRAWS_ANEW),
+    Case("randmix:copies=1", "vgg16-natural", 8, DRAWS_ANEW),
+    Case("randmix:copies=1", "vgg16-natural", 4, (ADAPTIVE, "unaware")),
 )
 
 

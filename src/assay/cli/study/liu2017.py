@@ -64,9 +64,8 @@ def liu2017(
         terminal.say(f"Quick: {scale.says}.")
     terminal.say(f"{len(bench.images)} images that all {len(members)} models classify correctly.")
     seconds = paper.estimate(bench)
-    terminal.say(
-        f"{paper.pieces(bench)} pieces of work, {f'about {spoken(seconds)} here' if seconds else 'all finished'}."
-    )
+    todo = f"{paper.pieces(bench)} pieces of work, about {spoken(seconds)} here."
+    terminal.say(todo if seconds else "All examples are made; what may be missing beside them takes a minute or so.")
     with terminal.progress(paper.pieces(bench)) as progress:
         tables, found = paper.write(dataclasses.replace(bench, progress=progress), _draw)
     for table in tables:

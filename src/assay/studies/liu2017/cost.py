@@ -38,7 +38,7 @@ def estimate(bench: Bench) -> float:
             left += _missing(bench, kind) * images * passes * members * gradient
             left += images * len(bench.members) * forward
     searched = FRACTION * scale.ray_end / scale.ray_step
-    left += images * forward * (len(DEVIATIONS) * scale.draws + 4 * searched + RAY_POINTS / len(bench.members))
+    left += images * forward * (len(DEVIATIONS) * scale.draws + 4 * searched + RAY_POINTS)
     return left + 3 * scale.grid**2 * forward
 
 

@@ -114,7 +114,7 @@ def figures(bench: Bench) -> list[Figure]:
             f"Figure 5: where the models give the target label; the examples were made without {left}",
             Boundaries(wanted, f"region of {bench.dataset.classes[wanted.about]}, the target", "targeted example"),
         ),
-        Figure("figure6", f"Figure 6: where {target} is wrong along the gradient of {source}", rays(bench)),
+        Figure("figure6", f"Figure 6: where other models are wrong along the gradient of {source}", rays(bench)),
         Figure("figure7", "Figure 7: logits along each model's own gradient", lines),
     ]
 
@@ -144,8 +144,9 @@ def rays(bench: Bench) -> Rays:
     """Return the rays with most intervals first, a dozen at most."""
     found = probes.along(bench)
     wrong = {
-        f"image {sample}": intervals(ray["wrong"].to_numpy(), ray["strength"].tolist())
-        for sample, ray in found.groupby("sample")
+        f"image {sample} on {target}": intervals(ray["wrong"].to_numpy(), ray["strength"].tolist())
+        for target in found["target"].unique()
+        for sample, ray in found[found["target"] == target].groupby("sample")
     }
     order = sorted(wrong, key=lambda name: -len(wrong[name]))[:12]
     return Rays({name: wrong[name] for name in order}, bench.scale.ray_end, "distortion B (RMSD before clipping)")

@@ -243,10 +243,12 @@ def _orthogonal(bench: Bench) -> tuple[Verdict, list[str]]:
 
 def _intervals(bench: Bench) -> tuple[Verdict, list[str]]:
     found = probes.along(bench)
-    counts = [len(intervals(ray["wrong"].to_numpy(), ray["strength"].tolist())) for _, ray in found.groupby("sample")]
+    rays = found.groupby(["target", "sample"])
+    counts = [len(intervals(ray["wrong"].to_numpy(), ray["strength"].tolist())) for _, ray in rays]
     several = sum(count > 1 for count in counts)
-    source, target = probes.reference(bench)
+    source, _ = probes.reference(bench)
+    then = "; a search by halves may miss the first" if several else ""
     return "holds" if several else "does not hold", [
-        f"Along the FG direction of {source}, {target} is wrong in more than one interval for {several} of "
-        f"{len(counts)} images (at most {max(counts)} intervals), so that bisection may miss the first."
+        f"Along the FG direction of {source} and up to B = {bench.scale.ray_end:g}, another model is wrong in more "
+        f"than one interval in {several} of {len(counts)} cases (image and model), in {max(counts)} at most{then}."
     ]

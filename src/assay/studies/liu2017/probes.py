@@ -44,8 +44,11 @@ def least(bench: Bench) -> pd.DataFrame:
 
 
 def along(bench: Bench) -> pd.DataFrame:
-    """Return where on each image's FG ray the reference target is wrong: columns sample, strength, wrong (Figure 6)."""
-    told = [bench.told(FAST[0]), reference(bench), RAY_POINTS, bench.scale.ray_end]
+    """Return where on each image's FG ray from the reference source others are wrong (Figure 6).
+
+    Columns: target, sample, strength, wrong.
+    """
+    told = [bench.told(FAST[0]), reference(bench)[0], RAY_POINTS, bench.scale.ray_end]
     return bench.shelf.frame("along", told, lambda: bench.watched("along the gradient", lambda: _along(bench)))
 
 
@@ -89,14 +92,12 @@ def _least(bench: Bench) -> pd.DataFrame:
 
 
 def _along(bench: Bench) -> pd.DataFrame:
-    source, target = reference(bench)
+    source, _ = reference(bench)
     strengths = np.linspace(0, bench.scale.ray_end, RAY_POINTS).tolist()
-    way = bench.direction(FAST[0], source)
-    wrong = rays.reached_along(bench.networks[target], bench.x, way, bench.goal(targeted=False), strengths)
-    return pd.DataFrame(
-        {
-            "sample": np.repeat(range(len(wrong)), len(strengths)),
-            "strength": strengths * len(wrong),
-            "wrong": wrong.flatten().cpu().numpy(),
-        }
-    )
+    way, goal, found = bench.direction(FAST[0], source), bench.goal(targeted=False), []
+    for target, network in bench.networks.items():
+        if target != source:
+            wrong = rays.reached_along(network, bench.x, way, goal, strengths)
+            columns = {"sample": np.repeat(range(len(wrong)), len(strengths)), "strength": strengths * len(wrong)}
+            found.append(pd.DataFrame({"target": target, **columns, "wrong": wrong.flatten().cpu().numpy()}))
+    return pd.concat(found, ignore_index=True)
