@@ -12,7 +12,7 @@ from assay import data
 from assay.analysis.curves import Curve
 from assay.errors import BadRequest, Interrupted
 from assay.evaluation import Result, engine
-from assay.evaluation import run as evaluation
+from assay.evaluation import fleet as evaluation
 from assay.evaluation.progress import Silence
 from assay.records import SCHEMA
 from assay.studies import dong2020, study

@@ -13,10 +13,10 @@ from assay.analysis import clever
 from assay.cli import main
 from assay.errors import BadRequest
 from assay.evaluation import Result
-from assay.evaluation import run as evaluation
 from assay.evaluation.progress import Silence
 from assay.records import SCHEMA
-from assay.studies import making, study, su2018
+from assay.store import Store
+from assay.studies import study, su2018
 from assay.studies.su2018 import FULL, QUICK, Bench, Model, Scale, Work, work
 from assay.studies.su2018.bench import bootstrap
 from assay.studies.su2018.findings import together
@@ -93,9 +93,8 @@ def done(monkeypatch):
 
         monkeypatch.setattr(where, name, call)
 
-    counted(evaluation, "run_wave")
+    counted(Store, "append")  # a wave of an attack, whoever runs it
     counted(clever.Clever, "__call__")
-    counted(making.Making, "_wave")
     counted(work, "meet")
     return seen
 
@@ -138,7 +137,7 @@ def test_the_command_writes_everything_and_does_nothing_twice(names, done, tmp_p
     said = capsys.readouterr()
     assert "3 models" in said.err
     assert "about" in said.err
-    assert {name: done.count(name) for name in set(done)}.keys() == {"run_wave", "__call__", "_wave", "meet"}
+    assert {name: done.count(name) for name in set(done)}.keys() == {"append", "__call__", "meet"}
     page = (out / "study.md").read_text()
     assert page.count("\n## ") == 4 + len(list((out / "figures").glob("*.png")))
     pictures = {path.stem for path in (out / "figures").glob("*.png")}
@@ -162,7 +161,9 @@ def test_the_command_writes_everything_and_does_nothing_twice(names, done, tmp_p
     more = Work(su2018.choose(names), data.load("cifar10-1k").take(13), TINY, out)
     more.run(Silence())  # one more image: that one alone
     assert done[before:].count("__call__") == 0  # CLEVER keeps its twelve
-    assert done[before:].count("run_wave") == 3 * 2 * 3  # FGSM and both I-FGSM, but not C&W and EAD
+    fgsm, ifgsm = 3 * 2, 3 * 2 * 2  # models, goals, and a search of the smallest eps; C&W and EAD keep their eight
+    shown = 3 * 2  # examples of FGSM and I-FGSM for others
+    assert done[before:].count("append") == fgsm + ifgsm + shown
     assert main(["study", "su2018", "--models", "nonsense"]) == 2
 
 
@@ -196,7 +197,8 @@ def test_what_was_interrupted_goes_on(names, done, tmp_path, monkeypatch):
     so_far = len(done)
     monkeypatch.setattr(work, "meet", whole)
     one.run(Silence())
-    assert set(done[so_far:]) <= {"meet", "_wave"}
+    assert set(done[so_far:]) <= {"meet", "append"}
+    assert done[so_far:].count("append") <= 2 * 2  # examples that were not made yet; no run is repeated
     assert done.count("meet") == 4 * 2
     assert one.estimate() == 0
 
@@ -314,6 +316,15 @@ def test_third_finding(distance, said):
 )
 def test_fourth_finding(rate, said):
     assert verdict(4, lambda model: 0.05, rate) == said
+
+
+def test_distances_that_are_missing_are_named():
+    made = bench(lambda model: 0.05)
+    records = made.results["vgg11", "random", "C&W κ=0"].records
+    records.loc[:9, ["claimed", "valid", "success"]] = False
+    reasons = su2018.findings(made)[0].reasons
+    assert "not nearly all succeed: vgg11 75%;" in reasons[1]
+    assert "not nearly all" not in reasons[0]
 
 
 def test_nothing_can_be_said_of_one_model():

@@ -10,6 +10,7 @@ from typing import Any
 
 from assay import models
 from assay.analysis.compare import mcnemar
+from assay.eps import parse_eps
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "defenses.md"
 NAIVE = {"own_gradient": "own gradient", "unaware": "unaware", "one_draw": "one draw"}
@@ -82,9 +83,14 @@ def rows() -> Iterator[Row]:
     held = [(card.name, card.measurements.get("defended", {})) for card in map(models.card, models.names())]
     for defense in sorted({defense for _, defended in held for defense in defended}):
         for name, defended in held:
-            for radius, found in sorted(defended.get(defense, {}).items(), reverse=True):
+            for radius, found in sorted(defended.get(defense, {}).items(), key=size, reverse=True):
                 if "adaptive" in found:  # else its case is still being measured
                     yield Row(defense, name, radius, found)
+
+
+def size(radius_and_found: tuple[str, Any]) -> float:
+    """Order radii by what they mean: 12/255 comes after 8/255."""
+    return parse_eps(radius_and_found[0].removeprefix("Linf "))
 
 
 def line(row: Row) -> str:

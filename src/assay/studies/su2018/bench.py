@@ -73,13 +73,16 @@ class Bench:
         won = records["clean_ok"].astype(bool) & records["valid"].fillna(False).astype(bool)
         return records[won].set_index("sample_id")["distance"].astype(float)
 
+    def column_of(self, metric: Metric) -> str:
+        """Name the attack whose distances a metric is made of; CLEVER has none."""
+        names = {LINF: smallest_of(self.scale.iterations[-1]), LTWO: f"C&W κ={self.scale.kappas[0]}"}
+        return names.get(metric, "")
+
     def values(self, model: Model, metric: Metric, goal: GoalName | None = None) -> pd.Series:
         """Return a metric's value of each image by sample id."""
         goal = goal or self.goal
-        if metric is LINF:
-            return self.distances(model, goal, smallest_of(self.scale.iterations[-1]))
-        if metric is LTWO:
-            return self.distances(model, goal, f"C&W κ={self.scale.kappas[0]}") / self.pixels
+        if metric is not CLEVER:
+            return self.distances(model, goal, self.column_of(metric)) / (self.pixels if metric is LTWO else 1)
         found = self.slopes.get(model.name)
         if found is None or "estimate" not in found or goal == "untargeted":
             return pd.Series(dtype=float)
