@@ -9,10 +9,11 @@ search of a sample's smallest eps repeats whole attacks, with their full budget 
 from assay.studies.dong2020.bench import Bench
 from assay.studies.dong2020.columns import FULL, QUICK, Scale, cells
 from assay.studies.dong2020.figures import Figure, Panel, figures
-from assay.studies.dong2020.findings import Finding, findings
+from assay.studies.dong2020.findings import findings
 from assay.studies.dong2020.rows import ROWS, Row, choose
-from assay.studies.dong2020.tables import Table, tables
+from assay.studies.dong2020.tables import tables
 from assay.studies.dong2020.writing import write
+from assay.studies.page import Finding, Table
 
 __all__ = [
     "FULL",

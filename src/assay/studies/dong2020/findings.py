@@ -7,7 +7,7 @@ the p-values within a finding are corrected by Holm. What the samples cannot dec
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
-from typing import Final, Literal, final
+from typing import Final, final
 
 import numpy as np
 
@@ -19,10 +19,9 @@ from assay.errors import BadRequest
 from assay.studies.dong2020.bench import Bench
 from assay.studies.dong2020.columns import COLUMNS, NORMS
 from assay.studies.dong2020.rows import ADVERSARIAL, BACKBONE, RANDOM, TRANSFORMING
+from assay.studies.page import Finding, Verdict
 from assay.studies.study import listed
 from assay.threat import Norm
-
-Verdict = Literal["holds", "holds in part", "does not hold", "cannot be said"]
 
 LEVEL: Final = 0.05
 SHOWN: Final = 8  # crossings told one by one
@@ -31,26 +30,6 @@ ALIKE: Final = 0.05
 
 BUDGETS: Final = {"Linf": [n / 255 for n in (1, 2, 4, 6, 8, 12, 16, 24, 32)], "L2": [0.125, 0.25, 0.5, 1, 1.5, 2, 3]}
 EFFORTS: Final = {"iterations": [1, 2, 5, 10, 20, 50, 100], "queries": [100, 200, 500, 1000, 2000, 5000, 10000, 20000]}
-
-
-@final
-@dataclass(frozen=True)
-class Finding:
-    """A claim of the paper, whether it holds here, and the numbers that say so."""
-
-    number: int
-    claim: str
-    verdict: Verdict
-    reasons: tuple[str, ...]
-
-    @property
-    def markdown(self) -> str:
-        """Write the finding as a section."""
-        return "\n".join(
-            [f"## {self.number}. {self.claim}", "", f"**{self.verdict[0].upper()}{self.verdict[1:]}.**", ""]
-            + [f"- {reason}" for reason in self.reasons]
-            + [""]
-        )
 
 
 def findings(bench: Bench) -> list[Finding]:

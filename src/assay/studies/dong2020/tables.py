@@ -1,37 +1,14 @@
 """The counterparts of Dong et al.'s Table 1 and Table 3."""
 
 import math
-from dataclasses import dataclass
-from typing import final
 
 import pandas as pd
 
 from assay.eps import format_eps
 from assay.studies.dong2020.bench import Bench
 from assay.studies.dong2020.columns import COLUMNS, NORMS, Column
+from assay.studies.page import MISSING, Table
 from assay.threat import Norm
-
-MISSING = "–"
-
-
-@final
-@dataclass(frozen=True)
-class Table:
-    """A table as people read it, and all its numbers as a frame."""
-
-    name: str
-    title: str
-    heading: tuple[str, ...]
-    lines: tuple[tuple[str, ...], ...]
-    frame: pd.DataFrame
-
-    @property
-    def markdown(self) -> str:
-        """Write the table with its title."""
-        rule = ["---"] * len(self.heading)
-        cells = [[cell.replace("|", "\\|") for cell in line] for line in (self.heading, rule, *self.lines)]
-        lines = [f"| {' | '.join(line)} |" for line in cells]
-        return "\n".join([f"**{self.title}**", "", *lines, ""])
 
 
 def tables(bench: Bench) -> list[Table]:

@@ -7,8 +7,9 @@ from pathlib import Path
 from assay.errors import StoreFailed
 from assay.studies.dong2020.bench import Bench
 from assay.studies.dong2020.figures import ELSEWHERE, Figure, Panel, figures
-from assay.studies.dong2020.findings import Finding, findings
-from assay.studies.dong2020.tables import Table, tables
+from assay.studies.dong2020.findings import findings
+from assay.studies.dong2020.tables import tables
+from assay.studies.page import Finding, Table
 from assay.studies.study import listed
 
 

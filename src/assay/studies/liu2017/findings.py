@@ -16,11 +16,11 @@ from assay.analysis import transfer
 from assay.analysis.compare import mcnemar
 from assay.analysis.geometry import intervals
 from assay.analysis.rates import Rate
-from assay.studies.dong2020.findings import Finding, Verdict
 from assay.studies.liu2017 import probes
 from assay.studies.liu2017.bench import Bench
 from assay.studies.liu2017.plan import Kind
 from assay.studies.liu2017.tables import distances, quantiles
+from assay.studies.page import Finding, Verdict
 
 RESAMPLES: Final = 10_000
 FEWEST: Final = 10

@@ -9,10 +9,10 @@ import pandas as pd
 from assay.analysis import transfer
 from assay.analysis.intervals import wilson
 from assay.analysis.transfer import Among, Measure, TransferMatrix
-from assay.studies.dong2020.tables import Table
 from assay.studies.liu2017 import planes, probes
 from assay.studies.liu2017.bench import Bench
 from assay.studies.liu2017.plan import Kind
+from assay.studies.page import Table
 
 TOP: Final = 2
 """Stands for the paper's top-5: of 10 classes, the best five would hold nearly everything."""

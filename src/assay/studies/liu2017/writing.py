@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Final
 
 from assay.errors import StoreFailed
-from assay.studies.dong2020.findings import Finding
-from assay.studies.dong2020.tables import Table
 from assay.studies.liu2017.bench import Bench
 from assay.studies.liu2017.figures import Figure, figures
 from assay.studies.liu2017.findings import findings
 from assay.studies.liu2017.tables import TOP, tables
+from assay.studies.page import Finding, Table
 from assay.studies.study import listed
 
 TITLE: Final = "# Liu et al. 2017, Delving into Transferable Adversarial Examples and Black-box Attacks, on this zoo"

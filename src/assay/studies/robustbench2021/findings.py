@@ -11,7 +11,7 @@ from assay.analysis.shift import Trend, trend
 from assay.analysis.smoothness import OUTPUT
 from assay.studies.analyses import Analysis
 from assay.studies.analyses.analysis import AGAINST, NATURAL, group
-from assay.studies.dong2020.findings import Finding, Verdict
+from assay.studies.page import Finding, Verdict
 from assay.studies.workbench import Bench, Need, card_of
 
 LEVEL: Final = 0.05

@@ -11,7 +11,7 @@ from assay.leaderboard import Board, boards, gather
 from assay.leaderboard import write as write_boards
 from assay.leaderboard.writing import HEADING, lines
 from assay.studies.analyses import Analysis
-from assay.studies.dong2020.findings import Finding
+from assay.studies.page import Finding
 from assay.studies.robustbench2021.findings import findings
 from assay.studies.robustbench2021.plan import Scale
 from assay.studies.workbench import Bench

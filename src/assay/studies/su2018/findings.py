@@ -14,7 +14,7 @@ from assay.analysis import law
 from assay.analysis.compare import mcnemar
 from assay.analysis.ranks import holm
 from assay.analysis.transfer import holds
-from assay.studies.dong2020.findings import Finding, Verdict
+from assay.studies.page import Finding, Verdict
 from assay.studies.su2018.bench import LINF, LTWO, METRICS, Bench, Metric, bootstrap
 from assay.studies.su2018.tables import matrix, scatter
 

@@ -7,7 +7,7 @@ import pandas as pd
 from assay.analysis import transfer
 from assay.analysis.law import Law, Scatter
 from assay.analysis.transfer import TransferMatrix
-from assay.studies.dong2020.tables import MISSING, Table
+from assay.studies.page import MISSING, Table
 from assay.studies.su2018.bench import METRICS, Bench, Metric
 from assay.studies.su2018.plan import GoalName, smallest_of
 

@@ -8,7 +8,7 @@ from typing import final
 from assay.analysis.law import Scatter
 from assay.analysis.transfer import TransferMatrix
 from assay.errors import StoreFailed
-from assay.studies.dong2020.findings import Finding
+from assay.studies.page import Finding
 from assay.studies.su2018.bench import METRICS, Bench
 from assay.studies.su2018.findings import findings
 from assay.studies.su2018.tables import WORDS, matrix, scatter, tables
