@@ -26,18 +26,18 @@ def make():
 RUN = """
 import sys, assay
 threat = assay.ThreatModel(assay.LInf(0.5 / 255), assay.LeastLikely())
-assay.evaluate(sys.argv[1], "cifar10-1k", threat, "pgd:steps=60", limit=480, wave_size=4, out=sys.argv[2])
+assay.evaluate(sys.argv[1], "cifar10-1k", threat, "pgd:steps=60", limit=int(sys.argv[3]), wave_size=4, out=sys.argv[2])
 """
 
 
-def start(folder: Path, out: Path) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-c", RUN, f"{folder / 'model.py'}:make", str(out)]
+def start(folder: Path, out: Path, samples: int) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-c", RUN, f"{folder / 'model.py'}:make", str(out), str(samples)]
     with open(folder / "errors", "wb") as said:
         return subprocess.Popen(command, stderr=said)
 
 
-def run_to_the_end(folder: Path, out: Path) -> None:
-    assert start(folder, out).wait() == 0, (folder / "errors").read_text()
+def run_to_the_end(folder: Path, out: Path, samples: int) -> None:
+    assert start(folder, out, samples).wait() == 0, (folder / "errors").read_text()
 
 
 def finished(out: Path) -> int:
@@ -48,16 +48,16 @@ def comparable(out: Path) -> pd.DataFrame:
     return Result.load(out).records.drop(columns=list(TIMING))
 
 
-@pytest.mark.parametrize("kills_asked", [6, pytest.param(40, marks=pytest.mark.long)])
-def test_killed_and_resumed_equals_untouched(tmp_path, kills_asked):
+@pytest.mark.parametrize(("kills_asked", "samples"), [(6, 80), pytest.param(40, 480, marks=pytest.mark.long)])
+def test_killed_and_resumed_equals_untouched(tmp_path, kills_asked, samples):
     (tmp_path / "model.py").write_text(MODEL)
     untouched, harassed = tmp_path / "untouched", tmp_path / "harassed"
-    run_to_the_end(tmp_path, untouched)
+    run_to_the_end(tmp_path, untouched, samples)
 
     moments = random.Random(0)
     kills, progress = 0, []
     while kills < kills_asked:
-        process = start(tmp_path, harassed)
+        process = start(tmp_path, harassed, samples)
         before = finished(harassed)
         while process.poll() is None and finished(harassed) <= before and moments.random() < 0.994:
             time.sleep(0.02)  # most kills come soon after a shard, some long before the first
@@ -73,7 +73,7 @@ def test_killed_and_resumed_equals_untouched(tmp_path, kills_asked):
     print("shards finished at each kill:", progress)
     assert progress == sorted(progress), "a finished shard was lost"
 
-    run_to_the_end(tmp_path, harassed)
+    run_to_the_end(tmp_path, harassed, samples)
     pd.testing.assert_frame_equal(comparable(harassed), comparable(untouched))
     images = [Result.load(out).x_adv for out in (harassed, untouched)]
     assert images[0] is not None

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -98,7 +99,7 @@ class Slow(nn.Module):
         self.sizes: list[int] = []
 
     def forward(self, x):
-        self.go.wait(20)
+        self.go.wait(50)
         self.sizes.append(len(x))
         return self.inner(x)
 
@@ -108,8 +109,9 @@ def test_requests_that_wait_share_a_pass_and_get_their_own_answers():
     with running(slow, offer(max_batch=16)) as address, httpx2.Client(base_url=address) as client:
         with ThreadPoolExecutor(40) as pool:
             waiting = [pool.submit(client.post, "/classify", content=file_of(image)) for image in x]
-            while f"assay_images_waiting {39}" not in client.get("/metrics").text:
-                pass
+            deadline = time.monotonic() + 45
+            while "assay_images_waiting 39" not in client.get("/metrics").text and time.monotonic() < deadline:
+                time.sleep(0.05)  # the server is a thread of this process, and needs its turn
             slow.go.set()
             answers = [one.result().json()["predictions"][0] for one in waiting]
         figures = client.get("/metrics").text

@@ -22,14 +22,16 @@ Made by `python -m tools.measure_defenses` from the model cards: the first {imag
 its defaults, L-infinity, accuracy in %. Every success was verified; of a model that draws random numbers, by what most
 of 64 fresh draws say. The command behind each number is in the card (`assay zoo show MODEL`).
 
-The attackers differ in the gradient they follow, and in nothing else:
+The attackers differ in the gradient they follow, and in how often they look at a random model:
 
 - **own gradient**: what automatic differentiation gives of the defended model. Rounding, and a JPEG file, let none
   through: it is zero, so the attack stays at its random start. assay refuses such a run unless it is told not to.
 - **unaware**: that of the model without its defense (`--naive`). Every step is still tried on the defended model, and
   the first that breaks it counts, which is more than a transferred image would get.
-- **one draw**: that of a single pass through a random model (`--eot 1`), drawn anew for each step. The noise of many
-  steps averages out to some degree, so this is weaker than EOT but far from helpless.
+- **one draw**: that of a single pass through a random model (`--eot 1`), drawn anew for each step, so that some of the
+  noise averages out over the steps. It, and the unaware attacker of a random model, also look at one draw only to see
+  whether they have won, and stop at a lucky one; most fresh draws may not agree, and after two more tries the image
+  stands. So part of what they leave is their poor look, not their poor gradient.
 - **adaptive**: what the defense declares: through the model at the changed image, the change taken for the identity
   (BPDA), or the mean over {draws} draws (EOT).
 
@@ -74,7 +76,7 @@ def page() -> str:
     attack = " or ".join(sorted({cell["attack"] for cell in cells}))
     heading = ["defense", "model", "radius", "clean", *NAIVE.values(), "adaptive"]
     lines = ["|".join(["", *heading, ""]), "|---" * len(heading) + "|", *map(line, known)]
-    told = "".join(f"- {sentence(row)}\n" for row in known)
+    told = "".join(f"- {said}\n" for said in (*map(sentence, known), of_its_card("vgg16-rse")))
     return HEAD.format(images=images, draws=draws, attack=attack) + "\n".join(lines) + f"\n\n## What it shows\n\n{told}"
 
 
@@ -110,6 +112,18 @@ def sentence(row: Row) -> str:
     text = f"`{row.defense}` on {row.model} at {row.radius}: the adaptive attack {adaptive}."
     text += f" Gap: {', '.join(fooled)}." if fooled else ""
     return text + (f" No gap: {', '.join(close)}." if close else "")
+
+
+def of_its_card(name: str) -> str:
+    """Say what a card's own two numbers tell of a model that draws random numbers: by one draw, and by many."""
+    card = models.card(name)
+    express = card.measurements["express"]
+    many = f"{express['robust_accuracy']:.1%} of {express['images']}"
+    return (
+        f"{name} at Linf 8/255: {card.robust_attack.partition(',')[0]}, one answer a step and judged on one, leaves "
+        f"{card.robust_accuracy:.1%} of {card.robust_images:,}, and express with EOT {many}: at this radius its noise "
+        "does not even stop who does not average."
+    )
 
 
 if __name__ == "__main__":
