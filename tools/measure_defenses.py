@@ -46,7 +46,8 @@ CASES = (
     Case("bit-depth:bits=3", "resnet56-natural", 2, ROUNDS),
     Case("resize-pad", "resnet20-natural", 2, DRAWS_ANEW),
     # Each draw is a mean over five passes already.
-    Case("", "vgg16-rse", 4, (ADAPTIVE,), draws=5),
+    Case("", "vgg16-rse", 6, (ADAPTIVE, "one_draw"), draws=5),
+    Case("", "vgg16-rse", 4, (ADAPTIVE, "one_draw"), draws=5),
     # One copy instead of ten: ten would hand ten draws to who asks for one.
     Case("randmix:copies=1", "vgg16-natural", 12, (ADAPTIVE, "unaware")),
     Case("randmix:copies=1", "vgg16-natural", 8, DRAWS_ANEW),
