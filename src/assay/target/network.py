@@ -157,7 +157,7 @@ class Network:
         return self._call(repeated, self._differentiable).view(self.draws, len(images), -1)
 
     def _batches(self, n: int, draws: int = 1) -> Iterator[slice]:
-        size = max(1, self.batch_size // draws)
+        size = max(1 if draws == 1 else LANES, self.batch_size // draws)
         for start in range(0, n, size):
             yield slice(start, min(start + size, n))
 
