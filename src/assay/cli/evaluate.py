@@ -205,5 +205,7 @@ def capped_service(place: str, max_queries: int | None) -> "Service":
     from assay.remote import Adapter, Service, is_service
 
     if not is_service(place):
-        raise BadRequest("--max-queries is for services: for a model use --query-budget, which counts for each sample.")
+        raise BadRequest(
+            f"{place} is no service, which has an address or a .toml file; of a model, --query-budget caps each sample."
+        )
     return Service(Adapter.of(place).capped(max_queries))

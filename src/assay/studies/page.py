@@ -1,5 +1,6 @@
 """What every study's page is made of: tables, and findings of the paper that hold or do not."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, final
 
@@ -9,6 +10,8 @@ MISSING: Final = "–"
 """What a table shows where there is no number."""
 
 Verdict = Literal["holds", "holds in part", "does not hold", "cannot be said"]
+Answer = tuple[Verdict, list[str]]
+"""Whether a claim holds here, and the numbers that say so."""
 
 
 @final
@@ -49,3 +52,8 @@ class Finding:
             + [f"- {reason}" for reason in self.reasons]
             + [""]
         )
+
+
+def numbered(answers: Iterable[tuple[str, Answer]]) -> list[Finding]:
+    """Make findings of claims and what was found of each, in the order of the paper."""
+    return [Finding(at, claim, verdict, tuple(why)) for at, (claim, (verdict, why)) in enumerate(answers, 1)]

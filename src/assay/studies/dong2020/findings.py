@@ -19,7 +19,7 @@ from assay.errors import BadRequest
 from assay.studies.dong2020.bench import Bench
 from assay.studies.dong2020.columns import COLUMNS, NORMS
 from assay.studies.dong2020.rows import ADVERSARIAL, BACKBONE, RANDOM, TRANSFORMING
-from assay.studies.page import Finding, Verdict
+from assay.studies.page import Answer, Finding, Verdict, numbered
 from assay.studies.study import listed
 from assay.threat import Norm
 
@@ -34,18 +34,14 @@ EFFORTS: Final = {"iterations": [1, 2, 5, 10, 20, 50, 100], "queries": [100, 200
 
 def findings(bench: Bench) -> list[Finding]:
     """Ask all five."""
-    asked: tuple[tuple[str, Callable[[Bench], tuple[Verdict, list[str]]]], ...] = (
+    asked: tuple[tuple[str, Callable[[Bench], Answer]], ...] = (
         ("Which of two defenses is more robust depends on the perturbation budget or the attack strength", _crossings),
         ("The most robust models come from adversarial training, beyond their own norm, and cost accuracy", _training),
         ("Defenses that randomise resist score- and decision-based attacks", _randomised),
         ("Input transformations help a little, and more against score- and decision-based attacks", _transformed),
         ("On CIFAR-10, transfer-based attacks perform alike", _transfer),
     )
-    return [
-        Finding(at, claim, verdict, tuple(why))
-        for at, (claim, ask) in enumerate(asked, 1)
-        for verdict, why in [ask(bench)]
-    ]
+    return numbered((claim, ask(bench)) for claim, ask in asked)
 
 
 @final
@@ -60,7 +56,7 @@ class _Meeting:
     paired: Paired
 
 
-def _crossings(bench: Bench) -> tuple[Verdict, list[str]]:
+def _crossings(bench: Bench) -> Answer:
     """Look for two rows of which each stands more often than the other somewhere on the same curve."""
     meetings = list(_along_curves(bench))
     if not meetings:
@@ -107,7 +103,7 @@ def _paired_at(one: Curve, two: Curve, where: float) -> Paired | None:
         return None
 
 
-def _training(bench: Bench) -> tuple[Verdict, list[str]]:
+def _training(bench: Bench) -> Answer:
     """Compare adversarially trained rows with all others, against all white-box attacks together, under each norm."""
     trained = [row for row in bench.labels if row in ADVERSARIAL]
     others = [row for row in bench.labels if row not in ADVERSARIAL]
@@ -143,7 +139,7 @@ def _price(bench: Bench, trained: Sequence[str]) -> dict[str, Paired]:
     return {row: pair(natural[1], clean[1]) for row, clean in own.items() if clean is not None}
 
 
-def _randomised(bench: Bench) -> tuple[Verdict, list[str]]:
+def _randomised(bench: Bench) -> Answer:
     """Compare the row that randomises with the best other one, attack by attack."""
     if RANDOM not in bench.labels:
         return "cannot be said", [f"No row here randomises: {RANDOM} is not among the models at hand."]
@@ -168,7 +164,7 @@ def _randomised(bench: Bench) -> tuple[Verdict, list[str]]:
     return _judged([paired.difference for *_, paired in tests], chances), reasons
 
 
-def _transformed(bench: Bench) -> tuple[Verdict, list[str]]:
+def _transformed(bench: Bench) -> Answer:
     """Compare, sample by sample, what it takes to break the backbone with and without the transformation."""
     if not {TRANSFORMING, BACKBONE} <= set(bench.labels):
         return "cannot be said", [f"It needs {TRANSFORMING} and {BACKBONE}."]
@@ -210,7 +206,7 @@ def _at_fixed_eps(bench: Bench) -> list[str]:
     return said
 
 
-def _transfer(bench: Bench) -> tuple[Verdict, list[str]]:
+def _transfer(bench: Bench) -> Answer:
     """Compare MIM and DIM with BIM, all made on the same substitute, on each row."""
     by_name = {column.name: column for column in COLUMNS if column.group == "transfer"}
     tests: list[tuple[str, str, Norm, Paired]] = []

@@ -20,7 +20,7 @@ from assay.studies.liu2017 import probes
 from assay.studies.liu2017.bench import Bench
 from assay.studies.liu2017.plan import Kind
 from assay.studies.liu2017.tables import distances, quantiles
-from assay.studies.page import Finding, Verdict
+from assay.studies.page import Answer, Finding, Verdict, numbered
 
 RESAMPLES: Final = 10_000
 FEWEST: Final = 10
@@ -35,7 +35,7 @@ Numbers = npt.NDArray[np.float64]
 
 def findings(bench: Bench) -> list[Finding]:
     """Ask all that the sets at hand can answer."""
-    asked: tuple[tuple[str, Callable[[Bench], tuple[Verdict, list[str]]]], ...] = (
+    asked: tuple[tuple[str, Callable[[Bench], Answer]], ...] = (
         ("Untargeted examples transfer between models, far better than noise of the same size", _untargeted),
         ("Targeted examples made on one model almost never transfer with their target label", _targeted),
         ("Targeted examples made on all models but one transfer better than those of the best single source", _main),
@@ -46,11 +46,7 @@ def findings(bench: Bench) -> list[Finding]:
         ("The gradients of different models are almost orthogonal", _orthogonal),
         ("Along a gradient, adversarial images come in several intervals", _intervals),
     )
-    return [
-        Finding(at, claim, verdict, tuple(why))
-        for at, (claim, ask) in enumerate(asked, 1)
-        for verdict, why in [ask(bench)]
-    ]
+    return numbered((claim, ask(bench)) for claim, ask in asked)
 
 
 @final
@@ -117,7 +113,7 @@ def _told(rate: Rate) -> str:
     return f"{rate.value:.1%} ({low:.1%} to {high:.1%}, n = {rate.total:,})"
 
 
-def _untargeted(bench: Bench) -> tuple[Verdict, list[str]]:
+def _untargeted(bench: Bench) -> Answer:
     kind = Kind("opt", False, False)
     rate, far = _pooled(bench, kind), float(distances(bench, kind).mean())
     table = probes.noise(bench)
@@ -133,7 +129,7 @@ def _untargeted(bench: Bench) -> tuple[Verdict, list[str]]:
     ]
 
 
-def _targeted(bench: Bench) -> tuple[Verdict, list[str]]:
+def _targeted(bench: Bench) -> Answer:
     rate = _pooled(bench, SINGLE)
     low, high = rate.interval()
     chance = 1 / (len(bench.dataset.classes) - 1)
@@ -146,15 +142,15 @@ def _targeted(bench: Bench) -> tuple[Verdict, list[str]]:
     ]
 
 
-def _main(bench: Bench) -> tuple[Verdict, list[str]]:
+def _main(bench: Bench) -> Answer:
     return _against_best(bench, targeted=True)
 
 
-def _main_untargeted(bench: Bench) -> tuple[Verdict, list[str]]:
+def _main_untargeted(bench: Bench) -> Answer:
     return _against_best(bench, targeted=False)
 
 
-def _against_best(bench: Bench, targeted: bool) -> tuple[Verdict, list[str]]:
+def _against_best(bench: Bench, targeted: bool) -> Answer:
     """Compare leave-one-out ensembles with the best single source, which is chosen knowing the outcome."""
     names, single, ensemble = list(bench.members), Kind("opt", targeted, False), Kind("opt", targeted, True)
     ours = held_out(bench.outcomes(ensemble), names, targeted)
@@ -184,7 +180,7 @@ def _against_best(bench: Bench, targeted: bool) -> tuple[Verdict, list[str]]:
     return found.verdict, reasons
 
 
-def _fg_over_fgs(bench: Bench) -> tuple[Verdict, list[str]]:
+def _fg_over_fgs(bench: Bench) -> Answer:
     names = list(bench.members)
     sets = [bench.outcomes(kind) for kind in probes.FAST]
     pairs = [(one, two) for one in names for two in names if one != two]
@@ -205,7 +201,7 @@ def _fg_over_fgs(bench: Bench) -> tuple[Verdict, list[str]]:
     return found.verdict, reasons
 
 
-def _fast_targeted(bench: Bench) -> tuple[Verdict, list[str]]:
+def _fast_targeted(bench: Bench) -> Answer:
     fast, slow = (_pooled(bench, Kind(method, True, False), own=True) for method in ("fg", "opt"))
     half = 0.5
     verdict: Verdict = "holds" if fast.interval()[1] < half else "does not hold" if fast.interval()[0] > half else (
@@ -217,7 +213,7 @@ def _fast_targeted(bench: Bench) -> tuple[Verdict, list[str]]:
     ]
 
 
-def _same(bench: Bench) -> tuple[Verdict, list[str]]:
+def _same(bench: Bench) -> Answer:
     outcomes = bench.outcomes(Kind("opt", False, False))
     source, _ = probes.reference(bench)
     same, both = transfer.same_mistakes(outcomes[outcomes["source"] == source])
@@ -232,7 +228,7 @@ def _same(bench: Bench) -> tuple[Verdict, list[str]]:
     ]
 
 
-def _orthogonal(bench: Bench) -> tuple[Verdict, list[str]]:
+def _orthogonal(bench: Bench) -> Answer:
     table = probes.cosines(bench).set_index("model").to_numpy(float)
     values = table[np.triu_indices(len(table), 1)]
     return "holds" if np.abs(values).max() < RARE else "does not hold", [
@@ -241,7 +237,7 @@ def _orthogonal(bench: Bench) -> tuple[Verdict, list[str]]:
     ]
 
 
-def _intervals(bench: Bench) -> tuple[Verdict, list[str]]:
+def _intervals(bench: Bench) -> Answer:
     found = probes.along(bench)
     rays = found.groupby(["target", "sample"])
     counts = [len(intervals(ray["wrong"].to_numpy(), ray["strength"].tolist())) for _, ray in rays]

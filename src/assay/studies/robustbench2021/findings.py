@@ -11,11 +11,10 @@ from assay.analysis.shift import Trend, trend
 from assay.analysis.smoothness import OUTPUT
 from assay.studies.analyses import Analysis
 from assay.studies.analyses.analysis import AGAINST, NATURAL, group
-from assay.studies.page import Finding, Verdict
+from assay.studies.page import Answer, Finding, Verdict, numbered
 from assay.studies.workbench import Bench, Need, card_of
 
 LEVEL: Final = 0.05
-Answer = tuple[Verdict, list[str]]
 Analyses = Mapping[str, Analysis]
 
 
@@ -30,11 +29,7 @@ def findings(bench: Bench, made: Analyses) -> list[Finding]:
         ("Privacy leakage follows the generalisation gap, not robustness", _privacy),
         ("For a fixed architecture, natural training gives less smooth models", _smoothness),
     )
-    return [
-        Finding(at, claim, verdict, tuple(why))
-        for at, (claim, ask) in enumerate(asked, 1)
-        for verdict, why in [ask(bench, made)]
-    ]
+    return numbered((claim, ask(bench, made)) for claim, ask in asked)
 
 
 def _cost(bench: Bench, made: Analyses) -> Answer:

@@ -14,14 +14,13 @@ from assay.analysis import law
 from assay.analysis.compare import mcnemar
 from assay.analysis.ranks import holm
 from assay.analysis.transfer import holds
-from assay.studies.page import Finding, Verdict
+from assay.studies.page import Answer, Finding, Verdict, numbered
 from assay.studies.su2018.bench import LINF, LTWO, METRICS, Bench, Metric, bootstrap
 from assay.studies.su2018.tables import matrix, scatter
 
 LEVEL: Final = 0.05
 NEARLY_ALL: Final = 0.95
 VGG: Final = "vgg"
-Answer = tuple[Verdict, list[str]]
 
 
 def findings(bench: Bench) -> list[Finding]:
@@ -32,11 +31,7 @@ def findings(bench: Bench) -> list[Finding]:
         ("Within a family, deeper networks are slightly more robust in L∞", _depth),
         ("VGG examples transfer well, most others only within their family", _transfer),
     )
-    return [
-        Finding(at, claim, verdict, tuple(why))
-        for at, (claim, ask) in enumerate(asked, 1)
-        for verdict, why in [ask(bench)]
-    ]
+    return numbered((claim, ask(bench)) for claim, ask in asked)
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:
