@@ -1,9 +1,11 @@
 """`assay study liu2017`: Delving into Transferable Adversarial Examples on this zoo."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+
+from assay.cli.study.scope import WHOLE, Scope, conclude
 
 if TYPE_CHECKING:
     from assay.studies.liu2017 import Figure
@@ -11,14 +13,9 @@ if TYPE_CHECKING:
 
 def liu2017(
     *,
-    limit: int | None = None,
-    quick: bool = False,
+    scope: Scope = WHOLE,
     models: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    data: str = "cifar10-1k",
-    device: Literal["cpu", "cuda"] | None = None,
-    seed: int = 0,
     out: Path = Path("runs/liu2017"),
-    quiet: bool = False,
 ) -> None:
     """Repeat Liu et al. 2017, transfer between models with and without ensembles: tables, figures and findings.
 
@@ -26,22 +23,10 @@ def liu2017(
 
     Parameters
     ----------
-    limit
-        Images, at most; 100 by default, as in the paper.
-    quick
-        A small part of it that two cores finish in about ten minutes.
     models
         Three models or more, such as resnet56 vgg16 alexnet; five of different families by default.
-    data
-        A dataset that the models know (see `assay list datasets`).
-    device
-        Where to compute; a GPU where there is one.
-    seed
-        Of all random numbers.
     out
         Folder of the examples, tables, figures and findings.
-    quiet
-        Print the tables and findings only.
     """
     import dataclasses
 
@@ -53,14 +38,14 @@ def liu2017(
     from assay.studies.making import Member
     from assay.studies.study import spoken
 
-    terminal = Terminal(quiet=quiet)
-    scale = paper.QUICK if quick else paper.FULL
-    scale = scale if limit is None else dataclasses.replace(scale, images=limit)
-    dataset, where = datasets.load(data), choose_device(device)
+    terminal = Terminal(quiet=scope.quiet)
+    scale = paper.QUICK if scope.quick else paper.FULL
+    scale = scale if scope.limit is None else dataclasses.replace(scale, images=scope.limit)
+    dataset, where = datasets.load(scope.data), choose_device(scope.device)
     named = paper.choose(models or scale.models)
     members = {name: Member.of(model, name, len(dataset.classes), where) for name, model in named.items()}
-    bench = paper.Bench(members, dataset, scale, out, seed, Silence())
-    if quick:
+    bench = paper.Bench(members, dataset, scale, out, scope.seed, Silence())
+    if scope.quick:
         terminal.say(f"Quick: {scale.says}.")
     terminal.say(f"{len(bench.images)} images that all {len(members)} models classify correctly.")
     seconds = paper.estimate(bench)
@@ -68,13 +53,7 @@ def liu2017(
     terminal.say(todo if seconds else "All examples are made; what may be missing beside them takes a minute or so.")
     with terminal.progress(paper.pieces(bench)) as progress:
         tables, found = paper.write(dataclasses.replace(bench, progress=progress), _draw)
-    for table in tables:
-        if table.name not in paper.SHOWN:
-            continue
-        terminal.say(table.title)
-        terminal.listing(list(table.heading), [list(line) for line in table.lines])
-    terminal.listing(["", "finding", ""], [[str(one.number), one.claim, one.verdict] for one in found])
-    terminal.say(f"Tables, figures and findings: {out / 'study.md'}")
+    conclude(terminal, [table for table in tables if table.name in paper.SHOWN], found, out)
 
 
 def _draw(figure: "Figure", path: Path) -> None:

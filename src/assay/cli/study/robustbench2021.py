@@ -1,25 +1,22 @@
 """`assay study robustbench2021`: a leaderboard and what else robust models are like, on this zoo."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
+
+from assay.cli.study.scope import WHOLE, Scope
 
 
 def robustbench2021(
     *,
-    limit: int | None = None,
-    quick: bool = False,
+    scope: Scope = WHOLE,
     models: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    data: str = "cifar10-1k",
     members: str | None = None,
     shift: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     outside: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     published: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
-    device: Literal["cpu", "cuda"] | None = None,
-    seed: int = 0,
     out: Path = Path("runs/robustbench2021"),
-    quiet: bool = False,
 ) -> None:
     """Repeat Croce et al. 2021, RobustBench: a leaderboard, Figures 2 to 7, and which of seven findings hold.
 
@@ -27,14 +24,8 @@ def robustbench2021(
 
     Parameters
     ----------
-    limit
-        Images, at most; all of the dataset by default.
-    quick
-        A small part of it that two cores finish in about ten minutes.
     models
         Zoo models or others; all of the zoo by default.
-    data
-        A dataset that the models know (see `assay list datasets`).
     members
         A dataset that the models were trained on, such as `cifar10:FOLDER/data_batch_1`: Figure 7 needs one.
     shift
@@ -43,16 +34,9 @@ def robustbench2021(
         Datasets of other things, beside those made from the images.
     published
         Folders in RobustBench's `model_info` form, to stand on the leaderboard too.
-    device
-        Where to compute; a GPU where there is one.
-    seed
-        Of all random numbers.
     out
         Folder of the runs, leaderboard, tables, figures and findings.
-    quiet
-        Print the leaderboard and findings only.
     """
-    from assay import data as datasets
     from assay.cli.terminal import Terminal
     from assay.leaderboard.writing import HEADING, lines
     from assay.report import panels
@@ -60,16 +44,15 @@ def robustbench2021(
     from assay.studies import robustbench2021 as paper
     from assay.studies.study import time_left
 
-    terminal = Terminal(quiet=quiet)
-    scale = paper.QUICK if quick else paper.FULL
-    whole = datasets.load(data)
-    test = whole.take(min(scale.images or len(whole), len(whole)) if limit is None else limit)
+    terminal = Terminal(quiet=scope.quiet)
+    scale = paper.QUICK if scope.quick else paper.FULL
+    test = scope.images(scale.images)
     bench = paper.workbench(
-        paper.choose(models, scale), test, scale, out, members, shift or (), outside or (), seed, device
+        paper.choose(models, scale), test, scale, out, members, shift or (), outside or (), scope.seed, scope.device
     )
     kinds = paper.kinds(members)
     needs = analyses.needs(bench, kinds)
-    if quick:
+    if scope.quick:
         terminal.say(f"Quick: {len(test)} images, {bench.robust_images} of them under attack; {scale.says}.")
     terminal.say(f"{len(bench.models)} models, {len(needs)} pieces of work, {time_left(bench.estimate(needs))}.")
     with terminal.progress(len(needs)) as progress:
