@@ -4,8 +4,14 @@ import pytest
 import torch
 from torch import fx, nn
 
-from assay import models
-from assay.target.twin import find_twin
+import assay
+from assay import data, errors, models
+from assay.evaluation import opening
+from assay.evaluation.engine import FULL_PRECISION
+from assay.target import Network
+from assay.target.twin import Twin, _full, _half, find_twin
+from assay.threat import Untargeted
+from assay.threat.losses import logit_margin
 
 X = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -18,7 +24,9 @@ def norms(module: nn.Module) -> int:
 def test_a_twin_has_fewer_layers_and_the_same_answers_and_gradients(name):
     model = models.load(name).eval()
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    twin = find_twin(model, X)
+    found = find_twin(model, X)
+    assert found is not None
+    twin = found.module
     assert isinstance(twin, fx.GraphModule)
     called = {node.target for node in twin.graph.nodes if node.op == "call_module"}
     assert not any(isinstance(twin.get_submodule(target), nn.BatchNorm2d) for target in called)
@@ -87,3 +95,126 @@ def test_a_model_that_cannot_be_taken_apart_has_none(model):
 
 def test_a_model_in_training_has_none():
     assert find_twin(models.load("resnet20-pgd").train(), X) is None
+
+
+class Halved(nn.Module):
+    """A twin as the engine sees it, whose logits are off by so much."""
+
+    def __init__(self, model: nn.Module, off: float) -> None:
+        super().__init__()
+        self.model, self.off = model, off
+
+    def forward(self, x):
+        return self.model(x.to(torch.float32)) + self.off
+
+
+def search_in_doubt(monkeypatch, twin_of) -> None:
+    monkeypatch.setattr(opening, "find_twin", lambda module, x: twin_of(module))
+
+
+def test_half_precision_answers_like_the_model_and_fuses_what_can_be_fused():
+    model = models.load("resnet20-pgd").eval()
+    twin = _half(model, _full(model, X), X)
+    assert twin is not None
+    assert twin.dtype == torch.float16
+    assert 0 < twin.doubt < 0.2
+    kinds = [
+        type(twin.module.get_submodule(n.target)).__name__ for n in twin.module.graph.nodes if n.op == "call_module"
+    ]
+    assert kinds.count("_ConvReLU") == 19, "the stem, and two in each of nine blocks"
+    assert "ReLU" not in kinds
+    assert (twin.module(X.half()).float() - model(X)).abs().max() < twin.doubt
+
+
+def test_a_model_beyond_the_range_of_half_precision_has_no_such_twin():
+    model = models.load("resnet20-pgd").eval()
+
+    class Loud(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x):
+            return self.model(x) * 1e6
+
+    assert _half(Loud().eval(), None, X) is None
+
+
+@pytest.mark.parametrize("attack", ["pgd:steps=10", "square:steps=100"])
+def test_what_a_search_leaves_in_doubt_is_settled_in_full_precision(monkeypatch, attack):
+    exact = evaluate(attack, precision="exact")
+    doubt = 1.5  # larger than many a success
+    search_in_doubt(monkeypatch, lambda module: Twin(Halved(module, 0.0), "float16", torch.float16, doubt))
+    found = evaluate(attack)
+    late = found.records["claimed_by"] == FULL_PRECISION
+    assert found.manifest["spec"]["model"]["search"] == "float16"
+    assert late.any(), "the search was sure of all it found"
+    assert found.records["success"].sum() >= exact.records["success"].sum()
+    assert (found.records["valid"] | ~found.records["claimed"]).all()
+
+
+def test_a_minimum_is_never_sought_in_doubt(monkeypatch):
+    exact = evaluate("ddn:steps=20", threat=assay.L2(0.5), precision="exact")
+    search_in_doubt(monkeypatch, lambda module: Twin(Halved(module, 0.0), "float16", torch.float16, 1.0))
+    found = evaluate("ddn:steps=20", threat=assay.L2(0.5))
+    assert "search" not in found.manifest["spec"]["model"]
+    assert found.records["distance"].equals(exact.records["distance"])
+
+
+def test_a_twin_that_overflows_is_left_for_the_model_itself(monkeypatch):
+    exact = evaluate("pgd:steps=10", precision="exact")
+    search_in_doubt(monkeypatch, lambda module: Twin(Halved(module, float("nan")), "float16", torch.float16, 0.1))
+    found = evaluate("pgd:steps=10")
+    assert found.records["success"].equals(exact.records["success"])
+
+
+def evaluate(attack, threat=None, precision="fast"):
+    return assay.evaluate(
+        "resnet20-pgd", "cifar10-1k", threat or assay.LInf(8 / 255), attack, limit=16, precision=precision
+    )
+
+
+class Greedy(nn.Module):
+    """Runs out of memory on more than 16 images at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model, self.sizes = models.load("resnet20-pgd").eval(), []
+
+    def forward(self, x):
+        if len(x) > 16:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        self.sizes.append(len(x))
+        return self.model(x)
+
+
+def test_where_memory_runs_out_batches_are_halved_and_nothing_is_lost():
+    x, y = data.load("cifar10-1k").images(slice(0, 40)), data.load("cifar10-1k").labels[:40]
+    goal = Untargeted(y)
+    greedy = Network(Greedy().eval(), 10, torch.device("cpu"), 64)
+    plain = Network(models.load("resnet20-pgd").eval(), 10, torch.device("cpu"), 16)
+    for ours, its in zip(greedy.gradient(x, logit_margin, goal), plain.gradient(x, logit_margin, goal), strict=True):
+        assert torch.equal(ours, its)
+    assert greedy.batch_size == 16
+
+
+def test_a_model_with_no_memory_for_the_smallest_batch_is_told_so():
+    class Never(Greedy):
+        def forward(self, x):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(errors.ModelFailed, match="no memory left"):
+        Network(Never().eval(), 10, torch.device("cpu"), 64).logits(X)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_nan_is_noticed_at_once_or_when_asked_for(late):
+    class Broken(nn.Module):
+        def forward(self, x):
+            return x.flatten(1)[:, :10] * torch.nan
+
+    network = Network(Broken().eval(), 10, torch.device("cpu"), 8, checks_late=late)
+    if late:
+        network.logits(X)
+    with pytest.raises(errors.ModelFailed, match="returned NaN"):
+        network.check() if late else network.logits(X)

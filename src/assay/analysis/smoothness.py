@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from assay.errors import BadRequest
 from assay.rng import Streams
 from assay.target import Network
-from assay.target.network import full_precision
+from assay.target.precision import full_precision
 from assay.threat import L2, Ball, LInf, Norm
 
 OUTPUT: Final = "output"

@@ -122,16 +122,16 @@ def _bare(network: Network, x: torch.Tensor, y: torch.Tensor, forwards: int, bac
     """Time so many passes in full batches; a backward comes with a forward, or further ones with the same."""
     full = x[: network.batch_size].repeat(-(-network.batch_size // len(x)), *(1,) * (x.dim() - 1))[: network.batch_size]
     goal = Untargeted(y[:1].expand(len(full)))
-    module = network.twin or network.module
+    module = network.twin.module if network.twin else network.module
 
     def gradient() -> torch.Tensor:
         images = full.detach().requires_grad_()
-        loss = goal.loss(module(images)).sum()
+        loss = goal.loss(module(images.to(network.dtype)).float()).sum()
         return torch.autograd.grad(loss, images)[0]
 
     @torch.no_grad()
     def forward() -> torch.Tensor:
-        logits: torch.Tensor = module(full)
+        logits: torch.Tensor = module(full.to(network.dtype))
         return logits
 
     def each(ask: Callable[[], torch.Tensor]) -> float:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, final
@@ -15,10 +16,21 @@ from assay.evaluation.verify import Claims, Verdict, measure, verify
 from assay.records import SCHEMA
 from assay.rng import Streams
 from assay.target import Ledger, Network, NoRowsLeft, Pool, WhiteBox
+from assay.target.network import TwinFailed
 from assay.threat import Ball, Targeted, ThreatModel, labels_of
+from assay.threat.losses import logit_margin
 
 RETRIES: Final = 2
 """How often rows whose claim did not verify are attacked again, each time held to a clearer success."""
+
+LAST_STEPS: Final = 10
+"""Gradient steps in full precision that every sample must survive which has survived a search in half precision."""
+
+LAST_STEP: Final = 0.2
+"""Length of the first of them, as a part of the radius; the others are shorter and shorter."""
+
+FULL_PRECISION: Final = "full-precision"
+"""The stage under which their claims are booked."""
 
 
 @final
@@ -42,14 +54,31 @@ def run_wave(
     pulse: Callable[[Ledger], None],
 ) -> tuple[pa.Table, Tensor]:
     """Attack a wave and return its verified records and its adversarial images, clean where none was found."""
-    started = time.perf_counter()
-    drawn = network.exact.drawn_logits(wave.x0)
+    searched = network.searched_for(attack.seeks_minimum)
+    try:
+        return _run(searched, attack, threat, wave, seed, query_budget, pulse)
+    except TwinFailed:
+        return _run(network.exact, attack, threat, wave, seed, query_budget, pulse)
+
+
+def _run(
+    network: Network,
+    attack: Attack[Any],
+    threat: ThreatModel,
+    wave: Wave,
+    seed: int,
+    query_budget: int | None,
+    pulse: Callable[[Ledger], None],
+) -> tuple[pa.Table, Tensor]:
+    started, exact = time.perf_counter(), network.exact
+    drawn = exact.drawn_logits(wave.x0)
+    exact.check()
     clean_logits = drawn.mean(1)
     goal = threat.goal(wave.ids, wave.labels, clean_logits, seed)
     eps = torch.full((len(wave.ids),), threat.norm.eps, device=network.device)
     rules = {name: partial(cost, attack) for name, cost in attack.rules.items()}
     budget = query_budget if query_budget is not None or issubclass(attack.access, WhiteBox) else attack.planned_queries
-    ledger = Ledger(Ball(threat.norm, wave.x0, eps), goal, attack.seeks_minimum, budget, rules)
+    ledger = Ledger(Ball(threat.norm, wave.x0, eps), goal, attack.seeks_minimum, budget, rules, network.doubt)
     ledger.look_at_clean(clean_logits)
     if network.draws > 1:
         looks = network.draws if issubclass(attack.access, WhiteBox) else 1
@@ -85,6 +114,7 @@ class _Search:
         for attempt in range(1 + RETRIES):
             for _ in range(getattr(self.attack, "restarts", 1)):
                 self._attack_once(standing)
+            self._walk_on_exactly(standing)
             rows, verdict = self._verify()
             refused = torch.from_numpy(~verdict.valid).to(rows.device)
             if attempt == RETRIES or not refused.any():
@@ -102,10 +132,25 @@ class _Search:
         if not len(rows):
             return
         box = self.attack.access(self.network, self.ledger, self.rng.among(rows), rows, self.pulse, pool=self.wave.pool)
-        try:
+        with suppress(NoRowsLeft):
             box.decisions(self.attack(box, box.ball.centre))
-        except NoRowsLeft:
+        self.network.check()
+
+    def _walk_on_exactly(self, standing: Tensor) -> None:
+        """After a search in doubt, go on from each row's nearest miss on the model itself: a look, and a few steps."""
+        ledger, exact = self.ledger, self.network.exact
+        rows = (standing & ~ledger.claimed).nonzero().squeeze(1)
+        if ledger.nearest_miss is None or not len(rows):
             return
+        ledger.enter(FULL_PRECISION)
+        ledger.look_again(rows, exact.logits(ledger.nearest_miss[rows]))
+        ledger.dismissed[:] = False
+        rows = rows[~ledger.done[rows]]
+        if issubclass(self.attack.access, WhiteBox) and len(rows):
+            box = WhiteBox(exact, ledger, self.rng.among(rows), rows, self.pulse, pool=self.wave.pool)
+            with suppress(NoRowsLeft):
+                box.decisions(_last_steps(box, ledger.nearest_miss[rows]))
+        exact.check()
 
     def _verify(self) -> tuple[Tensor, Verdict]:
         """Have all claims verified; return their rows and the verdict."""
@@ -140,6 +185,14 @@ class _Search:
             seeds=[f"{self.seed}/{self.wave.ids[row]}" for row in rows.tolist()] if self.network.random else None,
         )
         return verify(self.network.module, self.network.device, claims)
+
+
+def _last_steps(box: WhiteBox, x: Tensor) -> Tensor:
+    """Climb from x in shorter and shorter steps."""
+    for left in range(LAST_STEPS, 0, -1):
+        gradient, _ = box.gradient(x, logit_margin)
+        (x,) = box.keep(box.ball.step(x, gradient, box.ball.eps * LAST_STEP * left / LAST_STEPS))
+    return x
 
 
 def _verdicts(wave: Wave, ledger: Ledger, clean_logits: Tensor, rows: Tensor, verdict: Verdict) -> dict[str, Any]:

@@ -41,9 +41,11 @@ def open_network(
         return network, (CONTRADICTS,) * contradicts
     nature = check_model(module, dataset, device, despite_flags)
     draws = eot if nature.random else 1
-    local = Network(module, nature.classes, device, batch_size, draws, nature.random)
+    late = device.type == "cuda"
+    local = Network(module, nature.classes, device, batch_size, draws, nature.random, checks_late=late)
     with seeded("flags", device):
         flags = find_flags(local, dataset.whole, nature.probabilities)
+        local.check()
     if precision == "fast" and not (nature.random or local.is_adaptive):
         local.twin = find_twin(module, dataset.images(slice(0, _LOOKS)).to(device))
     return local, flags

@@ -13,7 +13,8 @@ from assay.errors import BadData, BadModel, BadRequest, WrongFolder
 from assay.evaluation.flags import Flag
 from assay.rng import seeded
 from assay.target import WhiteBox
-from assay.target.network import LANES, full_precision, image_dtype
+from assay.target.network import LANES
+from assay.target.precision import full_precision, image_dtype
 from assay.threat import ThreatModel
 
 _CLOSE: Final = 1e-3
@@ -76,8 +77,10 @@ def probe(module: nn.Module, dataset: Dataset, device: torch.device) -> list[flo
     pattern = (torch.arange(first.numel()) % 7 / 6).view_as(first)
     x = torch.cat((first, pattern)).repeat(LANES // 2, *(1,) * (first.dim() - 1)).to(device)
     with torch.no_grad(), full_precision(device), seeded("probe", device):
-        logits: list[float] = module(x.to(image_dtype(module)))[:2].float().flatten().tolist()
-    return logits
+        logits = module(x.to(image_dtype(module)))[:2].float()
+    _check_logits(logits)
+    answers: list[float] = logits.flatten().tolist()
+    return answers
 
 
 def check_probe(held: list[float], found: list[float], folder: object) -> None:
@@ -120,7 +123,9 @@ def _check_logits(logits: Tensor) -> None:
             "for a binary one return both logits, such as [0, z]."
         )
     if not logits.isfinite().all():
-        raise BadModel("The model returns NaN or infinity on clean images: mend it before judging its robustness.")
+        raise BadModel(
+            "The model returns NaN or infinity on images inside [0, 1]: mend it before judging its robustness."
+        )
 
 
 def _are_probabilities(logits: Tensor) -> bool:

@@ -15,6 +15,7 @@ from assay.attacks.attack import Attack
 from assay.attacks.smallest import Smallest
 from assay.data import Dataset
 from assay.errors import BadRequest, Interrupted
+from assay.evaluation.engine import FULL_PRECISION
 from assay.evaluation.flags import Flag
 from assay.evaluation.fleet import Done, Duty, Fleet, Processes, Share
 from assay.evaluation.manifest import write_manifest
@@ -29,7 +30,6 @@ from assay.registry import describe, name_of, spell
 from assay.remote import over_the_wire
 from assay.store import Store
 from assay.target import Network
-from assay.target.twin import FOLDED
 from assay.threat import Norm, ThreatModel
 
 BATCH_SIZE: Final = {"cpu": 32, "cuda": 512}
@@ -189,13 +189,13 @@ class Job:
 
     def spec(self, attack: Attack[Any], network: Network) -> RunSpec:
         """State what the results of this job with this attack depend on."""
-        rule = self.threat.target
+        rule, searched = self.threat.target, network.searched_for(attack.seeks_minimum)
         return RunSpec(
             model={
                 "name": self.subject.name,
                 **self.subject.identity,
                 **({"eot": self.eot} if network.random else {}),
-                **({"search": FOLDED} if network.twin is not None else {}),
+                **({} if searched.twin is None else {"search": searched.twin.name}),
             },
             data={"name": self.dataset.name, "sha256": self.dataset.sha256},
             threat={
@@ -225,13 +225,17 @@ class Job:
         answers = probe(self.subject.module, self.dataset, self.device)
         manifest = write_manifest(self.spec(attack, network), self.title(attack), self.device) | {
             "flags": {flag.name: flag.text for flag in flags},
-            "stages": attack.stage_names(self.threat.norm),
+            "stages": self._stages(network, attack),
             "probe": answers,
             **(remarks or {}),
         }
         store = Store.open(folder, manifest)
         check_probe(store.manifest().get("probe", []), answers, folder)
         return store
+
+    def _stages(self, network: Network, attack: Attack[Any]) -> list[str]:
+        stages = list(attack.stage_names(self.threat.norm))
+        return [*stages, FULL_PRECISION] if stages and network.searched_for(attack.seeks_minimum).doubt else stages
 
     def confirm(
         self, network: Network, flags: Sequence[Flag], by: bool | str, parts: dict[str, Result], folder: Path

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.rng import seeded
-from assay.target.network import full_precision, image_dtype
+from assay.target.precision import full_precision, image_dtype
 
 BATCH: Final = 32
 """Images a verifying call always holds, so that a verdict never depends on how many claims there were."""

@@ -82,10 +82,11 @@ class DecisionBox:
         """End an iteration: let finished rows go and return the tensors without them."""
         self._ledger.end_iteration(self._rows)
         self._pulse(self._ledger.main)
-        alive = ~self._ledger.done[self._rows]
-        if alive.all():
+        alive = (~self._ledger.done[self._rows]).nonzero().squeeze(1)  # the one time an iteration waits for the device
+        self._network.check()
+        if len(alive) == len(self._rows):
             return tensors
-        if not self._inner and not alive.any():
+        if not self._inner and not len(alive):
             raise NoRowsLeft
         self._rows = self._rows[alive]
         self.rng, self.ball, self.goal = self.rng.among(alive), self.ball.among(alive), self.goal.among(alive)
@@ -127,7 +128,7 @@ class DecisionBox:
 
     def stage(self, name: str) -> None:
         """Say which part of the attack speaks from here on; claims are booked under its name."""
-        self._ledger.stage = name
+        self._ledger.enter(name)
 
     def dismiss(self, finished: Tensor) -> None:
         """Let rows go at the next `keep` because the attack has no more to try on them."""
@@ -151,7 +152,7 @@ class DecisionBox:
         sent = self._affordable(rows, q)
         owner = torch.arange(rows, device=x.device).repeat_interleave(q)
         flat, paid = points.flatten(0, 1), sent.flatten()
-        all_paid = self._ledger.query_budget is None or bool(paid.all())
+        all_paid = self._ledger.can_surely_pay(q) or bool(paid.all())
         answer, logits = ask(flat, owner) if all_paid else _spread(paid, *ask(flat[paid], owner[paid]))
         logits = logits.view(rows, q, self._network.classes)
         self._ledger.record(self._rows, points, logits, sent, passes)
@@ -161,7 +162,7 @@ class DecisionBox:
 
     def _affordable(self, rows: int, q: int) -> Tensor:
         order = torch.arange(q, device=self._rows.device).expand(rows, q)
-        if self._ledger.query_budget is None:
+        if self._ledger.can_surely_pay(q):
             return torch.ones_like(order, dtype=torch.bool)
         return order < self._ledger.left[self._rows][:, None]
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from assay.target.rules import Best, Cost
-from assay.threat import Ball, Goal
+from assay.threat import Ball, Goal, per_row
 
 NEVER: Final = -1
 """Stands for an iteration or query count that did not happen."""
@@ -17,7 +17,10 @@ class Ledger:
     """The books of one wave.
 
     A claim is a point inside the box that reached the goal: the first one inside the ball for an attack on a
-    fixed budget, the closest one for an attack that seeks the minimum. Claims are verified elsewhere.
+    fixed budget, the closest one for an attack that seeks the minimum. Claims are verified elsewhere. Where margins
+    are seen only up to a `doubt`, a claim must clear it, and the nearest miss of each row is kept for a closer look.
+
+    Booking never asks a GPU for a value, which would make it wait: rows are chosen by masks, not by looking.
     """
 
     def __init__(
@@ -27,6 +30,7 @@ class Ledger:
         seeks_minimum: bool,
         query_budget: int | None,
         rules: Mapping[str, Cost] | None = None,
+        doubt: float = 0.0,
     ) -> None:
         rows, device = len(ball.centre), ball.centre.device
         self.ball, self.goal = ball, goal
@@ -37,7 +41,8 @@ class Ledger:
         self.lowest_margin = torch.full((rows,), torch.inf, device=device)
         self.clean_margin = self.lowest_margin
         self.claim_margin = torch.zeros(rows, device=device)
-        self.required_margin = torch.full((rows,), torch.inf, device=device)
+        self.required_margin = torch.full((rows,), -doubt if doubt else torch.inf, device=device)
+        self.nearest_miss = ball.centre.clone() if doubt else None
         self.noise = torch.zeros(rows, device=device)
         self.iterations, self.forwards, self.backwards, self.queries = (
             torch.zeros(rows, dtype=torch.int64, device=device) for _ in range(4)
@@ -46,8 +51,9 @@ class Ledger:
         self.claimed_at_query = self.claimed_at_iteration.clone()
         self.dismissed = torch.zeros(rows, dtype=torch.bool, device=device)
         self._improvements: list[tuple[Tensor, ...]] = []
-        self.stage = ""
-        self.claimed_by: list[str | None] = [None] * rows
+        self._stages: list[str | None] = [None]
+        self._stage_of_claim = torch.zeros_like(self.iterations)
+        self._most_spent = 0
         self.refused: dict[int, str] = {}
         self.others = {name: Best(cost, ball.centre) for name, cost in (rules or {}).items()}
         self._endless = False
@@ -70,6 +76,15 @@ class Ledger:
         books.required_margin, books.noise = self.required_margin[rows], self.noise[rows]
         books._main, books._main_rows = self, rows
         return books
+
+    def enter(self, stage: str) -> None:
+        """Book claims under this name from here on."""
+        self._stages.append(stage)
+
+    @property
+    def claimed_by(self) -> list[str | None]:
+        """The stage that made each row's claim, where it has one and stages have names."""
+        return [self._stages[at] for at in self._stage_of_claim.tolist()]
 
     @property
     def main(self) -> "Ledger":
@@ -101,6 +116,10 @@ class Ledger:
         assert self.query_budget is not None
         return self.query_budget - self.main.queries[self._main_rows]
 
+    def can_surely_pay(self, points: int) -> bool:
+        """Say whether every row can pay for so many points, as far as is known without asking the device."""
+        return self.query_budget is None or self.main._most_spent + points <= self.query_budget
+
     def look_at_clean(self, logits: Tensor) -> None:
         """Claim the clean images that reach the goal as they are; this look is the evaluator's and is free."""
         reached = self.goal.reached(logits)
@@ -118,7 +137,8 @@ class Ledger:
     def reopen(self, rows: Tensor, verified_margin: Tensor, problems: list[str]) -> None:
         """Take back claims that did not verify, but not forget them; the next one must clear the doubt there was."""
         for row, problem in zip(rows.tolist(), problems, strict=True):
-            self.refused[row], self.claimed_by[row] = problem, None
+            self.refused[row] = problem
+        self._stage_of_claim[rows] = 0
         doubt = (verified_margin - self.claim_margin[rows]).abs() + self.claim_margin[rows].abs()
         clearer = torch.where(self.noise[rows] > 0, self.required_margin[rows] - self.noise[rows], -2 * doubt)
         self.required_margin[rows] = torch.minimum(self.required_margin[rows], clearer)
@@ -132,6 +152,18 @@ class Ledger:
             if (kept := ~torch.isin(entry[0], rows)).any()
         ]
 
+    def look_again(self, rows: Tensor, logits: Tensor) -> None:
+        """Claim the nearest misses that reach the goal when seen without doubt, as all will be from here on.
+
+        This look, like that at the clean images, is the evaluator's and is free.
+        """
+        assert self.nearest_miss is not None
+        self.required_margin[rows] = torch.inf
+        x, ball, goal = self.nearest_miss[rows][:, None], self.ball.among(rows), self.goal.among(rows)
+        reached = goal.reached(logits)
+        self._claim(rows, reached, torch.zeros_like(rows), x, ball.distance(x), goal.margin(logits)[:, None])
+        self.claimed_at_query[rows] = torch.minimum(self.claimed_at_query[rows], self.queries[rows])
+
     def demand(self, rows: Tensor, margin: float) -> None:
         """From now on, claim only points that reach the goal by this margin or more."""
         self.required_margin[rows] = self.required_margin[rows].clamp(max=-margin)
@@ -139,11 +171,17 @@ class Ledger:
     def improvements(self) -> list[list[dict[str, float]]]:
         """Return, row by row, every claim that was better than the one before: when it came, and its distance."""
         found: list[list[dict[str, float]]] = [[] for _ in range(len(self.distance))]
-        if self._improvements:
-            columns = (torch.cat(column).tolist() for column in zip(*self._improvements, strict=True))
+        entries = self._improvements if self.seeks_minimum else [self._only_improvement()]
+        if entries:
+            columns = (torch.cat(column).tolist() for column in zip(*entries, strict=True))
             for row, iteration, query, distance in zip(*columns, strict=True):
                 found[row].append({"iteration": iteration, "query": query, "distance": distance})
         return found
+
+    def _only_improvement(self) -> tuple[Tensor, ...]:
+        """Of an attack on a fixed budget, the one claim a row may have; clean images that fell are none of its."""
+        rows = (self.claimed & (self.claimed_at_query > 0)).nonzero().squeeze(1)
+        return rows, self.claimed_at_iteration[rows], self.claimed_at_query[rows], self.distance[rows]
 
     def record(self, rows: Tensor, x: Tensor, logits: Tensor, sent: Tensor, passes: tuple[int, int]) -> None:
         """Book the points `[rows, q, ...]` of these rows, in order, and claim the best of them.
@@ -152,41 +190,58 @@ class Ledger:
         forward and the backward passes that each point cost.
         """
         ball, goal = self.ball.among(rows), self.goal.among(rows)
-        distance = ball.distance(x)
-        feasible = sent & ball.holds(x, distance)
+        distance, in_box = ball.distance(x), sent & ball.in_box(x)
+        feasible = in_box & ball.near(distance)
         seen = goal.margin(logits)
-        lowest_seen = torch.where(feasible, seen, torch.inf).amin(1)
-        lowest = torch.minimum(self.lowest_margin[rows], lowest_seen)
-        self.lowest_margin = self.lowest_margin.index_copy(0, rows, lowest)
+        self._note_lowest(rows, x, torch.where(feasible, seen, torch.inf))
 
         reached = goal.reached(logits) & (seen <= self.required_margin[rows][:, None])
         if self.seeks_minimum:
-            cost = torch.where(reached & sent & ball.in_box(x), distance, torch.inf)
-            least, at = cost.min(1)
+            least, at = torch.where(reached & in_box, distance, torch.inf).min(1)
             better = least < self.distance[rows]
         else:
             hit = reached & feasible
             at = hit.int().argmax(1)
             better = hit.any(1) & ~self.claimed[rows]
-        winners, at = rows[better], at[better]
-        self.x_adv[winners] = x[better, at]
-        self.distance[winners] = distance[better, at]
-        self.claim_margin[winners] = seen[better, at]
-        self.claimed_at_iteration[winners] = self.iterations[winners]
-        self.claimed_at_query[winners] = self.queries[winners] + at + 1
-        for row in winners.tolist() if self.stage else ():
-            self.claimed_by[row] = self.stage
-        if len(winners):
-            self._improvements.append(
-                (winners, self.claimed_at_iteration[winners], self.claimed_at_query[winners], self.distance[winners])
-            )
-
+        self._claim(rows, better, at, x, distance, seen)
         for best in self.others.values():
-            best.offer(rows, x, reached & sent & ball.in_box(x))
+            best.offer(rows, x, reached & in_box)
 
         points = sent.sum(1)
         self.queries[rows] += points
         self.forwards[rows] += points * passes[0]
         self.backwards[rows] += points * passes[1]
+        self._most_spent += x.shape[1]
         if self._main is not None:
             self._main.record(self._main_rows[rows], x, logits, sent, passes)
+
+    def _note_lowest(self, rows: Tensor, x: Tensor, margin: Tensor) -> None:
+        """Remember the lowest margin of each row so far, and where it was seen if a closer look may come."""
+        before = self.lowest_margin[rows]
+        lowest, at = margin.min(1)
+        self.lowest_margin = self.lowest_margin.index_copy(0, rows, torch.minimum(before, lowest))
+        if self.nearest_miss is not None:
+            nearer = per_row(lowest < before, x[:, 0])
+            self.nearest_miss[rows] = torch.where(nearer, _picked(x, at), self.nearest_miss[rows])
+
+    def _claim(self, rows: Tensor, better: Tensor, at: Tensor, x: Tensor, distance: Tensor, seen: Tensor) -> None:
+        """Put the points at `at` in place of the claims that they are better than."""
+        self.x_adv[rows] = torch.where(per_row(better, x[:, 0]), _picked(x, at), self.x_adv[rows])
+        for column, found in (
+            (self.distance, _picked(distance, at)),
+            (self.claim_margin, _picked(seen, at)),
+            (self.claimed_at_iteration, self.iterations[rows]),
+            (self.claimed_at_query, self.queries[rows] + at + 1),
+            (self._stage_of_claim, torch.full_like(at, len(self._stages) - 1)),
+        ):
+            column[rows] = torch.where(better, found, column[rows])
+        if self.seeks_minimum and better.any():
+            winners = rows[better]
+            self._improvements.append(
+                (winners, self.claimed_at_iteration[winners], self.claimed_at_query[winners], self.distance[winners])
+            )
+
+
+def _picked(values: Tensor, at: Tensor) -> Tensor:
+    """Choose one of the points of each row."""
+    return values[:, 0] if values.shape[1] == 1 else values[torch.arange(len(at), device=at.device), at]

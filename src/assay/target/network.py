@@ -1,13 +1,14 @@
 """A model as the engine calls it: micro-batches of bounded size, the same bits for the same image."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from assay.errors import ModelFailed
+from assay.target.precision import full_precision, image_dtype
+from assay.target.twin import Twin
 from assay.threat import Goal
 
 Loss = Callable[..., Tensor]
@@ -21,23 +22,13 @@ LANES: Final = 8
 batches, and one flipped bit can flip the sign of a gradient. Padded, results do not depend on batch size."""
 
 
-@contextmanager
-def full_precision(device: torch.device) -> Iterator[None]:
-    """Compute in the model's own precision whatever the caller has set: no autocast, no TF32, no kernels by chance."""
-    matmul = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
-    try:
-        with torch.autocast(device.type, enabled=False), exact:
-            yield
-    finally:
-        torch.set_float32_matmul_precision(matmul)
+class TwinFailed(Exception):
+    """The twin left the range of its precision: a signal to the engine, which goes on with the model itself."""
 
 
-def image_dtype(module: nn.Module) -> torch.dtype:
-    """Return the floating type of a model's parameters, which its images must have."""
-    kinds = (parameter.dtype for parameter in module.parameters() if parameter.is_floating_point())
-    return next(kinds, torch.float32)
+COTANGENT: Final = 16.0
+"""The steepest logit of a row has this slope while a gradient is computed in half precision, and its own afterwards:
+a loss that is nearly flat would otherwise vanish on the way back."""
 
 
 class Network:
@@ -46,7 +37,8 @@ class Network:
     A defended model may say how an adaptive attacker differentiates it, in a method `differentiable` with the
     shape of `forward` (BPDA, Athalye et al. 2018, arXiv:1802.00420); gradients then go that way, and logits never.
     Of a model that draws random numbers, gradients are means over `draws` passes (EOT, arXiv:1707.07397). Where there
-    is a `twin` (see `assay.target.twin`), it is what is called; `exact` is the model without it.
+    is a `twin` (see `assay.target.twin`), it is what is called; `exact` is the model without it. With `checks_late`
+    an answer that is NaN is found by `check`: to look at each at once would make a GPU wait.
     """
 
     def __init__(
@@ -57,7 +49,8 @@ class Network:
         batch_size: int,
         draws: int = 1,
         random: bool = False,
-        twin: nn.Module | None = None,
+        twin: Twin | None = None,
+        checks_late: bool = False,
     ) -> None:
         self.module = module.to(device)
         self.twin = twin
@@ -66,27 +59,53 @@ class Network:
         self.batch_size = batch_size
         self.draws = draws
         self.random = random or draws > 1
-        self.dtype = image_dtype(module)
+        self.checks_late = checks_late
+        self._found: dict[str, Tensor] = {}
         self._differentiable: Callable[[Tensor], Tensor] | None = getattr(module, "differentiable", None)
 
     @property
     def exact(self) -> "Network":
         """The model as it is, for what must not depend on how it is searched."""
-        if self.twin is None:
-            return self
-        return Network(self.module, self.classes, self.device, self.batch_size, self.draws, self.random)
+        return self if self.twin is None else self._but(twin=None)
+
+    def searched_for(self, minimum: bool) -> "Network":
+        """Return what to search with: for the nearest point of a boundary, margins must be seen without doubt."""
+        return self.exact if minimum and self.doubt else self
+
+    @property
+    def doubt(self) -> float:
+        """How far margins may be off."""
+        return 0.0 if self.twin is None else self.twin.doubt
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating type of the images the model is shown."""
+        return image_dtype(self.module) if self.twin is None else self.twin.dtype
 
     def on(self, device: torch.device) -> "Network":
         """Return the same on another device."""
-        twin = None if self.twin is None else self.twin.to(device)
-        return Network(self.module, self.classes, device, self.batch_size, self.draws, self.random, twin)
+        return self._but(device=device, twin=None if self.twin is None else self.twin.to(device))
+
+    def _but(self, **changes: Any) -> "Network":
+        names = ("module", "classes", "device", "batch_size", "draws", "random", "twin", "checks_late")
+        return Network(**{name: getattr(self, name) for name in names} | changes)
+
+    def check(self) -> None:
+        """Raise if anything that the model has returned so far was NaN, or beyond the precision of its twin."""
+        for problem, found in self._found.items():
+            if found:
+                self._found = {}
+                raise ModelFailed(problem) if not self.doubt else TwinFailed(problem)
 
     def logits(self, x: Tensor) -> Tensor:
         """Return the logits of images `[n, ...]` in float32, without a graph."""
         logits = x.new_zeros(len(x), self.classes)
-        with torch.no_grad():
-            for rows in self._batches(len(x)):
-                logits[rows] = self._call(_pad(x[rows]))[: rows.stop - rows.start]
+
+        @torch.no_grad()
+        def ask(rows: slice) -> None:
+            logits[rows] = self._call(_pad(x[rows]))[: rows.stop - rows.start]
+
+        self._in_batches(len(x), ask)
         return logits
 
     def drawn_logits(self, x: Tensor) -> Tensor:
@@ -117,13 +136,20 @@ class Network:
         `seen_as` changes what the loss sees of each image, never the logits returned.
         """
         gradient, logits = torch.zeros_like(x), x.new_zeros(len(x), self.classes)
-        for rows in self._batches(len(x), self.draws):
+
+        def ask(rows: slice) -> None:
             n = rows.stop - rows.start
             images = _pad(x[rows]).detach().requires_grad_()
             out = self._drawn(images if seen_as is None else seen_as(images, rows))[:, :n]
             known, aims = [values[rows] for values in per_row], goal.among(rows)
-            height = torch.stack([loss(draw, aims, *known).sum() for draw in out]).mean()
-            gradient[rows], logits[rows] = self._slope(height, images)[:n], out.detach().mean(0)
+
+            def height(out: Tensor) -> Tensor:
+                return torch.stack([loss(draw, aims, *known).sum() for draw in out]).mean()
+
+            slope = self._slope_in_half(out, height, images) if self.doubt else self._slope(height(out), images)
+            gradient[rows], logits[rows] = slope[:n], out.detach().mean(0)
+
+        self._in_batches(len(x), ask, self.draws)
         if seen_as is not None or self.is_adaptive:
             logits = self.mean_logits(x)
         return gradient, logits
@@ -133,7 +159,8 @@ class Network:
         """Return the gradients of some logits of each row, `[n, k, *image]`, and all logits."""
         jacobian = x.new_zeros(len(x), classes.shape[1], *x.shape[1:])
         logits = x.new_zeros(len(x), self.classes)
-        for rows in self._batches(len(x), self.draws):
+
+        def ask(rows: slice) -> None:
             n = rows.stop - rows.start
             images = _pad(x[rows]).detach().requires_grad_()
             out = self._drawn(images)[:, :n].mean(0)
@@ -141,6 +168,8 @@ class Network:
             for k in range(classes.shape[1]):
                 jacobian[rows, k] = self._slope(chosen[:, k].sum(), images, again=True)[:n]
             logits[rows] = out.detach()
+
+        self._in_batches(len(x), ask, self.draws)
         return jacobian, self.mean_logits(x) if self.is_adaptive else logits
 
     def _slope(self, height: Tensor, images: Tensor, again: bool = False) -> Tensor:
@@ -149,39 +178,67 @@ class Network:
             return torch.zeros_like(images)
         with full_precision(self.device):
             (gradient,) = torch.autograd.grad(height, images, retain_graph=again, allow_unused=True)
-        return torch.zeros_like(images) if gradient is None else _sane(gradient)
+        return torch.zeros_like(images) if gradient is None else self._sane(gradient)
+
+    def _slope_in_half(self, out: Tensor, height: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+        """Differentiate the loss in its own precision and the twin in half, where each row has the range it needs."""
+        top = out.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(height(top), top)
+        scale = slope.abs().amax(-1, keepdim=True) / COTANGENT
+        (gradient,) = torch.autograd.grad(out, images, torch.where(scale > 0, slope / scale, 0))
+        gradient[: out.shape[1]] *= scale.view(-1, *(1,) * (images.dim() - 1))
+        return self._sane(gradient)
 
     def _drawn(self, images: Tensor) -> Tensor:
         """Return `[draws, n, classes]` logits that can be differentiated."""
         repeated = images.repeat(self.draws, *(1,) * (images.dim() - 1)) if self.draws > 1 else images
         return self._call(repeated, self._differentiable).view(self.draws, len(images), -1)
 
-    def _batches(self, n: int, draws: int = 1) -> Iterator[slice]:
-        size = max(1 if draws == 1 else LANES, self.batch_size // draws)
-        for start in range(0, n, size):
-            yield slice(start, min(start + size, n))
+    def _in_batches(self, n: int, ask: Callable[[slice], None], draws: int = 1) -> None:
+        """Ask about n rows, as many at a time as a call may hold; where memory runs out, half as many from then on."""
+        start = 0
+        while start < n:
+            size = max(1 if draws == 1 else LANES, self.batch_size // draws)
+            rows = slice(start, min(start + size, n))
+            try:
+                ask(rows)
+            except torch.OutOfMemoryError as error:
+                if self.batch_size <= LANES:
+                    raise ModelFailed(
+                        f"There is no memory left for {LANES} images at a time: free some, or choose another device."
+                    ) from error
+                self.batch_size = max(LANES, self.batch_size // 2)
+                continue
+            start = rows.stop
 
     def _call(self, images: Tensor, forward: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        model = forward or (self.twin.module if self.twin else self.module)
         try:
             with full_precision(self.device):
-                logits = (forward or self.twin or self.module)(images.to(self.dtype)).float()
+                logits = model(images.to(self.dtype)).float()
+        except torch.OutOfMemoryError:
+            raise
         except Exception as error:
             raise ModelFailed(f"The model raised an error on a batch of {len(images)} images: {error}") from error
-        if logits.isnan().any():
-            raise ModelFailed(
-                "The model returned NaN in the middle of the run: check it for overflow or division by zero "
-                "on images inside [0, 1]."
-            )
+        self._notice(
+            logits.isfinite().logical_not().any() if self.doubt else logits.isnan().any(),
+            "The model returned NaN in the middle of the run: check it for overflow or division by zero "
+            "on images inside [0, 1].",
+        )
         return logits
 
-
-def _sane(gradient: Tensor) -> Tensor:
-    if gradient.isnan().any():
-        raise ModelFailed(
+    def _sane(self, gradient: Tensor) -> Tensor:
+        self._notice(
+            gradient.isnan().any(),
             "The model's gradient is NaN on an image inside [0, 1]: look for a square root, a norm or a "
-            "division at zero; an attack would stand still there and the model look robust."
+            "division at zero; an attack would stand still there and the model look robust.",
         )
-    return gradient
+        return gradient
+
+    def _notice(self, bad: Tensor, problem: str) -> None:
+        self._found[problem] = self._found[problem] | bad if problem in self._found else bad
+        if not self.checks_late:
+            self.check()
 
 
 def _pad(x: Tensor) -> Tensor:

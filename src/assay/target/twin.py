@@ -1,43 +1,81 @@
 """A quicker model with the same answers, to search with; what is found is certified on the model itself.
 
-Batch norms are folded into the convolutions before them, and these are stored the way their kernels read them. Both
-keep the precision of the model and change no more than its last digits. A model that cannot be taken apart, or whose
-twin answers otherwise, has none.
+Batch norms are folded into the convolutions before them, and these are stored the way their kernels read them, which
+changes no more than the last digits. On a GPU the twin computes in half precision as well: its margins are off by
+hundredths, so the search must clear that doubt and ends with steps on the model itself. float16 it is, not bfloat16:
+as fast, and eight times finer (on a robust ResNet-20 of four times the width the gradients of 1,000 images have a
+cosine of 0.994 or more with the exact ones, against 0.58). A model that cannot be taken apart, or whose twin answers
+otherwise, has none.
 """
 
 from copy import deepcopy
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, final
 
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from assay.target.network import full_precision, image_dtype
+from assay.target.fused import fuse
+from assay.target.precision import full_precision, image_dtype
 
 TOLERANCE: Final = 1e-4
 """How far a twin's logits may lie from the model's, as a part of the largest; rounding alone gives a hundredth."""
 
+HALF_TOLERANCE: Final = 1e-2
+"""The same in half precision."""
+
+HALF_COSINE: Final = 0.95
+"""How well the gradients of a twin in half precision must point where the model's do, on every image shown."""
+
+DOUBT: Final = 4.0
+"""How many times the largest error seen a margin must clear zero by, to count while searching in half precision."""
+
 FOLDED: Final = "batch norms folded"
+HALF: Final = "float16"
 
 
-def find_twin(module: nn.Module, x: Tensor) -> nn.Module | None:
+@final
+@dataclass(frozen=True)
+class Twin:
+    """A model to search with, what makes it quicker, and how far its margins may be off."""
+
+    module: nn.Module
+    name: str
+    dtype: torch.dtype
+    doubt: float = 0.0
+
+    def to(self, device: torch.device) -> "Twin":
+        """Return the same on another device."""
+        return Twin(self.module.to(device), self.name, self.dtype, self.doubt)
+
+
+def find_twin(module: nn.Module, x: Tensor) -> Twin | None:
     """Return the model's twin, or None where there is none; images `x` show whether both answer alike."""
     if module.training or not isinstance(module, nn.Module) or _is_watched(module) or x.dim() != 4:
         return None
-    try:
-        twin = fx.symbolic_trace(deepcopy(module))
-        if not _fold(twin):
-            return None
-        twin.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return twin if _alike(module, twin, x) else None
-    except Exception:  # whatever a model does that tracing cannot follow: it is searched as it is
-        return None
+    shown = torch.cat((x, x.flip(-1), 1 - x)).to(image_dtype(module))
+    with full_precision(x.device):
+        full = _full(module, shown)
+        half = _half(module, full, shown) if x.is_cuda and image_dtype(module) == torch.float32 else None
+        return half or full
 
 
 def _is_watched(module: nn.Module) -> bool:
     """Say whether anything is called besides the layers: tracing would leave it out."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return any(getattr(part, name, None) for part in module.modules() for name in hooks)
+
+
+def _folded(module: nn.Module) -> fx.GraphModule | None:
+    """Return a copy without the batch norms that follow a convolution; None where there are none."""
+    try:
+        traced = fx.symbolic_trace(deepcopy(module))
+        folded = _fold(traced)
+    except Exception:  # whatever a model does that tracing cannot follow: it is searched as it is
+        return None
+    _quick(traced)
+    return traced if folded else None
 
 
 def _fold(traced: fx.GraphModule) -> int:
@@ -61,10 +99,51 @@ def _fold(traced: fx.GraphModule) -> int:
     return folded
 
 
-def _alike(module: nn.Module, twin: nn.Module, x: Tensor) -> bool:
-    """Compare answers to these images, changed and unchanged, in batches of two sizes."""
-    shown = torch.cat((x, x.flip(-1), 1 - x)).to(image_dtype(module))
-    with torch.no_grad(), full_precision(x.device):
-        expected = torch.cat([module(part) for part in torch.split(shown, 8)])
-        found = torch.cat([twin(part) for part in torch.split(shown, 24)])
-    return bool(((expected - found).abs().amax() <= TOLERANCE * expected.abs().amax()).all())
+def _quick(module: nn.Module) -> None:
+    module.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def _full(module: nn.Module, shown: Tensor) -> Twin | None:
+    """Return a twin in the model's own precision, if it answers alike in batches of two sizes."""
+    folded = _folded(module)
+    if folded is None:
+        return None
+    try:
+        with torch.no_grad():
+            expected = torch.cat([module(part) for part in torch.split(shown, 8)])
+            alike = _largest(expected - folded(shown)) <= TOLERANCE * _largest(expected)
+    except Exception:
+        return None
+    return Twin(folded, FOLDED, image_dtype(module)) if alike else None
+
+
+def _half(module: nn.Module, full: Twin | None, shown: Tensor) -> Twin | None:
+    """Return a twin in half precision, if its answers are near the model's and its gradients point the same way."""
+    try:
+        quick = deepcopy(full.module if full else module).half()
+        if isinstance(quick, fx.GraphModule):
+            fuse(quick)
+        _quick(quick)
+        expected, slope = _answers_and_slopes(module, shown)
+        found, other_slope = _answers_and_slopes(quick, shown.half())
+    except Exception:  # not every model has a half precision
+        return None
+    error = _largest(expected - found)
+    same_way = torch.cosine_similarity(slope, other_slope).amin() >= HALF_COSINE
+    if not (same_way and error <= HALF_TOLERANCE * _largest(expected)):  # false for NaN too
+        return None
+    return Twin(quick, f"{HALF}, {full.name}" if full else HALF, torch.float16, DOUBT * error)
+
+
+@torch.enable_grad()
+def _answers_and_slopes(module: nn.Module, shown: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the logits, and the gradient of the lead of the best class of each image."""
+    images = shown.detach().clone().requires_grad_()
+    logits = module(images).float()
+    first, second = logits.topk(2, dim=1).values.unbind(1)
+    (slope,) = torch.autograd.grad((first - second).sum(), images)
+    return logits.detach(), slope.float().flatten(1)
+
+
+def _largest(values: Tensor) -> float:
+    return float(values.abs().amax())

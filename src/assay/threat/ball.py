@@ -53,8 +53,12 @@ class Ball:
 
     def holds(self, x: Tensor, distance: Tensor) -> Tensor:
         """Say which points, at the distances measured, are inside ball and box up to float32 rounding."""
-        _, eps = self._beside(x)
-        return self.in_box(x) & (distance <= eps.double() + self.norm.slack(math.prod(self.centre.shape[1:])))
+        return self.in_box(x) & self.near(distance)
+
+    def near(self, distance: Tensor) -> Tensor:
+        """Say which of the distances measured are inside the ball up to float32 rounding."""
+        eps = self.eps if distance.dim() == 1 else self.eps[:, None]
+        return distance <= eps.double() + self.norm.slack(math.prod(self.centre.shape[1:]))
 
     def in_box(self, x: Tensor) -> Tensor:
         """Say which points have every value in [0, 1]."""

@@ -1,0 +1,26 @@
+"""The precision a model computes in, whatever its caller has set."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Compute in the model's own precision whatever the caller has set: no autocast, no TF32, no kernels by chance."""
+    matmul = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+    try:
+        with torch.autocast(device.type, enabled=False), exact:
+            yield
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+
+
+def image_dtype(module: nn.Module) -> torch.dtype:
+    """Return the floating type of a model's parameters, which its images must have."""
+    kinds = (parameter.dtype for parameter in module.parameters() if parameter.is_floating_point())
+    return next(kinds, torch.float32)
