@@ -143,7 +143,7 @@ def test_the_look_at_clean_images_is_free_and_claims_those_already_lost() -> Non
     ledger.look_at_clean(first_value_decides()(x).detach())
     assert ledger.claimed.tolist() == [False, True]
     assert ledger.distance.tolist() == [float("inf"), 0.0]
-    assert ledger.claimed_at_query.tolist() == [-1, 0]
+    assert ledger.claims.query.tolist() == [-1, 0]
     assert ledger.queries.tolist() == [0, 0]
     assert ledger.done.tolist() == [False, True]
 
@@ -218,12 +218,12 @@ def test_the_first_success_is_claimed_at_its_own_query_and_iteration() -> None:
     points[0, 1, 0], points[0, 2, 0], points[1, 2, 0] = 0.55, 0.58, 0.52
     box.decisions(points)
     assert ledger.claimed.tolist() == [True, True, False]
-    assert ledger.claimed_at_query.tolist() == [5, 6, -1]
-    assert ledger.claimed_at_iteration.tolist() == [1, 1, -1]
+    assert ledger.claims.query.tolist() == [5, 6, -1]
+    assert ledger.claims.iteration.tolist() == [1, 1, -1]
     torch.testing.assert_close(ledger.x_adv[:, 0], torch.tensor([0.55, 0.52, 0.4]))
     np.testing.assert_allclose(ledger.distance[:2].numpy(), [0.15, 0.12], atol=1e-6)
     box.decisions(with_first_value(grey(3), 0.51))
-    assert ledger.claimed_at_query.tolist() == [5, 6, 7], "an earlier claim stands"
+    assert ledger.claims.query.tolist() == [5, 6, 7], "an earlier claim stands"
     torch.testing.assert_close(ledger.x_adv[:, 0], torch.tensor([0.55, 0.52, 0.51]))
 
 
@@ -252,10 +252,10 @@ def test_an_attack_that_seeks_the_minimum_keeps_its_closest_point() -> None:
         box.decisions(grey(1, first=first))
         assert float(ledger.x_adv[0, 0]) == pytest.approx(closest)
         assert float(ledger.distance) == pytest.approx(closest - 0.4)
-        assert ledger.claimed_at_query.tolist() == [at]
+        assert ledger.claims.query.tolist() == [at]
     box.decisions(with_first_value(grey(1), 0.52, 0.506, 0.504, 0.509))
     assert float(ledger.x_adv[0, 0]) == pytest.approx(0.504)
-    assert ledger.claimed_at_query.tolist() == [8]
+    assert ledger.claims.query.tolist() == [8]
     assert not ledger.done.any()
 
 
@@ -506,7 +506,7 @@ class Liar(Attack[WhiteBox]):
         ledger = view._ledger
         ledger.x_adv[:, 0], ledger.x_adv[:, 1] = self.first, self.second
         ledger.distance[:] = 0.01
-        ledger.claimed_at_iteration[:] = ledger.claimed_at_query[:] = 1
+        ledger.claims.iteration[:] = ledger.claims.query[:] = 1
         return x0
 
 

@@ -23,10 +23,11 @@ _MIX_2: Final = 0x94D049BB133111EB - (1 << 64)
 class Streams:
     """One random stream a row; each call draws for all rows and advances their counts by one."""
 
-    def __init__(self, keys: Tensor, draws: Tensor, rows: Tensor) -> None:
+    def __init__(self, keys: Tensor, draws: Tensor, rows: Tensor, copies: int = 1) -> None:
         self._keys = keys
         self._draws = draws  # shared by all views of a stream, so that none repeats another's numbers
         self._rows = rows
+        self._copies = copies
 
     @classmethod
     def of(cls, seed: int, ids: Sequence[str], device: torch.device | str = "cpu") -> "Streams":
@@ -37,6 +38,10 @@ class Streams:
     def among(self, rows: Tensor) -> "Streams":
         """Return the streams of some rows, each going on from where it is."""
         return Streams(self._keys, self._draws, self._rows[rows])
+
+    def copied(self, copies: int) -> "Streams":
+        """Return streams for so many copies of each row, side by side; no two copies draw the same numbers."""
+        return Streams(self._keys, self._draws, self._rows, copies)
 
     def uniform(self, *shape: int) -> Tensor:
         """Draw from [0, 1), on the grid of 2^-24 that float32 holds exactly."""
@@ -73,8 +78,8 @@ class Streams:
     def _words(self, n: int) -> Tensor:
         block = _mix(self._keys[self._rows] + self._draws[self._rows] * _GOLDEN)
         self._draws[self._rows] += 1
-        counter = torch.arange(1, n + 1, dtype=torch.int64, device=block.device) * _GOLDEN
-        return _mix(block[:, None] + counter)
+        counter = torch.arange(1, n * self._copies + 1, dtype=torch.int64, device=block.device) * _GOLDEN
+        return _mix(block[:, None] + counter).view(-1, n)
 
 
 @contextmanager

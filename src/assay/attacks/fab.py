@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from assay.attacks.apgd import likely_classes
+from assay.attacks.apgd import likely_classes, towards_each
 from assay.attacks.attack import Attack
 from assay.attacks.fmn import DUAL
 from assay.errors import BadRequest
@@ -52,13 +52,13 @@ class FAB(Attack[WhiteBox]):
             raise BadRequest(f"FAB: aim must be classes or any, not {self.aim!r}.")
 
     def __call__(self, view: WhiteBox, x0: Tensor) -> Tensor:
-        """Walk along the boundary of one class after the other, or of whichever is nearest."""
+        """Walk along the boundaries of all classes at once, or along whichever is nearest."""
         if self.aim == "any" and not isinstance(view.goal, Targeted):
             return self._walk(view, _nearest_plane)
-        aims, x = view.pin(likely_classes(view, x0, self.targets)), x0
-        for rank in range(aims().shape[1]):
-            x = self._walk(view, partial(_plane_towards, aims, rank))
-        return x
+        return towards_each(view, likely_classes(view, x0, self.targets), self._walk_towards)
+
+    def _walk_towards(self, view: WhiteBox, aim: Tensor) -> Tensor:
+        return self._walk(view, partial(_plane_towards, view.pin(aim)))
 
     def _walk(self, view: WhiteBox, plane: Plane) -> Tensor:
         """Step onto the boundary's tangent; from beyond the boundary, step back towards the clean image."""
@@ -83,9 +83,9 @@ class FAB(Attack[WhiteBox]):
         return moved.clamp(0, 1).to(x.dtype).view_as(x)
 
 
-def _plane_towards(aims: Callable[[], Tensor], rank: int, view: WhiteBox, x: Tensor) -> tuple[Tensor, Tensor]:
+def _plane_towards(aims: Callable[[], Tensor], view: WhiteBox, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the boundary of one class."""
-    aim = aims()[:, rank]
+    aim = aims()
     gradient, logits = view.gradient(x, _lead, aim)
     return gradient.flatten(1).double(), _lead(logits, view.goal, aim).double()
 

@@ -30,9 +30,9 @@ class Nearest(Attack[WhiteBox]):
     targets: int = 3
 
     def __call__(self, view: WhiteBox, x0: Tensor) -> Tensor:
-        """Climb towards one class after the other."""
+        """Climb towards all classes at once."""
 
-        def climb(target: Tensor) -> Tensor:
-            return ascend_along_cosine(view, view.ball.sample(view.rng), self.steps, dlr_towards, target)
+        def climb(many: WhiteBox, target: Tensor) -> Tensor:
+            return ascend_along_cosine(many, many.ball.sample(many.rng), self.steps, dlr_towards, target)
 
         return towards_each(view, nearest_classes(view, x0, self.targets), climb)

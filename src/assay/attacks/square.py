@@ -2,10 +2,10 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, final
+from typing import Final, Protocol, final
 
 import torch
 import torch.nn.functional as F
@@ -13,12 +13,20 @@ from torch import Tensor
 
 from assay.attacks.attack import Attack
 from assay.registry import register
-from assay.rng import Streams
 from assay.target import ScoreBox
 from assay.threat import L1, L2, LInf, per_row
 
 HALVINGS: Final = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """The area of the window is halved after so many queries, of the 10 000 its authors thought of."""
+
+AHEAD: Final = 50
+"""Proposals that are planned at once, of images of common size: one by one they cost as much as a small model."""
+
+LARGE: Final = 1 << 18
+"""Values in the plan of one row, at most: of large images, where it is cheap beside the model, less is planned."""
+
+BITS: Final = 24
+"""Of each number that chooses a place."""
 
 
 @final
@@ -42,16 +50,19 @@ class Square(Attack[ScoreBox]):
 
     def __call__(self, view: ScoreBox, x0: Tensor) -> Tensor:
         """Propose, ask, keep what is better."""
-        canvas = _Canvas.of(x0)
-        start, propose = _SEARCHES[type(view.ball.norm)]
+        canvas, search = _Canvas.of(x0), _SEARCHES[type(view.ball.norm)]
         x, lowest = x0, x0.new_full((len(x0),), torch.inf)
-        x_new = start(view, canvas)
+        x_new, plan = search.start(view, canvas), [x0]
         for query in range(1, self.steps):
             margin = view.goal.margin(view.scores(x_new))
             better = margin < lowest
             x = torch.where(per_row(better, x), x_new, x)
-            x, lowest = view.keep(x, torch.where(better, margin, lowest))
-            x_new = propose(view, canvas, x, self._area(query - 1))
+            x, lowest, *plan = view.keep(x, torch.where(better, margin, lowest), *plan)
+            turn = (query - 1) % canvas.ahead
+            if turn == 0:
+                areas = [self._area(query - 1 + later) for later in range(canvas.ahead)]
+                plan = [*search.plan(view, canvas, areas)]
+            x_new = search.propose(view, canvas, [part[:, turn] for part in plan], x, self._area(query - 1))
         return x_new
 
     def _area(self, proposals: int) -> float:
@@ -59,6 +70,22 @@ class Square(Attack[ScoreBox]):
         if self.rescale_schedule:
             proposals = proposals * 10_000 // self.steps
         return self.p_init / 2.0 ** bisect_left(HALVINGS, proposals)
+
+
+Side = int | Tensor
+
+
+class _Search(Protocol):
+    """How a norm's ball is searched."""
+
+    def start(self, view: ScoreBox, canvas: "_Canvas") -> Tensor:
+        """Return the first points."""
+
+    def plan(self, view: ScoreBox, canvas: "_Canvas", areas: Sequence[float]) -> tuple[Tensor, ...]:
+        """Draw, for windows of these areas, all that proposals depend on besides the point; `[rows, areas, ...]`."""
+
+    def propose(self, view: ScoreBox, canvas: "_Canvas", plan: Sequence[Tensor], x: Tensor, area: float) -> Tensor:
+        """Return the next points by what was planned for them."""
 
 
 @final
@@ -69,17 +96,24 @@ class _Canvas:
     channels: int
     height: int
     width: int
-    device: torch.device
+    down: Tensor
+    right: Tensor
 
     @classmethod
     def of(cls, x: Tensor) -> "_Canvas":
         """Read leading dimensions as channels."""
         *channels, height, width = (1, 1, *x.shape[1:])
-        return cls(math.prod(channels), height, width, x.device)
+        down, right = (torch.arange(side, device=x.device) for side in (height, width))
+        return cls(math.prod(channels), height, width, down[:, None], right)
 
     def planes(self, x: Tensor) -> Tensor:
         """Show images as planes."""
         return x.reshape(len(x), self.channels, self.height, self.width)
+
+    @property
+    def ahead(self) -> int:
+        """How many proposals to plan at once."""
+        return max(1, min(AHEAD, LARGE // (self.channels * self.height * self.width)))
 
     def sides(self, area: float, least: int, odd: bool) -> tuple[int, int]:
         """Height and width of a window that covers so much of a plane."""
@@ -87,19 +121,22 @@ class _Canvas:
         side += odd and side % 2 == 0
         return min(side, self.height), min(side, self.width)
 
-    def windows(self, rng: Streams, sides: tuple[int, int]) -> tuple[Tensor, Tensor]:
-        """Draw a place for a window in each row; return the height and width of every value above its corner."""
-        top = rng.integers(self.height - sides[0] + 1)
-        left = rng.integers(self.width - sides[1] + 1)
-        down = torch.arange(self.height, device=self.device) - top[:, None]
-        right = torch.arange(self.width, device=self.device) - left[:, None]
-        return down[:, None, :, None], right[:, None, None, :]
+    def window(self, numbers: Tensor, heights: Side, widths: Side) -> tuple[Tensor, Tensor]:
+        """Choose a place for a window by two numbers; say how far each value is below and right of its corner."""
+        top = _choose(numbers[..., 0], self.height + 1 - heights)
+        left = _choose(numbers[..., 1], self.width + 1 - widths)
+        return self.down - top[..., None, None, None], self.right - left[..., None, None, None]
 
 
-def _inside(window: tuple[Tensor, Tensor], sides: tuple[int, int]) -> Tensor:
-    """Say which values `[rows, 1, height, width]` lie in the window."""
+def _choose(number: Tensor, among: Side) -> Tensor:
+    """Turn a random number into an integer from 0 to among - 1."""
+    return (number * among) >> BITS
+
+
+def _inside(window: tuple[Tensor, Tensor], heights: Side, widths: Side) -> Tensor:
+    """Say which values `[..., 1, height, width]` lie in the window."""
     down, right = window
-    return (down >= 0) & (down < sides[0]) & (right >= 0) & (right < sides[1])
+    return (down >= 0) & (down < heights) & (right >= 0) & (right < widths)
 
 
 def _image(view: ScoreBox, delta: Tensor) -> Tensor:
@@ -111,20 +148,27 @@ def _image(view: ScoreBox, delta: Tensor) -> Tensor:
 # ---------------------------------------------------------------- Linf: every value at a corner of the ball
 
 
-def _stripes(view: ScoreBox, canvas: _Canvas) -> Tensor:
-    """Start from vertical stripes, one sign a channel and column."""
-    signs = view.rng.rademacher(canvas.channels, 1, canvas.width)
-    stripes = signs * view.ball.eps.view(-1, 1, 1, 1)
-    return _image(view, stripes.expand(-1, -1, canvas.height, -1))
+class _Corners:
+    """Moves one window at a time to a corner of the ball."""
 
+    def start(self, view: ScoreBox, canvas: _Canvas) -> Tensor:
+        """Start from vertical stripes, one sign a channel and column."""
+        signs = view.rng.rademacher(canvas.channels, 1, canvas.width)
+        stripes = signs * view.ball.eps.view(-1, 1, 1, 1)
+        return _image(view, stripes.expand(-1, -1, canvas.height, -1))
 
-def _repaint(view: ScoreBox, canvas: _Canvas, x: Tensor, area: float) -> Tensor:
-    """Move a window to one corner of the ball, by a sign a channel."""
-    sides = canvas.sides(area, least=1, odd=False)
-    inside = _inside(canvas.windows(view.rng, sides), sides)
-    signs = view.rng.rademacher(canvas.channels, 1, 1)
-    move = 2 * view.ball.eps.view(-1, 1, 1, 1) * signs * inside
-    return view.ball.project(x + move.reshape(x.shape))
+    def plan(self, view: ScoreBox, canvas: _Canvas, areas: Sequence[float]) -> tuple[Tensor, ...]:
+        """Draw windows and signs, and paint the moves."""
+        sides = [canvas.sides(area, least=1, odd=False) for area in areas]
+        heights, widths = canvas.down.new_tensor(sides).unbind(1)
+        window = canvas.window(view.rng.integers(1 << BITS, len(areas), 2), heights, widths)
+        inside = _inside(window, heights.view(-1, 1, 1, 1), widths.view(-1, 1, 1, 1))
+        signs = view.rng.rademacher(len(areas), canvas.channels, 1, 1)
+        return (2 * view.ball.eps.view(-1, 1, 1, 1, 1) * signs * inside,)
+
+    def propose(self, view: ScoreBox, canvas: _Canvas, plan: Sequence[Tensor], x: Tensor, area: float) -> Tensor:
+        """Move as planned, and no further than the ball."""
+        return view.ball.project(x + plan[0].reshape(x.shape))
 
 
 # ---------------------------------------------------------------- L2 and L1: bumps that trade their size
@@ -157,13 +201,20 @@ class _Bumps:
             field = self.unit(field.flatten(1)[:, None, None]).view_as(field) * view.ball.eps.view(-1, 1, 1, 1)
         return _image(view, field)
 
-    def trade(self, view: ScoreBox, canvas: _Canvas, x: Tensor, area: float) -> Tensor:
+    def plan(self, view: ScoreBox, canvas: _Canvas, areas: Sequence[float]) -> tuple[Tensor, ...]:
+        """Draw numbers for two windows and a turn, and signs."""
+        numbers = view.rng.integers(1 << BITS, len(areas), 5)
+        return numbers, view.rng.rademacher(len(areas), canvas.channels, 1, 1)
+
+    def propose(self, view: ScoreBox, canvas: _Canvas, plan: Sequence[Tensor], x: Tensor, area: float) -> Tensor:
         """Add a bump to one window, and to its size what a second window and the pixel box left unused."""
+        numbers, signs = plan
         sides = canvas.sides(area, least=3, odd=True)
-        here, there = canvas.windows(view.rng, sides), canvas.windows(view.rng, sides)
-        inside, either = _inside(here, sides), _inside(here, sides) | _inside(there, sides)
+        here, there = canvas.window(numbers, *sides), canvas.window(numbers[:, 2:], *sides)
+        inside = _inside(here, *sides)
+        either = inside | _inside(there, *sides)
         delta = canvas.planes(x - view.ball.centre)
-        bump = self.unit(delta * inside) + self.stamp(view.rng, canvas, here, sides) * inside
+        bump = self.unit(delta * inside) + self.stamp(_choose(numbers[:, 4], 2), signs, here, sides) * inside
         whole = view.ball.eps.double().view(-1, 1, 1, 1) ** self.order
         spare = (whole - self.mass(delta).sum(1, keepdim=True)).clamp(min=0)
         size = self.root(spare / canvas.channels + self.mass(delta * either)).to(delta.dtype)
@@ -171,12 +222,10 @@ class _Bumps:
             size = size * canvas.channels
         return _image(view, delta.masked_fill(either, 0) + self.unit(bump) * size)
 
-    def stamp(self, rng: Streams, canvas: _Canvas, window: tuple[Tensor, Tensor], sides: tuple[int, int]) -> Tensor:
+    def stamp(self, turned: Tensor, signs: Tensor, window: tuple[Tensor, Tensor], sides: tuple[int, int]) -> Tensor:
         """Put a bump, upright or lying, with a sign a channel, where each row has its window."""
         down, right = window[0].clamp(0, sides[0] - 1), window[1].clamp(0, sides[1] - 1)
-        turned = rng.integers(2)[:, None, None, None]
-        signs = rng.rademacher(canvas.channels, 1, 1)
-        return _bump(*sides, self).to(signs)[turned, down, right] * signs
+        return _bump(*sides, self).to(signs)[turned[:, None, None, None], down, right] * signs
 
     def mass(self, planes: Tensor) -> Tensor:
         """Sum |value|^order over each plane, in float64."""
@@ -220,11 +269,4 @@ def _peak(height: int, width: int, kind: _Bumps) -> Tensor:
 _L2_BUMPS: Final = _Bumps(order=2, decay=2, crowded=False)
 _L1_BUMPS: Final = _Bumps(order=1, decay=4, crowded=True)
 
-Start = Callable[[ScoreBox, _Canvas], Tensor]
-Propose = Callable[[ScoreBox, _Canvas, Tensor, float], Tensor]
-
-_SEARCHES: Final[dict[type, tuple[Start, Propose]]] = {
-    LInf: (_stripes, _repaint),
-    L2: (_L2_BUMPS.start, _L2_BUMPS.trade),
-    L1: (_L1_BUMPS.start, _L1_BUMPS.trade),
-}
+_SEARCHES: Final[dict[type, _Search]] = {LInf: _Corners(), L2: _L2_BUMPS, L1: _L1_BUMPS}

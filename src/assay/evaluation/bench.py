@@ -17,6 +17,7 @@ from assay.evaluation.engine import Wave, run_wave
 from assay.evaluation.opening import Precision, open_network
 from assay.evaluation.run import BATCH_SIZE
 from assay.evaluation.subject import Subject, choose_device
+from assay.models.framing import seen_by
 from assay.target import Network, Pool
 from assay.threat import L1, L2, LInf, Norm, ThreatModel, Untargeted
 
@@ -84,9 +85,10 @@ def bench(
     size = batch_size or BATCH_SIZE.get(where.type, 32)
     for name in models:
         module = Subject.of(name).module
-        network, _ = open_network(module, dataset, where, size, 20, False, precision)
+        seen = seen_by(module, dataset)
+        network, _ = open_network(module, seen, where, size, 20, False, precision)
         for spec in lineup:
-            yield _time(name, network, spec, dataset, repeat)
+            yield _time(name, network, spec, seen, repeat)
 
 
 def _time(name: str, network: Network, spec: str | Attack[Any], dataset: Dataset, repeat: int) -> Timing:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, final
 
+import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
+from assay.errors import AssayError, ModelFailed
 from assay.evaluation.verify import Claims, Verdict, measure, verify
 from assay.records import SCHEMA
 from assay.rng import Streams
@@ -184,7 +186,17 @@ class _Search:
             any_distance=ledger.seeks_minimum,
             seeds=[f"{self.seed}/{self.wave.ids[row]}" for row in rows.tolist()] if self.network.random else None,
         )
-        return verify(self.network.module, self.network.device, claims)
+        try:
+            with np.errstate(invalid="ignore"):  # infinity less infinity is found below
+                verdict = verify(self.network.module, self.network.device, claims)
+        except AssayError:
+            raise
+        except Exception as error:
+            raise ModelFailed(f"The model raised an error while claims were verified: {error}") from error
+        claimed = np.isfinite(_array(x_adv.flatten(1).double())).all(1)
+        if np.isnan(verdict.margin[claimed]).any():
+            raise ModelFailed("The model returned NaN while claims were verified: check it for overflow.")
+        return verdict
 
 
 def _last_steps(box: WhiteBox, x: Tensor) -> Tensor:
@@ -222,9 +234,9 @@ def _verdicts(wave: Wave, ledger: Ledger, clean_logits: Tensor, rows: Tensor, ve
         "margin": _array(margin),
         "clean_margin": _array(ledger.clean_margin.double()),
         "uint8_ok": _at(rows, [ok if won else None for ok, won in zip(verdict.uint8_ok, success, strict=True)], n),
-        "claimed_at_iteration": _at(rows, _array(ledger.claimed_at_iteration[rows]), n),
-        "claimed_at_query": _at(rows, _array(ledger.claimed_at_query[rows]), n),
-        "improvements": ledger.improvements(),
+        "claimed_at_iteration": _at(rows, _array(ledger.claims.iteration[rows]), n),
+        "claimed_at_query": _at(rows, _array(ledger.claims.query[rows]), n),
+        "improvements": ledger.claims.improvements(),
         "claimed_by": ledger.claimed_by,
     }
 

@@ -2,11 +2,12 @@
 
 A box is also the attack's view of the rows still in flight: their balls, goals and random streams. It
 shrinks as rows finish, together with whatever tensors the attack passes to `keep`. A query holds one point a
-row, `[rows, *image]`, or many, `[rows, q, *image]`; the answer has the same leading shape.
+row, `[rows, *image]`, or many, `[rows, q, *image]`; the answer has the same leading shape. A box may hold copies of
+its rows, side by side, for an attack that tries several things on each at once; they finish together.
 """
 
 from collections.abc import Callable
-from typing import Self
+from typing import Final, Self
 
 import torch
 from torch import Tensor
@@ -32,6 +33,10 @@ InputTransform = Callable[[Streams, Tensor], RowTransform]
 """Draws, for all rows at once, how their images are changed on the way into the model."""
 
 
+FIRST_LOOKS: Final = 8
+LOOK_EVERY: Final = 4
+
+
 class NoRowsLeft(Exception):
     """Every row is done: a signal to the engine, which ends the attack here."""
 
@@ -54,10 +59,21 @@ class DecisionBox:
         self._pulse = pulse
         self._pool = pool or Pool.of(ledger.ball.centre, ledger.goal.labels)
         self._inner = inner
-        self._rows = rows
-        self.rng: Streams = rng
-        self.ball: Ball = ledger.ball.among(rows)
-        self.goal: Goal = ledger.goal.among(rows)
+        self._copies = 1
+        self._iteration = 0
+        self._show(rows, rng)
+
+    def _show(self, rows: Tensor, rng: Streams) -> None:
+        self._rows, self._streams = rows, rng
+        shown = self._copied(rows)
+        self._each = torch.arange(len(shown), device=rows.device)
+        self.rng: Streams = rng if self._copies == 1 else rng.copied(self._copies)
+        self.ball: Ball = self._ledger.ball.among(shown)
+        self.goal: Goal = self._ledger.goal.among(shown)
+
+    def _copied(self, values: Tensor) -> Tensor:
+        """Repeat what belongs to a row for each of its copies."""
+        return values if self._copies == 1 else values.repeat_interleave(self._copies, 0)
 
     def decisions(self, x: Tensor) -> Tensor:
         """Return the label of each point."""
@@ -72,25 +88,38 @@ class DecisionBox:
 
     def queries_left(self) -> Tensor | None:
         """Count the queries each row may still make; None where there is no limit."""
-        return None if self._ledger.query_budget is None else self._ledger.left[self._rows]
+        return None if self._ledger.query_budget is None else self._copied(self._ledger.left[self._rows])
 
     def distance_claimed(self) -> Tensor:
         """Return how close each row's best claim is; infinite for a row without one."""
-        return self._ledger.distance[self._rows]
+        return self._copied(self._ledger.distance[self._rows])
 
     def keep(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """End an iteration: let finished rows go and return the tensors without them."""
+        self._iteration += 1
+        if self._looks_away():
+            self._ledger.end_iteration(self._rows)
+            return tensors
+        done = self._ledger.done[self._rows]
         self._ledger.end_iteration(self._rows)
         self._pulse(self._ledger.main)
-        alive = (~self._ledger.done[self._rows]).nonzero().squeeze(1)  # the one time an iteration waits for the device
-        self._network.check()
+        alive = (~done).nonzero().squeeze(1)
+        self._network.check_at_times()
         if len(alive) == len(self._rows):
             return tensors
         if not self._inner and not len(alive):
             raise NoRowsLeft
-        self._rows = self._rows[alive]
-        self.rng, self.ball, self.goal = self.rng.among(alive), self.ball.among(alive), self.goal.among(alive)
-        return tuple(tensor[alive] for tensor in tensors)
+        self._show(self._rows[alive], self._streams.among(alive))
+        kept = alive if self._copies == 1 else self._places(alive)
+        return tuple(tensor[kept] for tensor in tensors)
+
+    def _looks_away(self) -> bool:
+        """Whether to go on without a look at who has finished."""
+        return False
+
+    def _places(self, rows: Tensor) -> Tensor:
+        """Say where all copies of these rows stand."""
+        return (rows[:, None] * self._copies + torch.arange(self._copies, device=rows.device)).flatten()
 
     def among(self, mask: Tensor) -> Self:
         """Return a box of some of the rows, for an inner loop that lets the others rest; it may run empty."""
@@ -100,7 +129,18 @@ class DecisionBox:
         """Return a box of some of the rows, for a whole attack: `NoRowsLeft` is raised when all of them are done."""
         return self._of(mask, inner=False)
 
+    def copied(self, copies: int) -> Self:
+        """Return a box of the same rows, each as often as this side by side, for a whole attack.
+
+        What was known of a row is known of each copy with `repeat_interleave`.
+        """
+        box = self._of(torch.ones_like(self._rows, dtype=torch.bool), inner=False)
+        box._copies = copies
+        box._show(box._rows, box._streams)
+        return box
+
     def _of(self, mask: Tensor, inner: bool) -> Self:
+        assert self._copies == 1, "parts of copied rows would finish apart"
         rows = self._rows[mask]
         return type(self)(self._network, self._ledger, self.rng.among(mask), rows, self._pulse, self._pool, inner)
 
@@ -115,14 +155,15 @@ class DecisionBox:
 
     def closest(self) -> Tensor:
         """Return the closest point that each row has claimed; the clean image for a row without one."""
-        return self._ledger.x_adv[self._rows]
+        return self._copied(self._ledger.x_adv[self._rows])
 
     def pin(self, tensor: Tensor) -> Callable[[], Tensor]:
         """Remember one value a row; calling what is returned gives those of the rows still in flight."""
         then = self._rows
 
         def now() -> Tensor:
-            return tensor[torch.searchsorted(then, self._rows)]  # rows only ever leave, so both are sorted
+            left = torch.searchsorted(then, self._rows)  # rows only ever leave, so both are sorted
+            return tensor[left if self._copies == 1 else self._places(left)]
 
         return now
 
@@ -132,7 +173,7 @@ class DecisionBox:
 
     def dismiss(self, finished: Tensor) -> None:
         """Let rows go at the next `keep` because the attack has no more to try on them."""
-        self._ledger.dismissed[self._rows[finished]] = True
+        self._ledger.dismissed[self._rows[finished.view(-1, self._copies).all(1)]] = True
 
     def demand(self, margin: float) -> None:
         """Claim, from here on, only points that reach the goal by this margin or more."""
@@ -148,23 +189,22 @@ class DecisionBox:
         x = x.detach()
         one_a_row = x.dim() == self.ball.centre.dim()
         points = x[:, None] if one_a_row else x
-        rows, q = points.shape[:2]
-        sent = self._affordable(rows, q)
-        owner = torch.arange(rows, device=x.device).repeat_interleave(q)
-        flat, paid = points.flatten(0, 1), sent.flatten()
-        all_paid = self._ledger.can_surely_pay(q) or bool(paid.all())
-        answer, logits = ask(flat, owner) if all_paid else _spread(paid, *ask(flat[paid], owner[paid]))
-        logits = logits.view(rows, q, self._network.classes)
-        self._ledger.record(self._rows, points, logits, sent, passes)
-        return answer.reshape(x.shape[: 1 if one_a_row else 2] + answer.shape[1:]), logits[
-            :, 0
-        ] if one_a_row else logits
+        shown, q = points.shape[:2]
+        owner = self._each if q == 1 else self._each.repeat_interleave(q)
+        flat = points.flatten(0, 1)
+        by_row = flat.view(len(self._rows), self._copies * q, *flat.shape[1:])
+        sent = None if self._ledger.can_surely_pay(by_row.shape[1]) else self._affordable(*by_row.shape[:2])
+        if sent is None or sent.all():
+            answer, logits = ask(flat, owner)
+        else:
+            paid = sent.flatten()
+            answer, logits = _spread(paid, *ask(flat[paid], owner[paid]))
+        self._ledger.record(self._rows, by_row, logits.view(*by_row.shape[:2], self._network.classes), sent, passes)
+        answer = answer.reshape(x.shape[: 1 if one_a_row else 2] + answer.shape[1:])
+        return answer, logits if one_a_row else logits.view(shown, q, self._network.classes)
 
     def _affordable(self, rows: int, q: int) -> Tensor:
-        order = torch.arange(q, device=self._rows.device).expand(rows, q)
-        if self._ledger.can_surely_pay(q):
-            return torch.ones_like(order, dtype=torch.bool)
-        return order < self._ledger.left[self._rows][:, None]
+        return torch.arange(q, device=self._rows.device).expand(rows, q) < self._ledger.left[self._rows][:, None]
 
     def _logits_only(self, x: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
         logits = self._network.logits(x)
@@ -197,6 +237,14 @@ class WhiteBox(ScoreBox):
         box = super()._of(mask, inner)
         box._transform = self._transform
         return box
+
+    def _looks_away(self) -> bool:
+        """On a GPU, after the first iterations, look only now and then: each look makes it wait.
+
+        Rows that finish meanwhile go on for a few steps, which are booked and change no claim.
+        """
+        away = self._network.device.type == "cuda" and self._iteration > FIRST_LOOKS
+        return away and self._iteration % LOOK_EVERY != 0
 
     def margin_left(self) -> Tensor:
         """Return how much of a row's clean margin is left at the best point seen inside its ball, as a part of it."""

@@ -57,10 +57,19 @@ class _ConvReLU(nn.Module):
         self.conv = conv
 
     def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
-        if x.is_cuda:
+        if x.is_cuda and torch.is_grad_enabled():
             fused: Tensor = _Fused.apply(x, added, self.conv)  # type: ignore[no-untyped-call]
             return fused
+        if x.is_cuda:
+            return _kernel(x, added, self.conv)
         return F.relu(self.conv(x) if added is None else self.conv(x) + added)
+
+
+def _kernel(x: Tensor, added: Tensor | None, conv: Any) -> Tensor:
+    shape = conv.stride, conv.padding, conv.dilation, conv.groups
+    if added is None:
+        return torch.cudnn_convolution_relu(x, conv.weight, conv.bias, *shape)
+    return torch.cudnn_convolution_add_relu(x, conv.weight, added, 1.0, conv.bias, *shape)
 
 
 class _Fused(torch.autograd.Function):
@@ -68,11 +77,7 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, added: Tensor | None, conv: Any) -> Tensor:
-        shape = conv.stride, conv.padding, conv.dilation, conv.groups
-        if added is None:
-            out = torch.cudnn_convolution_relu(x, conv.weight, conv.bias, *shape)
-        else:
-            out = torch.cudnn_convolution_add_relu(x, conv.weight, added, 1.0, conv.bias, *shape)
+        out = _kernel(x, added, conv)
         ctx.conv, ctx.has_added = conv, added is not None
         ctx.save_for_backward(x, out)
         return out

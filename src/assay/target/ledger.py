@@ -1,16 +1,28 @@
 """What every query cost and the best it found, row by row, kept where no attack can touch it."""
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass
+from typing import final
 
 import torch
 from torch import Tensor
 
+from assay.target.claims import NEVER, Claims, Offer
 from assay.target.rules import Best, Cost
 from assay.threat import Ball, Goal, per_row
 
-NEVER: Final = -1
-"""Stands for an iteration or query count that did not happen."""
+__all__ = ["NEVER", "Ledger"]
+
+
+@final
+@dataclass(frozen=True)
+class _Sight:
+    """What the points of some rows are judged by."""
+
+    rows: Tensor
+    ball: Ball
+    goal: Goal
+    radius: Tensor
 
 
 class Ledger:
@@ -19,8 +31,6 @@ class Ledger:
     A claim is a point inside the box that reached the goal: the first one inside the ball for an attack on a
     fixed budget, the closest one for an attack that seeks the minimum. Claims are verified elsewhere. Where margins
     are seen only up to a `doubt`, a claim must clear it, and the nearest miss of each row is kept for a closer look.
-
-    Booking never asks a GPU for a value, which would make it wait: rows are chosen by masks, not by looking.
     """
 
     def __init__(
@@ -36,24 +46,19 @@ class Ledger:
         self.ball, self.goal = ball, goal
         self.seeks_minimum = seeks_minimum
         self.query_budget = query_budget
-        self.x_adv = ball.centre.clone()
-        self.distance = torch.full((rows,), torch.inf, dtype=torch.float64, device=device)
         self.lowest_margin = torch.full((rows,), torch.inf, device=device)
         self.clean_margin = self.lowest_margin
-        self.claim_margin = torch.zeros(rows, device=device)
         self.required_margin = torch.full((rows,), -doubt if doubt else torch.inf, device=device)
         self.nearest_miss = ball.centre.clone() if doubt else None
         self.noise = torch.zeros(rows, device=device)
-        self.iterations, self.forwards, self.backwards, self.queries = (
-            torch.zeros(rows, dtype=torch.int64, device=device) for _ in range(4)
-        )
-        self.claimed_at_iteration = torch.full((rows,), NEVER, dtype=torch.int64, device=device)
-        self.claimed_at_query = self.claimed_at_iteration.clone()
+        self._counts = torch.zeros((rows, 4), dtype=torch.int64, device=device)
+        self.iterations, self.forwards, self.backwards, self.queries = self._counts.unbind(1)
         self.dismissed = torch.zeros(rows, dtype=torch.bool, device=device)
-        self._improvements: list[tuple[Tensor, ...]] = []
+        self._claims = Claims(ball.centre, closest=seeks_minimum)
         self._stages: list[str | None] = [None]
-        self._stage_of_claim = torch.zeros_like(self.iterations)
         self._most_spent = 0
+        self._prices: dict[tuple[int, int], Tensor] = {}
+        self._sight: _Sight | None = None
         self.refused: dict[int, str] = {}
         self.others = {name: Best(cost, ball.centre) for name, cost in (rules or {}).items()}
         self._endless = False
@@ -82,9 +87,14 @@ class Ledger:
         self._stages.append(stage)
 
     @property
+    def claims(self) -> Claims:
+        """What each row has to show."""
+        return self._claims.settle()
+
+    @property
     def claimed_by(self) -> list[str | None]:
         """The stage that made each row's claim, where it has one and stages have names."""
-        return [self._stages[at] for at in self._stage_of_claim.tolist()]
+        return [self._stages[at] for at in self.claims.stage.tolist()]
 
     @property
     def main(self) -> "Ledger":
@@ -93,14 +103,24 @@ class Ledger:
 
     def end_iteration(self, rows: Tensor) -> None:
         """Count one more iteration of these rows."""
-        self.iterations[rows] += 1
+        self.iterations.index_add_(0, rows, torch.ones_like(rows))
         if self._main is not None:
             self._main.end_iteration(self._main_rows[rows])
 
     @property
     def claimed(self) -> Tensor:
         """Say which rows have a point to show."""
-        return self.distance < torch.inf
+        return self.claims.made
+
+    @property
+    def distance(self) -> Tensor:
+        """How far each row's claim is from its clean image; infinite for a row without one."""
+        return self.claims.distance
+
+    @property
+    def x_adv(self) -> Tensor:
+        """The points claimed; clean images for rows without one."""
+        return self.claims.x_adv
 
     @property
     def done(self) -> Tensor:
@@ -124,8 +144,7 @@ class Ledger:
         """Claim the clean images that reach the goal as they are; this look is the evaluator's and is free."""
         reached = self.goal.reached(logits)
         self.lowest_margin = self.clean_margin = self.goal.margin(logits)
-        self.distance[reached] = 0.0
-        self.claimed_at_iteration[reached] = self.claimed_at_query[reached] = 0
+        self.claims.clean(reached)
         for best in self.others.values():
             best.offer(torch.arange(len(reached), device=reached.device), self.ball.centre[:, None], reached[:, None])
 
@@ -136,21 +155,14 @@ class Ledger:
 
     def reopen(self, rows: Tensor, verified_margin: Tensor, problems: list[str]) -> None:
         """Take back claims that did not verify, but not forget them; the next one must clear the doubt there was."""
-        for row, problem in zip(rows.tolist(), problems, strict=True):
-            self.refused[row] = problem
-        self._stage_of_claim[rows] = 0
-        doubt = (verified_margin - self.claim_margin[rows]).abs() + self.claim_margin[rows].abs()
+        claims = self.claims
+        self.refused |= dict(zip(rows.tolist(), problems, strict=True))
+        doubt = (verified_margin - claims.margin[rows]).abs() + claims.margin[rows].abs()
         clearer = torch.where(self.noise[rows] > 0, self.required_margin[rows] - self.noise[rows], -2 * doubt)
         self.required_margin[rows] = torch.minimum(self.required_margin[rows], clearer)
-        self.distance[rows] = torch.inf
-        self.x_adv[rows] = self.ball.centre[rows]
+        claims.take_back(rows)
         for best in self.others.values():
             best.forget(rows)
-        self._improvements = [
-            tuple(values[kept] for values in entry)
-            for entry in self._improvements
-            if (kept := ~torch.isin(entry[0], rows)).any()
-        ]
 
     def look_again(self, rows: Tensor, logits: Tensor) -> None:
         """Claim the nearest misses that reach the goal when seen without doubt, as all will be from here on.
@@ -159,89 +171,60 @@ class Ledger:
         """
         assert self.nearest_miss is not None
         self.required_margin[rows] = torch.inf
-        x, ball, goal = self.nearest_miss[rows][:, None], self.ball.among(rows), self.goal.among(rows)
-        reached = goal.reached(logits)
-        self._claim(rows, reached, torch.zeros_like(rows), x, ball.distance(x), goal.margin(logits)[:, None])
-        self.claimed_at_query[rows] = torch.minimum(self.claimed_at_query[rows], self.queries[rows])
+        x, sight = self.nearest_miss[rows][:, None], self._looking_at(rows)
+        reached, margin = sight.goal.reached(logits)[:, None], sight.goal.margin(logits)[:, None]
+        self._claims.take(self._offer(rows, x, reached, sight.ball.distance(x), margin))
 
     def demand(self, rows: Tensor, margin: float) -> None:
         """From now on, claim only points that reach the goal by this margin or more."""
         self.required_margin[rows] = self.required_margin[rows].clamp(max=-margin)
 
-    def improvements(self) -> list[list[dict[str, float]]]:
-        """Return, row by row, every claim that was better than the one before: when it came, and its distance."""
-        found: list[list[dict[str, float]]] = [[] for _ in range(len(self.distance))]
-        entries = self._improvements if self.seeks_minimum else [self._only_improvement()]
-        if entries:
-            columns = (torch.cat(column).tolist() for column in zip(*entries, strict=True))
-            for row, iteration, query, distance in zip(*columns, strict=True):
-                found[row].append({"iteration": iteration, "query": query, "distance": distance})
-        return found
-
-    def _only_improvement(self) -> tuple[Tensor, ...]:
-        """Of an attack on a fixed budget, the one claim a row may have; clean images that fell are none of its."""
-        rows = (self.claimed & (self.claimed_at_query > 0)).nonzero().squeeze(1)
-        return rows, self.claimed_at_iteration[rows], self.claimed_at_query[rows], self.distance[rows]
-
-    def record(self, rows: Tensor, x: Tensor, logits: Tensor, sent: Tensor, passes: tuple[int, int]) -> None:
+    def record(self, rows: Tensor, x: Tensor, logits: Tensor, sent: Tensor | None, passes: tuple[int, int]) -> None:
         """Book the points `[rows, q, ...]` of these rows, in order, and claim the best of them.
 
-        `sent` says which points the budget paid for; the others were never shown to the model. `passes` are the
-        forward and the backward passes that each point cost.
+        `sent` says which points the budget paid for, if not all; the others were never shown to the model. `passes` are
+        the forward and the backward passes that each point cost.
         """
-        ball, goal = self.ball.among(rows), self.goal.among(rows)
-        distance, in_box = ball.distance(x), sent & ball.in_box(x)
-        feasible = in_box & ball.near(distance)
-        seen = goal.margin(logits)
+        sight = self._looking_at(rows)
+        distance, in_box = sight.ball.distance(x), sight.ball.in_box(x)
+        if sent is not None:
+            in_box &= sent
+        feasible = in_box & (distance <= sight.radius)
+        seen = sight.goal.margin(logits)
         self._note_lowest(rows, x, torch.where(feasible, seen, torch.inf))
-
-        reached = goal.reached(logits) & (seen <= self.required_margin[rows][:, None])
-        if self.seeks_minimum:
-            least, at = torch.where(reached & in_box, distance, torch.inf).min(1)
-            better = least < self.distance[rows]
-        else:
-            hit = reached & feasible
-            at = hit.int().argmax(1)
-            better = hit.any(1) & ~self.claimed[rows]
-        self._claim(rows, better, at, x, distance, seen)
+        reached = sight.goal.reached(logits) & (seen <= self.required_margin[rows][:, None])
+        counts = reached & (in_box if self.seeks_minimum else feasible)
+        self._claims.take(self._offer(rows, x, counts, distance, seen))
         for best in self.others.values():
             best.offer(rows, x, reached & in_box)
-
-        points = sent.sum(1)
-        self.queries[rows] += points
-        self.forwards[rows] += points * passes[0]
-        self.backwards[rows] += points * passes[1]
+        self._charge(rows, x.shape[1] if sent is None else sent.sum(1), passes)
         self._most_spent += x.shape[1]
         if self._main is not None:
             self._main.record(self._main_rows[rows], x, logits, sent, passes)
 
+    def _looking_at(self, rows: Tensor) -> _Sight:
+        """Return what these rows are judged by; the same rows are asked about again and again."""
+        if self._sight is None or self._sight.rows is not rows:
+            ball = self.ball.among(rows)
+            self._sight = _Sight(rows, ball, self.goal.among(rows), ball.reach[:, None])
+        return self._sight
+
+    def _offer(self, rows: Tensor, x: Tensor, counts: Tensor, distance: Tensor, margin: Tensor) -> Offer:
+        iteration, _, _, queries = self._counts[rows].unbind(1)
+        return Offer(rows, x, counts, distance, margin, iteration, queries, len(self._stages) - 1)
+
     def _note_lowest(self, rows: Tensor, x: Tensor, margin: Tensor) -> None:
         """Remember the lowest margin of each row so far, and where it was seen if a closer look may come."""
         before = self.lowest_margin[rows]
-        lowest, at = margin.min(1)
+        lowest, at = margin.min(1) if margin.shape[1] > 1 else (margin[:, 0], None)
         self.lowest_margin = self.lowest_margin.index_copy(0, rows, torch.minimum(before, lowest))
         if self.nearest_miss is not None:
-            nearer = per_row(lowest < before, x[:, 0])
-            self.nearest_miss[rows] = torch.where(nearer, _picked(x, at), self.nearest_miss[rows])
+            picked = x[:, 0] if at is None else x[torch.arange(len(at), device=at.device), at]
+            nearer = per_row(lowest < before, picked)
+            self.nearest_miss[rows] = torch.where(nearer, picked, self.nearest_miss[rows])
 
-    def _claim(self, rows: Tensor, better: Tensor, at: Tensor, x: Tensor, distance: Tensor, seen: Tensor) -> None:
-        """Put the points at `at` in place of the claims that they are better than."""
-        self.x_adv[rows] = torch.where(per_row(better, x[:, 0]), _picked(x, at), self.x_adv[rows])
-        for column, found in (
-            (self.distance, _picked(distance, at)),
-            (self.claim_margin, _picked(seen, at)),
-            (self.claimed_at_iteration, self.iterations[rows]),
-            (self.claimed_at_query, self.queries[rows] + at + 1),
-            (self._stage_of_claim, torch.full_like(at, len(self._stages) - 1)),
-        ):
-            column[rows] = torch.where(better, found, column[rows])
-        if self.seeks_minimum and better.any():
-            winners = rows[better]
-            self._improvements.append(
-                (winners, self.claimed_at_iteration[winners], self.claimed_at_query[winners], self.distance[winners])
-            )
-
-
-def _picked(values: Tensor, at: Tensor) -> Tensor:
-    """Choose one of the points of each row."""
-    return values[:, 0] if values.shape[1] == 1 else values[torch.arange(len(at), device=at.device), at]
+    def _charge(self, rows: Tensor, points: int | Tensor, passes: tuple[int, int]) -> None:
+        if passes not in self._prices:  # kept on the device: to send it there takes longer than to add it up
+            self._prices[passes] = self._counts.new_tensor((0, *passes, 1))
+        price = self._prices[passes] * (points[:, None] if isinstance(points, Tensor) else points)
+        self._counts.index_add_(0, rows, price.expand(len(rows), -1))

@@ -21,10 +21,16 @@ LANES: Final = 8
 """Every call holds a multiple of so many images: matrix kernels change their order of summation for ragged
 batches, and one flipped bit can flip the sign of a gradient. Padded, results do not depend on batch size."""
 
+GPU_LANES: Final = 32
+"""The same on a GPU, which chooses its kernels anew, and takes its time, for every number of images it has not met."""
+
 
 class TwinFailed(Exception):
     """The twin left the range of its precision: a signal to the engine, which goes on with the model itself."""
 
+
+CHECK_EVERY: Final = 50
+"""Iterations after which a network that checks late looks whether anything was NaN."""
 
 COTANGENT: Final = 16.0
 """The steepest logit of a row has this slope while a gradient is computed in half precision, and its own afterwards:
@@ -61,6 +67,8 @@ class Network:
         self.random = random or draws > 1
         self.checks_late = checks_late
         self._found: dict[str, Tensor] = {}
+        self._looks = 0
+        self._lanes = GPU_LANES if device.type == "cuda" else LANES
         self._differentiable: Callable[[Tensor], Tensor] | None = getattr(module, "differentiable", None)
 
     @property
@@ -90,6 +98,12 @@ class Network:
         names = ("module", "classes", "device", "batch_size", "draws", "random", "twin", "checks_late")
         return Network(**{name: getattr(self, name) for name in names} | changes)
 
+    def check_at_times(self) -> None:
+        """Check now and then: often enough to stop a run that has gone wrong, too seldom to slow one down."""
+        self._looks += 1
+        if self._looks % CHECK_EVERY == 0:
+            self.check()
+
     def check(self) -> None:
         """Raise if anything that the model has returned so far was NaN, or beyond the precision of its twin."""
         for problem, found in self._found.items():
@@ -103,7 +117,7 @@ class Network:
 
         @torch.no_grad()
         def ask(rows: slice) -> None:
-            logits[rows] = self._call(_pad(x[rows]))[: rows.stop - rows.start]
+            logits[rows] = self._call(_pad(x[rows], self._lanes))[: rows.stop - rows.start]
 
         self._in_batches(len(x), ask)
         return logits
@@ -139,7 +153,7 @@ class Network:
 
         def ask(rows: slice) -> None:
             n = rows.stop - rows.start
-            images = _pad(x[rows]).detach().requires_grad_()
+            images = _pad(x[rows], self._lanes).detach().requires_grad_()
             out = self._drawn(images if seen_as is None else seen_as(images, rows))[:, :n]
             known, aims = [values[rows] for values in per_row], goal.among(rows)
 
@@ -162,7 +176,7 @@ class Network:
 
         def ask(rows: slice) -> None:
             n = rows.stop - rows.start
-            images = _pad(x[rows]).detach().requires_grad_()
+            images = _pad(x[rows], self._lanes).detach().requires_grad_()
             out = self._drawn(images)[:, :n].mean(0)
             chosen = out.gather(1, classes[rows])
             for k in range(classes.shape[1]):
@@ -212,10 +226,13 @@ class Network:
             start = rows.stop
 
     def _call(self, images: Tensor, forward: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        model = forward or (self.twin.module if self.twin else self.module)
         try:
-            with full_precision(self.device):
-                logits = model(images.to(self.dtype)).float()
+            if self.twin and self.doubt:
+                logits = self.twin.differentiable(images) if torch.is_grad_enabled() else self.twin.look(images)
+            else:
+                model = forward or (self.twin.module if self.twin else self.module)
+                with full_precision(self.device):
+                    logits = model(images.to(self.dtype)).float()
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -241,7 +258,7 @@ class Network:
             self.check()
 
 
-def _pad(x: Tensor) -> Tensor:
+def _pad(x: Tensor, lanes: int) -> Tensor:
     """Repeat the last image until the batch is a whole number of lanes."""
-    short = -len(x) % LANES
+    short = -len(x) % lanes
     return torch.cat((x, x[-1:].expand(short, *x.shape[1:]))) if short else x

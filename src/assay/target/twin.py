@@ -10,6 +10,7 @@ otherwise, has none.
 
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, final
 
 import torch
@@ -18,6 +19,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from assay.target.fused import fuse
 from assay.target.precision import full_precision, image_dtype
+from assay.target.replay import Replay
 
 TOLERANCE: Final = 1e-4
 """How far a twin's logits may lie from the model's, as a part of the largest; rounding alone gives a hundredth."""
@@ -44,6 +46,16 @@ class Twin:
     name: str
     dtype: torch.dtype
     doubt: float = 0.0
+
+    @cached_property
+    def look(self) -> Replay:
+        """The model without gradients."""
+        return Replay(self.module, self.dtype)
+
+    def differentiable(self, images: Tensor) -> Tensor:
+        """Return logits of float32 that can be differentiated."""
+        logits: Tensor = self.module(images.to(self.dtype)).float()
+        return logits
 
     def to(self, device: torch.device) -> "Twin":
         """Return the same on another device."""

@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 from torch import Tensor
 
 from assay.rng import Streams
 from assay.threat.norms import Norm
+from assay.threat.shapes import per_row
 
 
 @final
@@ -28,9 +30,26 @@ class Ball:
 
     def project(self, x: Tensor) -> Tensor:
         """Return the nearest point of the ball, in Euclidean distance."""
+        many = x.dim() > self.centre.dim()
+        if self.norm.is_box:
+            lower, upper = self._box
+            return x.clamp(lower[:, None], upper[:, None]) if many else x.clamp(lower, upper)
         centre, eps = self._beside(x)
-        delta = self.norm.project(self._flat(x) - centre, -centre, 1 - centre, eps)
+        lower, upper = (side[:, None] if many else side for side in self._room)
+        delta = self.norm.project(self._flat(x) - centre, lower, upper, eps)
         return self._image(centre + delta, x)
+
+    @cached_property
+    def _box(self) -> tuple[Tensor, Tensor]:
+        """The lowest and the highest value of each pixel, of a ball that is a box itself."""
+        radius = per_row(self.eps, self.centre)
+        return (self.centre - radius).clamp(min=0), (self.centre + radius).clamp(max=1)
+
+    @cached_property
+    def _room(self) -> tuple[Tensor, Tensor]:
+        """How far each value may move down and up before it leaves the box."""
+        centre = self.centre.flatten(1)
+        return -centre, 1 - centre
 
     def step(self, x: Tensor, gradient: Tensor, length: Tensor) -> Tensor:
         """Move from x by a length (one a row) along the steepest ascent of this norm, staying in the ball."""
@@ -43,7 +62,7 @@ class Ball:
     def sample(self, rng: Streams) -> Tensor:
         """Draw a point uniformly from the ball, then clip it to the box."""
         centre = self._flat(self.centre)
-        delta = self.norm.sample(rng, -centre, 1 - centre, self.eps)
+        delta = self.norm.sample(rng, *self._room, self.eps)
         return self.project(self._image(centre + delta, self.centre))
 
     def distance(self, x: Tensor) -> Tensor:
@@ -53,17 +72,17 @@ class Ball:
 
     def holds(self, x: Tensor, distance: Tensor) -> Tensor:
         """Say which points, at the distances measured, are inside ball and box up to float32 rounding."""
-        return self.in_box(x) & self.near(distance)
+        return self.in_box(x) & (distance <= (self.reach if distance.dim() == 1 else self.reach[:, None]))
 
-    def near(self, distance: Tensor) -> Tensor:
-        """Say which of the distances measured are inside the ball up to float32 rounding."""
-        eps = self.eps if distance.dim() == 1 else self.eps[:, None]
-        return distance <= eps.double() + self.norm.slack(math.prod(self.centre.shape[1:]))
+    @property
+    def reach(self) -> Tensor:
+        """How far a point of each ball may be measured to lie, in float64: rounding is allowed for."""
+        return self.eps.double() + self.norm.slack(math.prod(self.centre.shape[1:]))
 
     def in_box(self, x: Tensor) -> Tensor:
         """Say which points have every value in [0, 1]."""
-        flat = self._flat(x)
-        return (flat.amin(-1) >= 0) & (flat.amax(-1) <= 1)
+        lowest, highest = self._flat(x).aminmax(dim=-1)
+        return (lowest >= 0) & (highest <= 1)
 
     def _flat(self, x: Tensor) -> Tensor:
         return x.flatten(x.dim() - self.centre.dim() + 1)

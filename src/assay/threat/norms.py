@@ -25,6 +25,7 @@ class Norm(ABC):
     """A norm with its radius `eps` on the [0, 1] pixel scale; `8 / 255` and `"8/255"` are the same."""
 
     name: ClassVar[str]
+    is_box: ClassVar[bool] = False
     eps: float
 
     def __post_init__(self) -> None:
@@ -67,6 +68,7 @@ class LInf(Norm):
     """No value moves by more than eps."""
 
     name = "Linf"
+    is_box = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
