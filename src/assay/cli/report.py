@@ -1,4 +1,4 @@
-"""`assay report`: a page from runs."""
+"""`assay report`: a site from runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,16 +12,23 @@ def report(
     *,
     out: Annotated[Path, Parameter(alias="-o")] = Path("report"),
 ) -> None:
-    """Write a report of finished runs that opens in any browser.
+    """Write a report of finished runs: a site that opens in any browser, from the disk and without a network.
 
     Parameters
     ----------
     runs
-        Folders of runs, or folders that hold some.
+        Folders of runs, studies or analyses, or folders that hold some.
     out
         Folder of the report.
     """
+    from rich.console import Console
+    from rich.progress import Progress
+
     from assay.cli.terminal import Terminal
     from assay.report import build
 
-    Terminal().say(f"Report: {build(runs, out)}")
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
+        bar = bars.add_task("reading runs", total=None)
+        index = build(runs, out, lambda done, total: bars.update(bar, completed=done, total=total))
+    Terminal().say(f"Report: {index}")

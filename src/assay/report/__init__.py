@@ -1,5 +1,5 @@
-"""A page of what the runs found; it draws what `assay.analysis` computed."""
+"""A site of what the runs found; it draws what `assay.analysis` computed."""
 
-from assay.report.site import build
+from assay.report.website import build
 
 __all__ = ["build"]

@@ -14,7 +14,7 @@ from assay.analysis.curves import Curve, Measure, Versus
 from assay.eps import format_eps
 from assay.errors import BadRequest, StoreFailed
 from assay.report import plots, words
-from assay.report.runs import Run, read_runs
+from assay.report.runs import Run, find_runs
 
 COLUMNS: Final = 5
 """Places that a table shows a rate at, at most; the file holds them all."""
@@ -89,7 +89,7 @@ def read_chart(
     Runs that differ in eps alone are points of one curve over eps. `worst_case` makes one curve of all attacks on a
     model. `values`, the size of an image, asks for Dong et al.'s normalised L2, and `within` is then meant so too.
     """
-    runs = read_runs(folders)
+    runs = find_runs(folders)
     norms = {str(run.spec["threat"]["norm"]) for run in runs}
     if versus == "eps" and len(norms) > 1:
         raise BadRequest(f"Runs under {words.listed(sorted(norms))} share no axis: draw the runs of each norm apart.")
@@ -143,7 +143,7 @@ def check_name(path: Path) -> None:
 def _join(runs: Sequence[Run], label: str, versus: Versus, measure: Measure, within: float | None) -> Curve:
     """Make one curve of the runs of a group; a run that confirms others looked at some of their samples only."""
     runs = sorted(runs, key=lambda run: bool(run.confirms))
-    parts = [curves.of_run(run.manifest, run.records, versus, measure, within, label) for run in runs]
+    parts = [curves.of_run(run.manifest, run.read(), versus, measure, within, label) for run in runs]
     return curves.merge(
         [part.over(parts[0]) if run.confirms else part for run, part in zip(runs, parts, strict=True)], label
     )

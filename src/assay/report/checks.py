@@ -7,8 +7,7 @@ from typing import Final, Literal, final
 from assay.analysis.rates import Rate
 from assay.analysis.trust import Upset
 from assay.report import words
-from assay.report.runs import Run
-from assay.report.standings import Standing
+from assay.report.standings import Outcome, Standing
 from assay.report.subjects import Subject
 
 _UNLIKELY: Final = 0.05
@@ -36,9 +35,9 @@ class Check:
     findings: tuple[Finding, ...] = ()
 
 
-def checks(runs: Sequence[Run], standings: Sequence[Standing], models: Mapping[str, Subject]) -> tuple[Check, ...]:
+def checks(runs: Sequence[Outcome], standings: Sequence[Standing], models: Mapping[str, Subject]) -> tuple[Check, ...]:
     """Run every check; what needs a look comes first."""
-    names = {run.key: f"{models[run.model_id].label}, {run.threat}, {run.attack}" for run in runs}
+    names = {one.key: f"{models[one.run.model_id].label}, {one.run.threat}, {one.label}" for one in runs}
     made = (
         _claims(runs, names),
         _order(standings, models),
@@ -52,7 +51,7 @@ def checks(runs: Sequence[Run], standings: Sequence[Standing], models: Mapping[s
     return tuple(sorted(made, key=lambda check: check.verdict != "look"))
 
 
-def _claims(runs: Sequence[Run], names: Mapping[str, str]) -> Check:
+def _claims(runs: Sequence[Outcome], names: Mapping[str, str]) -> Check:
     claims = sum(run.summary.claims for run in runs)
     invalid = sum(run.summary.invalid_claims for run in runs)
     if not invalid:
@@ -88,7 +87,8 @@ def _order(standings: Sequence[Standing], models: Mapping[str, Subject]) -> Chec
 
 
 def _upset(upset: Upset, standing: Standing, model: str) -> str:
-    strong, weak = standing.attack_labels[upset.stronger], standing.attack_labels[upset.weaker]
+    labels = {outcome.key: outcome.label for outcome in standing.outcomes}
+    strong, weak = labels[upset.stronger], labels[upset.weaker]
     verdict = "attack may have failed" if upset.chance < _UNLIKELY else "attack may have failed, or this is chance"
     chance = f"p = {upset.chance:.2g}" if upset.chance >= 0.001 else "p < 0.001"
     return (
@@ -105,15 +105,16 @@ def _strength(standings: Sequence[Standing], models: Mapping[str, Subject]) -> C
     text = "No attack followed the gradient for many steps, so these robust accuracies may be far too high: add pgd."
     findings = (
         Finding(
-            f"{models[standing.model_id].label}, {standing.threat}: {words.listed([*standing.attack_labels.values()])}",
-            standing.runs[0].key,
+            f"{models[standing.model_id].label}, {standing.threat}: "
+            f"{words.listed([outcome.label for outcome in standing.outcomes])}",
+            standing.outcomes[0].key,
         )
         for standing in untried
     )
     return Check("Strength", "look", text, tuple(findings))
 
 
-def _flags(runs: Sequence[Run], names: Mapping[str, str]) -> Check:
+def _flags(runs: Sequence[Outcome], names: Mapping[str, str]) -> Check:
     findings = tuple(
         Finding(f"{names[run.key]}: {name}. {text}", run.key) for run in runs for name, text in run.flags.items()
     )
@@ -127,7 +128,7 @@ def _doubts(standings: Sequence[Standing], models: Mapping[str, Subject]) -> Che
         Finding(
             f"{models[standing.model_id].label}, {standing.threat}: "
             f"{standing.doubtful:,} of {words.count(standing.robust.count, 'standing sample')}",
-            standing.runs[0].key,
+            standing.outcomes[0].key,
         )
         for standing in standings
         if standing.doubtful
@@ -141,10 +142,10 @@ def _doubts(standings: Sequence[Standing], models: Mapping[str, Subject]) -> Che
     return Check("Close calls", "note", text, findings)
 
 
-def _samples(runs: Sequence[Run], standings: Sequence[Standing], names: Mapping[str, str]) -> Check:
+def _samples(runs: Sequence[Outcome], standings: Sequence[Standing], names: Mapping[str, str]) -> Check:
     largest: dict[str, int] = {}
     for run in runs:
-        sha256 = run.spec["data"]["sha256"]
+        sha256 = run.run.spec["data"]["sha256"]
         largest[sha256] = max(largest.get(sha256, 0), run.summary.samples)
     counted = {run.key for standing in standings for run in standing.counted}
     findings = tuple(
@@ -154,7 +155,7 @@ def _samples(runs: Sequence[Run], standings: Sequence[Standing], names: Mapping[
             run.key,
         )
         for run in runs
-        if run.summary.samples < (wanted := largest[run.spec["data"]["sha256"]]) or run.key not in counted
+        if run.summary.samples < (wanted := largest[run.run.spec["data"]["sha256"]]) or run.key not in counted
     )
     if findings:
         text = (
@@ -185,7 +186,7 @@ def _width(rate: Rate) -> float:
     return high - low
 
 
-def _eight_bits(runs: Sequence[Run]) -> Check:
+def _eight_bits(runs: Sequence[Outcome]) -> Check:
     kept = Rate(sum(run.summary.eight_bits.count for run in runs), sum(run.summary.eight_bits.total for run in runs))
     if not kept.total:
         return Check("8 bits", "good", "There is no success that rounding to 8 bits could undo.")

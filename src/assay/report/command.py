@@ -20,7 +20,7 @@ class Recipe:
     note: str | None = None
 
 
-def repeat(run: Run, embedded: bool) -> Recipe:
+def repeat(run: Run, samples: int, embedded: bool) -> Recipe:
     """Write the command that makes the same records; `embedded` says that the model ships with assay."""
     model, threat, attack = run.spec["model"], run.spec["threat"], run.spec["attack"]
     if not (embedded or ("source" in model and is_file_spec(run.model))):
@@ -34,7 +34,7 @@ def repeat(run: Run, embedded: bool) -> Recipe:
     words_of += ["--norm", threat["norm"], "--eps", format_eps(float(threat["eps"])), "--seed", str(run.spec["seed"])]
     words_of += ["--targeted", str(target)] if target else []
     words_of += ["--query-budget", str(threat["query_budget"])] if threat.get("query_budget") else []
-    words_of += ["--limit", str(run.summary.samples), "--out", f"runs/{run.key}"]
+    words_of += ["--limit", str(samples), "--out", f"runs/{run.key}"]
     return Recipe(shlex.join(words_of), None if run.data in data.names() else _other_data(run))
 
 

@@ -1,17 +1,17 @@
-"""The runs a report is about, read from their folders."""
+"""The runs a report is about, found in their folders; records are read when they are asked for and kept by nobody."""
 
+import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import pandas as pd
 import pyarrow as pa
 
-from assay.analysis import trust
-from assay.analysis.trust import Summary, summarise
+from assay.eps import format_eps
 from assay.errors import BadRequest, StoreFailed
 from assay.records import to_pandas
 from assay.report import words
@@ -20,22 +20,30 @@ from assay.store import MANIFEST, Store
 if TYPE_CHECKING:
     import torch
 
+SEARCH: Final = ("eot", "search")
+"""What a specification says of a model that belongs to the attack on it: gradients averaged, a quicker twin."""
+MEMBERS: Final = "members"
 _NORMS = {"Linf": 0, "L2": 1, "L1": 2, "L0": 3}
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One specification with all its records, which may lie in several folders."""
+    """One specification, whose records may lie in several folders."""
 
     manifest: Mapping[str, Any]
     stores: tuple[Store, ...]
-    records: pd.DataFrame = field(repr=False)
 
     @property
     def key(self) -> str:
-        """The name of the specification, and of its place on the page."""
+        """The name of the specification."""
         return str(self.manifest["key"])
+
+    @property
+    def page(self) -> str:
+        """Where its page lies in a report; a key that is no name of a file gets another."""
+        safe = re.fullmatch(r"[0-9A-Za-z_-]{1,64}", self.key)
+        return f"runs/{self.key if safe else hashlib.sha256(self.key.encode()).hexdigest()[:16]}.html"
 
     @property
     def spec(self) -> Mapping[str, Any]:
@@ -50,8 +58,9 @@ class Run:
 
     @property
     def model_id(self) -> str:
-        """What tells the model from all others, namesakes included."""
-        return json.dumps(self.spec["model"], sort_keys=True)
+        """What tells the model from all others, namesakes included; how it was searched does not."""
+        told = {key: value for key, value in self.spec["model"].items() if key not in SEARCH}
+        return json.dumps(told, sort_keys=True)
 
     @property
     def data(self) -> str:
@@ -64,11 +73,6 @@ class Run:
         return words.threat(self.spec["threat"])
 
     @property
-    def flags(self) -> dict[str, str]:
-        """Reasons to doubt its robust accuracy."""
-        return {**self.manifest.get("flags", {}), **trust.flags_of(self.records)}
-
-    @property
     def confirms(self) -> frozenset[str]:
         """The runs whose doubtful samples this one was made for; it covers no others."""
         return frozenset(self.manifest.get("confirms", ()))
@@ -77,6 +81,16 @@ class Run:
     def arena(self) -> str:
         """What runs must share to be compared: the dataset and the whole threat."""
         return json.dumps([self.spec["data"], self.spec["threat"]], sort_keys=True)
+
+    @property
+    def field(self) -> str:
+        """What runs must share to stand on one axis of eps: all of that but the eps."""
+        return json.dumps([self.spec["data"], {**self.spec["threat"], "eps": None}], sort_keys=True)
+
+    @property
+    def field_name(self) -> str:
+        """The threat without its eps."""
+        return self.threat.replace(f" {format_eps(float(self.spec['threat']['eps']))}", "", 1)
 
     @property
     def attack(self) -> str:
@@ -98,10 +112,14 @@ class Run:
         """The day it started."""
         return str(self.manifest["started"])[:10]
 
-    @cached_property
-    def summary(self) -> Summary:
-        """The numbers of this run alone."""
-        return summarise(self.records)
+    def read(self) -> pd.DataFrame:
+        """Read all records, one a sample, in the order of their ids."""
+        table = pa.concat_tables([store.records() for store in self.stores])
+        records = to_pandas(table).drop_duplicates("sample_id")
+        records["sample_id"] = records["sample_id"].astype(object)  # ids are compared a lot, as the strings they are
+        length = records["sample_id"].str.len()
+        ordered = records.assign(_length=length).sort_values(["_length", "sample_id"], ignore_index=True)
+        return ordered.drop(columns="_length")
 
     @property
     def has_images(self) -> bool:
@@ -113,18 +131,21 @@ class Run:
         return {sample: image for store in self.stores for sample, image in store.images().items()}
 
 
-def read_runs(folders: Sequence[Path]) -> tuple[Run, ...]:
-    """Read every run in these folders or below them, each specification once, in the order of the page."""
+def find_runs(folders: Sequence[Path]) -> tuple[Run, ...]:
+    """Find every run in these folders or below them, each specification once, by dataset, threat and model."""
     by_key: dict[str, list[tuple[Store, Mapping[str, Any]]]] = {}
     for store in _stores(folders):
         manifest = _checked(store)
+        if MEMBERS in manifest["spec"]["model"]:
+            continue  # images that a study made to show to other models, which nobody counted a pass of
         by_key.setdefault(manifest["key"], []).append((store, manifest))
-    return tuple(sorted(map(_merge, by_key.values()), key=_place))
+    runs = (Run(found[0][1], tuple(store for store, _ in found)) for found in by_key.values())
+    return tuple(sorted(runs, key=_place))
 
 
-def _merge(found: Sequence[tuple[Store, Mapping[str, Any]]]) -> Run:
-    stores = tuple(store for store, _ in found)
-    return Run(found[0][1], stores, _records(stores))
+def holds_runs(folder: Path) -> bool:
+    """Say whether there is a run in a folder or below it."""
+    return Store(folder).exists() or bool(_below(folder))
 
 
 def _stores(folders: Iterable[Path]) -> Iterator[Store]:
@@ -162,18 +183,6 @@ def _checked(store: Store) -> Mapping[str, Any]:
     return manifest
 
 
-def _records(stores: Sequence[Store]) -> pd.DataFrame:
-    """Read all records, one a sample, in the order of their ids."""
-    table = pa.concat_tables([store.records() for store in stores])
-    records = to_pandas(table).drop_duplicates("sample_id")
-    length = records["sample_id"].str.len()
-    return (
-        records.assign(_length=length).sort_values(["_length", "sample_id"], ignore_index=True).drop(columns="_length")
-    )
-
-
 def _place(run: Run) -> tuple[str | float, ...]:
-    """Order by dataset, threat and model, then from the weakest attack to the strongest."""
     norm, eps = run.spec["threat"]["norm"], float(run.spec["threat"]["eps"])
-    broken = run.summary.samples - run.summary.robust.count
-    return run.data, _NORMS.get(norm, len(_NORMS)), eps, run.arena, run.model_id, broken, run.key
+    return run.data, _NORMS.get(norm, len(_NORMS)), eps, run.arena, run.model_id, run.attack, run.key

@@ -38,6 +38,21 @@ def fixed(value: float) -> str:
     return MISSING if math.isnan(value) else f"{value:,.2f}"
 
 
+def short(value: float) -> str:
+    """Write a large number in three digits: 1.24 million."""
+    if math.isnan(value):
+        return MISSING
+    for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if value >= size:
+            return f"{value / size:.3g}{_NARROW_SPACE}{name}"
+    return f"{value:,.0f}"
+
+
+def brief(value: float) -> str:
+    """Write a number for a table to sort by: no digit more than could be told apart there."""
+    return f"{value:.5g}"
+
+
 def signed(value: float) -> str:
     """Write a margin with its sign and two digits at least."""
     return f"{value:+.2f}".replace("-", "−") if abs(value) >= 0.1 else f"{value:+.1g}".replace("-", "−")

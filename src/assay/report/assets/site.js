@@ -1,0 +1,101 @@
+// What every page does: light or dark, tables that sort, and lists that can be searched. Without it all is still there.
+"use strict";
+
+(() => {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const kept = (() => {
+    try {
+      return localStorage.getItem("assay-theme"); // some browsers allow no storage for files
+    } catch {
+      return null;
+    }
+  })();
+  if (kept === "dark" || kept === "light") document.documentElement.dataset.theme = kept;
+
+  const isDark = () => (document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light")) === "dark";
+  const tell = () => document.dispatchEvent(new CustomEvent("assay-theme"));
+
+  function startTheme() {
+    const button = document.getElementById("theme");
+    button.hidden = false;
+    const name = () => button.setAttribute("aria-label", isDark() ? "Switch to light" : "Switch to dark");
+    name();
+    button.addEventListener("click", () => {
+      document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+      try {
+        localStorage.setItem("assay-theme", document.documentElement.dataset.theme);
+      } catch {
+        // It then lasts as long as the page.
+      }
+      name();
+      tell();
+    });
+    dark.addEventListener("change", tell);
+  }
+
+  function valueOf(row, at) {
+    const cell = row.cells[at];
+    if (cell.dataset.v === undefined) return cell.textContent.trim().toLowerCase();
+    const number = Number.parseFloat(cell.dataset.v);
+    return Number.isNaN(number) ? null : number;
+  }
+
+  // Cells without a value come last either way; equals keep their order.
+  function compare(one, other) {
+    if (one === null || one === "") return other === null || other === "" ? 0 : 1;
+    if (other === null || other === "") return -1;
+    if (typeof one === "number" && typeof other === "number") return one - other;
+    return String(one).localeCompare(String(other), "en", { numeric: true });
+  }
+
+  function startSorting(table) {
+    const headings = [...table.tHead.rows[0].cells];
+    headings.forEach((heading, at) => {
+      heading.querySelector("button.sort")?.addEventListener("click", () => {
+        const numbers = heading.classList.contains("n");
+        const before = heading.getAttribute("aria-sort");
+        const down = before === null ? numbers : before === "ascending";
+        headings.forEach((other) => other.removeAttribute("aria-sort"));
+        heading.setAttribute("aria-sort", down ? "descending" : "ascending");
+        const body = table.tBodies[0];
+        const rows = [...body.rows].map((row) => [valueOf(row, at), row]);
+        const empty = (value) => value === null || value === "";
+        rows.sort(([a], [b]) => (empty(a) || empty(b) || !down ? compare(a, b) : compare(b, a)));
+        body.append(...rows.map(([, row]) => row));
+      });
+    });
+  }
+
+  function startControls(form) {
+    form.hidden = false;
+    const fields = form.elements;
+    const chosen = `.${form.dataset.for}, #${form.dataset.for}`;
+    const sections = [...document.querySelectorAll(chosen)];
+    const rows = sections.flatMap((section) => [...section.querySelectorAll("tbody tr")]);
+    const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
+    const update = () => {
+      const wanted = fields.search.value.trim().toLowerCase().split(/\s+/);
+      let shown = 0;
+      for (const section of sections) {
+        section.hidden = Boolean(fields.section?.value) && fields.section.value !== section.id;
+        section.classList.toggle("with-each", Boolean(fields.each?.checked));
+        for (const row of section.querySelectorAll("tbody tr")) {
+          const text = texts.get(row);
+          const fits = wanted.every((word) => text.includes(word));
+          row.hidden = !fits || (Boolean(fields.sound?.checked) && row.dataset.sound === undefined);
+          shown += Number(!row.hidden && !section.hidden);
+        }
+      }
+      form.querySelector("output").textContent = `${shown} of ${rows.length} rows`;
+    };
+    form.addEventListener("input", update);
+    form.addEventListener("submit", (event) => event.preventDefault());
+    update();
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    startTheme();
+    document.querySelectorAll("table.sortable").forEach(startSorting);
+    document.querySelectorAll("form.controls[data-for]").forEach(startControls);
+  });
+})();

@@ -1,0 +1,74 @@
+"""Takes the pictures of the README: `python -m tools.screenshots SITE [FOLDER]`, of a site that `assay report` wrote.
+
+Needs chromium and Python's playwright (`pip install playwright`; its own browser is not needed).
+"""
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from PIL import Image
+from playwright.sync_api import Browser, sync_playwright
+
+FLAGS: Final = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+COLOURS: Final = 128
+"""Enough for flat pages, and a third of the bytes."""
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One picture: a page, as wide and high as it is shown, in the light or the dark."""
+
+    name: str
+    page: str  # the first that matches
+    width: int = 1100
+    height: int = 900
+    scheme: str = "light"
+
+
+SHOTS: Final = (
+    Shot("overview", "index.html"),
+    Shot("overview-dark", "index.html", scheme="dark"),
+    Shot("overview-phone", "index.html", width=390, height=800),
+    Shot("leaderboard", "leaderboard.html", height=760),
+    Shot("curves", "curves.html"),
+    Shot("tradeoff", "tradeoff.html", height=820),
+    Shot("model", "models/*.html"),
+)
+
+
+def main(site: Path, out: Path = Path("docs/pictures")) -> None:
+    """Take every picture that the site has a page for."""
+    chromium = os.environ.get("ASSAY_CHROMIUM") or shutil.which("chromium")
+    if chromium is None:
+        sys.exit("No chromium: install it, or name it in ASSAY_CHROMIUM.")
+    out.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=[*FLAGS, "--hide-scrollbars"])
+        for shot in SHOTS:
+            pages = sorted(site.glob(shot.page))
+            if pages:
+                take(browser, pages[0].resolve().as_uri(), shot, out / f"{shot.name}.png")
+        browser.close()
+
+
+def take(browser: Browser, address: str, shot: Shot, path: Path) -> None:
+    """Open a page, wait until its chart is there, and keep a small picture of it."""
+    scheme = "dark" if shot.scheme == "dark" else "light"
+    context = browser.new_context(viewport={"width": shot.width, "height": shot.height}, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(address)
+    if page.locator("figure.chart").count():
+        page.locator("figure.chart canvas").first.wait_for()
+        page.wait_for_timeout(300)
+    page.screenshot(path=path)
+    context.close()
+    with Image.open(path) as taken:
+        taken.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:3]))
