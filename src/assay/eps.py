@@ -28,4 +28,6 @@ def format_eps(eps: float) -> str:
 
 def _fraction(text: str) -> Fraction:
     above, _, below = text.partition("/")
+    if not all(math.isfinite(float(part)) and float(part) for part in (above, below or "1")):
+        raise ValueError  # a fraction computes 1e999999999 digit by digit, and would never end
     return Fraction(above.strip()) / Fraction(below.strip() or 1)

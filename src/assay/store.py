@@ -3,15 +3,19 @@
     FOLDER/manifest.json           the specification and its key, and where and when it ran
     FOLDER/shards/ID.parquet       records; its rename into place is the moment the work counts
     FOLDER/shards/ID.safetensors   the adversarial images of the same samples, written before, where kept
+    FOLDER/failures/ID.json        samples on which the model itself failed, each with its error; no records
 
-Every file is written beside its place, flushed to the disk and renamed. Shards have random names, so several
-processes can write to one store; where two did the same sample, the rows agree and one is read.
+Every file is written beside its place, flushed to the disk and renamed. No two shards have one name, so several
+processes can write to one store; where two did the same sample, the rows agree and one is read. The name of a shard
+ends in the hash of its records, and inside is that of its images: a bit that flips later is noticed.
 """
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 MANIFEST: Final = "manifest.json"
 _BYTES_A_RECORD: Final = 512  # generous: a Parquet row of ours takes about 150
 _SPARE_BYTES: Final = 16 << 20
+_IMAGES_HASH: Final = b"assay-images-sha256"
+_HASHED_NAME: Final = re.compile(r"[0-9a-f]{8}-([0-9a-f]{32})")  # older shards have random names of another form
 
 
 @final
@@ -68,8 +74,10 @@ class Store:
     def manifest(self) -> dict[str, Any]:
         """Read the manifest."""
         try:
-            read: dict[str, Any] = json.loads((self.path / MANIFEST).read_text())
-        except (OSError, ValueError) as error:
+            read = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+            if not isinstance(read, dict):
+                raise ValueError("no JSON object")
+        except (OSError, ValueError, RecursionError) as error:
             raise StoreFailed(
                 f"{self.path / MANIFEST} cannot be read ({error}): delete {self.path} and run again."
             ) from error
@@ -77,22 +85,41 @@ class Store:
 
     def append(self, records: pa.Table, images: "torch.Tensor | None" = None) -> None:
         """Add the records of some samples, and their images, as one shard that appears whole."""
-        shard = self.path / "shards" / uuid.uuid4().hex
+        kept = None if images is None else _as_safetensors(images)
+        content = _as_parquet(records, kept)
+        # The random part keeps apart two shards of equal records, of which one may have images and one none.
+        shard = self.path / "shards" / f"{uuid.uuid4().hex[:8]}-{hashlib.sha256(content).hexdigest()[:32]}"
         with _explained(self.path):
-            if images is not None:
-                from safetensors.torch import save_file
+            if kept is not None:
+                _write(shard.with_suffix(".safetensors"), lambda temporary: temporary.write_bytes(kept))
+            _write(shard.with_suffix(".parquet"), lambda temporary: temporary.write_bytes(content))
 
-                tensors = {"x_adv": images.contiguous().cpu()}
-                _write(shard.with_suffix(".safetensors"), lambda temporary: save_file(tensors, temporary))
-            _write(
-                shard.with_suffix(".parquet"),
-                lambda temporary: pq.write_table(records.cast(SCHEMA), temporary, compression="zstd"),
-            )
+    def note_failures(self, failures: Mapping[str, str]) -> None:
+        """Keep the samples that could not be judged because the model itself failed on them, and what it said."""
+        if failures:
+            with _explained(self.path):
+                folder = self.path / "failures"
+                folder.mkdir(exist_ok=True)
+                text = json.dumps(failures, indent=2, sort_keys=True) + "\n"
+                _write(folder / f"{uuid.uuid4().hex}.json", lambda temporary: temporary.write_text(text))
+
+    def failures(self) -> dict[str, str]:
+        """Return the error of each sample that the model failed on and that has no record; a later try may mend it."""
+        found: dict[str, str] = {}
+        for path in sorted((self.path / "failures").glob("*.json")):
+            try:
+                found |= {str(sample): str(why) for sample, why in json.loads(path.read_text(encoding="utf-8")).items()}
+            except (OSError, ValueError, AttributeError, RecursionError) as error:
+                raise StoreFailed(
+                    f"{path} is damaged ({error}): delete that file and run the same command again."
+                ) from error
+        done = self.done() if found else frozenset()
+        return {sample: why for sample, why in found.items() if sample not in done}
 
     def records(self) -> pa.Table:
         """Read all records, one a sample."""
         tables = [table for _, table in self._shards()]
-        whole = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+        whole = pa.concat_tables(tables).replace_schema_metadata(None) if tables else SCHEMA.empty_table()
         first: dict[str, int] = {}
         for row, sample in enumerate(whole["sample_id"].to_pylist()):
             first.setdefault(sample, row)
@@ -109,14 +136,14 @@ class Store:
 
     def images(self) -> dict[str, "torch.Tensor"]:
         """Read the adversarial images by sample id; empty where none were kept."""
-        from safetensors.torch import load_file
-
         found: dict[str, torch.Tensor] = {}
         for path, table in self._shards():
             kept = path.with_suffix(".safetensors")
             if kept.is_file():
-                x_adv = load_file(kept)["x_adv"]
-                for sample, image in zip(table["sample_id"].to_pylist(), x_adv, strict=True):
+                promised = (table.schema.metadata or {}).get(_IMAGES_HASH)
+                for sample, image in zip(
+                    table["sample_id"].to_pylist(), _read_images(kept, len(table), promised), strict=True
+                ):
                     found.setdefault(sample, image)
         return found
 
@@ -133,13 +160,7 @@ class Store:
 
     def _shards(self) -> Iterator[tuple[Path, pa.Table]]:
         for path in sorted((self.path / "shards").glob("*.parquet")):
-            try:
-                yield path, pq.read_table(path, schema=SCHEMA)
-            except (OSError, pa.ArrowException) as error:
-                raise StoreFailed(
-                    f"The shard {path} is damaged ({error}): delete that file and run the same command again "
-                    "to redo its samples."
-                ) from error
+            yield path, _read_records(path)
 
     def _check_empty(self) -> None:
         """Refuse a folder with anything in it but what a run leaves that was killed as it started."""
@@ -158,6 +179,65 @@ class Store:
                 f"{self.path} holds another run ({held.get('title', 'unnamed')}, key {held.get('key')}; "
                 f"this one is {key}): choose another folder with --out, or delete that one."
             )
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that appears whole, in place of the one before; a kill leaves that or none."""
+    _write(path, lambda temporary: temporary.write_bytes(content))
+
+
+def _as_safetensors(images: "torch.Tensor") -> bytes:
+    from safetensors.torch import save
+
+    return save({"x_adv": images.contiguous().cpu()})
+
+
+def _as_parquet(records: pa.Table, images: bytes | None) -> bytes:
+    known = {} if images is None else {_IMAGES_HASH: hashlib.sha256(images).hexdigest()}
+    sink = pa.BufferOutputStream()
+    pq.write_table(records.cast(SCHEMA).replace_schema_metadata(known), sink, compression="zstd")
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def _read_records(path: Path) -> pa.Table:
+    try:
+        content, named = path.read_bytes(), _HASHED_NAME.fullmatch(path.stem)
+        if named and hashlib.sha256(content).hexdigest()[:32] != named[1]:
+            raise ValueError("its bytes are not those that were written")
+        found = pq.ParquetFile(pa.BufferReader(content)).read()
+        found.validate(full=True)
+        # Columns that came after a shard was written are empty in it.
+        columns = [
+            found[field.name].cast(field.type) if field.name in found.schema.names else pa.nulls(len(found), field.type)
+            for field in SCHEMA
+        ]
+        return pa.table(columns, schema=SCHEMA.with_metadata(found.schema.metadata))
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise _damaged(path, error) from error
+
+
+def _read_images(path: Path, count: int, promised: bytes | None) -> "torch.Tensor":
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        content = path.read_bytes()
+        if promised is not None and hashlib.sha256(content).hexdigest().encode() != promised:
+            raise ValueError("its bytes are not those that were written")
+        images = load(content)["x_adv"]
+        if images.dim() < 2 or len(images) != count:
+            raise ValueError(f"it does not hold {count} images")
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise _damaged(path.with_suffix(".parquet"), error, f" and {path.name}") from error
+    return images
+
+
+def _damaged(path: Path, error: Exception, beside: str = "") -> StoreFailed:
+    return StoreFailed(
+        f"The shard {path}{beside} is damaged ({error}): delete {'both files' if beside else 'that file'} and run the "
+        "same command again to redo its samples; all other shards are kept."
+    )
 
 
 def _place_first(temporary: Path, path: Path) -> None:
@@ -191,7 +271,7 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             remedy = "the disk is full; free some space and run the same command again to resume"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             remedy = "the folder cannot be written; choose another with --out"

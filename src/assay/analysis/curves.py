@@ -178,12 +178,12 @@ def versus_effort(
             f"{label} ran at eps {format_eps(eps)} and says nothing at {format_eps(close)}: run it there, or use an "
             "attack that seeks the minimum, such as fmn."
         )
-    came, claimed_at = _CAME_AT[versus], records[f"claimed_at_{_CAME_AT[versus]}"]
+    came, improvements = _CAME_AT[versus], records["improvements"].to_numpy()
+    claimed_at = records[f"claimed_at_{came}"].to_numpy()
     falls_at = np.full(len(records), np.inf)
     for row in np.flatnonzero(_distances(records, eps) <= close):
-        claims = records["improvements"].iloc[row]
-        near = (claim[came] for claim in claims if not every_eps or claim["distance"] <= close)
-        falls_at[row] = min(near, default=claimed_at.iloc[row])
+        near = (claim[came] for claim in improvements[row] if not every_eps or claim["distance"] <= close)
+        falls_at[row] = min(near, default=claimed_at[row])
     end = float(records[versus].max()) if len(records) else 0.0
     return _curve(records, falls_at, versus, measure, label, end, None)
 

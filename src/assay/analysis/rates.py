@@ -53,7 +53,7 @@ def worst_case(parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """
     stacked = pd.concat([records.assign(attack=name) for name, records in parts.items()], ignore_index=True)
     costs = ["iterations", "forwards", "backwards", "queries", "seconds"]
-    order = next(iter(parts.values()))["sample_id"]
+    order = stacked["sample_id"].drop_duplicates()
     ranked = stacked.assign(_lost=~stacked["success"]).sort_values(["_lost", "distance", "margin"], kind="stable")
     worst = ranked.drop_duplicates("sample_id").set_index("sample_id").drop(columns="_lost")
     worst[costs] = stacked.groupby("sample_id")[costs].sum()

@@ -23,6 +23,9 @@ BLIND_GAIN: Final = 0.002
 
 WITHOUT_GRADIENTS: Final = "square"
 
+UNJUDGED: Final = "unjudged"
+"""The flag of a run in which the model itself failed on some samples."""
+
 HARMLESS: Final = frozenset({"randomised"})
 """Flags that the evaluation answers itself, by averaging and re-drawing."""
 
@@ -57,6 +60,18 @@ class Summary:
     def claims(self) -> int:
         """How many successes the attack claimed."""
         return self.confirmed + self.invalid_claims
+
+
+def unjudged(robust: Rate, failures: Mapping[str, str]) -> dict[str, str]:
+    """Say what the samples leave open that the model failed on: each may be robust or broken."""
+    if not failures:
+        return {}
+    total, (sample, why) = robust.total + len(failures), next(iter(failures.items()))
+    return {
+        UNJUDGED: f"The model failed on {len(failures)} of {total} samples, such as {sample!r} ({why.rstrip('.')}): "
+        "they count neither as robust nor as broken, so the robust accuracy of all lies between "
+        f"{robust.count / total:.1%} and {(robust.count + len(failures)) / total:.1%}."
+    }
 
 
 def summarise(records: pd.DataFrame) -> Summary:
@@ -103,7 +118,7 @@ def doubtful(records: pd.DataFrame, flags: Collection[str]) -> pd.Series:
     """
     standing = records["clean_ok"].astype(bool) & ~records["success"].astype(bool)
     left = records["margin"] / records["clean_margin"]
-    alarmed = bool(set(flags) - HARMLESS)
+    alarmed = bool(set(flags) - HARMLESS - {UNJUDGED})  # that other samples failed says nothing of these
     return standing & (alarmed | (left < CLOSE_CALL) | (left > UNMOVED))
 
 

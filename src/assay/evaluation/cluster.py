@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, final
 
-import pyarrow as pa
 import torch
-from torch import Tensor
 
 from assay.errors import BadRequest, ModelFailed
 from assay.evaluation.fleet import DEATHS, Done, Duty, Share, ship, unpack
+from assay.evaluation.outcome import Outcome
 from assay.evaluation.progress import StopRequest
 
 HERE: Final = "local"
@@ -45,15 +44,15 @@ class Cluster:
                 more = next(shares, None)
             (ready,), _ = ray.wait([*flying], num_returns=1)
             try:
-                records, x_adv = ray.get(ready)
+                outcome = ray.get(ready)
             except ray.exceptions.RayTaskError as error:
                 raise error.as_instanceof_cause() from None
             except ray.exceptions.RayError as error:
                 raise ModelFailed(f"The cluster lost a worker {DEATHS + 1} times: {error}") from error
-            yield flying.pop(ready), records, x_adv
+            yield flying.pop(ready), outcome
 
 
-def _serve(shipped: bytes, share: Share) -> tuple[pa.Table, Tensor]:
+def _serve(shipped: bytes, share: Share) -> Outcome:
     return _unpack_once(shipped).do(share, lambda ledger: None)
 
 

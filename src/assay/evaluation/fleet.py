@@ -16,18 +16,19 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import Any, Final, Protocol, final
 
-import pyarrow as pa
 import torch
-from torch import Tensor
 
 from assay.attacks.attack import Attack
 from assay.data import Dataset
 from assay.errors import BadRequest, ModelFailed
 from assay.evaluation.engine import Wave, run_wave
+from assay.evaluation.outcome import Outcome
 from assay.evaluation.progress import StopRequest
+from assay.records import SCHEMA
 from assay.remote import as_sent, over_the_wire
 from assay.rng import seeded
 from assay.target import Ledger, Network, Pool
+from assay.target.network import LANES
 from assay.threat import ThreatModel
 
 LEAST: Final = 8
@@ -37,7 +38,7 @@ DEATHS: Final = 5
 """Workers that may die before a run is given up: a few may be the machine's fault, more are the model's."""
 
 Share = list[int]
-Done = tuple[Share, pa.Table, Tensor]
+Done = tuple[Share, Outcome]
 
 
 @final
@@ -52,8 +53,33 @@ class Duty:
     seed: int
     query_budget: int | None
 
-    def do(self, rows: Share, pulse: Callable[[Ledger], None]) -> tuple[pa.Table, Tensor]:
-        """Attack these rows of the dataset as one wave; return their records and adversarial images."""
+    def do(self, rows: Share, pulse: Callable[[Ledger], None]) -> Outcome:
+        """Attack these rows of the dataset as one wave; where the model fails, find the samples it fails on."""
+        try:
+            return self._attack(rows, pulse)
+        except ModelFailed as error:
+            # To ask a service again costs money, and a lack of memory is no sample's fault.
+            if type(self.network) is not Network or isinstance(error.__cause__, torch.OutOfMemoryError):
+                raise
+            afresh = self.on(self.network.device)  # without what the failed calls have left behind
+            if len(rows) == 1:
+                return afresh._blame(rows[0], error)
+            half = len(rows) // 2
+            return afresh.do(rows[:half], _unseen).and_then(afresh.do(rows[half:], _unseen))
+
+    def _blame(self, row: int, error: ModelFailed) -> Outcome:
+        """Record that the model fails on a sample, if it still answers those it was first shown; else it is broken."""
+        known = self.dataset.images(slice(0, min(LANES, len(self.dataset)))).to(self.network.device)
+        exact = self.network.exact
+        try:
+            exact.logits(known)
+            exact.check()
+        except ModelFailed:
+            raise error from None
+        none = self.dataset.images([row])[:0]
+        return Outcome(SCHEMA.empty_table(), none, {self.dataset.ids[row]: str(error)})
+
+    def _attack(self, rows: Share, pulse: Callable[[Ledger], None]) -> Outcome:
         network, whole = self.network, self.dataset.whole
         wave = Wave(
             ids=[self.dataset.ids[row] for row in rows],
@@ -63,7 +89,7 @@ class Duty:
         )
         wired = over_the_wire(network, self.attack)
         with seeded(f"{self.seed}/{wave.ids[0]}", network.device):
-            return run_wave(network, wired, self.threat, wave, self.seed, self.query_budget, pulse)
+            return Outcome(*run_wave(network, wired, self.threat, wave, self.seed, self.query_budget, pulse))
 
     def on(self, device: torch.device) -> "Duty":
         """Return the same duty on another device."""
@@ -106,7 +132,7 @@ class Processes:
         """Do all shares; what a dying process had in hand is given to another."""
         shipped, todo, deaths = ship(duty), deque(shares), 0
         while todo and not stop.asked:
-            flying: dict[Future[tuple[pa.Table, Tensor]], Share] = {}
+            flying: dict[Future[Outcome], Share] = {}
             context = get_context("spawn")
             order = (shipped, self.workers, context.Value("i", 0))
             with ProcessPoolExecutor(self.workers, context, _enlist, order) as pool:
@@ -116,8 +142,8 @@ class Processes:
                             share = todo.popleft()
                             flying[pool.submit(_serve, share)] = share
                         for future in wait(flying, return_when=FIRST_COMPLETED).done:
-                            records, x_adv = future.result()
-                            yield flying.pop(future), records, x_adv
+                            outcome = future.result()
+                            yield flying.pop(future), outcome
                 except BrokenProcessPool:
                     deaths += 1
                     todo.extendleft(flying.values())
@@ -165,6 +191,10 @@ def _enlist(shipped: bytes, workers: int, counter: Any) -> None:
     _duty = duty
 
 
-def _serve(share: Share) -> tuple[pa.Table, Tensor]:
+def _serve(share: Share) -> Outcome:
     assert _duty is not None
-    return _duty.do(share, lambda ledger: None)
+    return _duty.do(share, _unseen)
+
+
+def _unseen(ledger: Ledger) -> None:
+    """Watch a wave that nobody watches."""

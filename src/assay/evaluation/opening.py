@@ -6,11 +6,13 @@ import torch
 from torch import nn
 
 from assay.data import Dataset
+from assay.errors import ModelFailed
 from assay.evaluation.flags import Flag, find_flags
 from assay.evaluation.preflight import check_model
 from assay.remote import RemoteNetwork, Service
 from assay.rng import seeded
 from assay.target import Network
+from assay.target.network import LANES
 from assay.target.twin import find_twin
 
 Precision = Literal["fast", "exact"]
@@ -44,8 +46,13 @@ def open_network(
     late = device.type == "cuda"
     local = Network(module, nature.classes, device, batch_size, draws, nature.random, checks_late=late)
     with seeded("flags", device):
-        flags = find_flags(local, dataset.whole, nature.probabilities)
-        local.check()
+        try:
+            flags = find_flags(local, dataset.whole, nature.probabilities)
+            local.check()
+        except ModelFailed:  # on some sample, perhaps; then those must do that it was shown before
+            local = local.on(device)
+            flags = find_flags(local, dataset.take(min(LANES, len(dataset))), nature.probabilities)
+            local.check()
     if precision == "fast" and not (nature.random or local.is_adaptive):
         local.twin = find_twin(module, dataset.images(slice(0, _LOOKS)).to(device))
     return local, flags

@@ -69,9 +69,9 @@ class Meter:
 
         return pulse
 
-    def wave_done(self, robust: Rate) -> None:
-        """Add a finished wave."""
-        self.finished += robust.total
+    def wave_done(self, robust: Rate, failed: int = 0) -> None:
+        """Add a finished wave, and the samples in it that the model failed on."""
+        self.finished += robust.total + failed
         self._robust = Rate(self._robust.count + robust.count, self._robust.total + robust.total)
         self._progress.update(self.finished, self._robust)
 

@@ -28,13 +28,15 @@ class Result:
     """The records of one evaluation, one row a sample.
 
     Where several attacks were asked for, `parts` holds each one's own result and the records are the worst
-    case per sample, with a column `attack` that names whose row it is.
+    case per sample, with a column `attack` that names whose row it is. `failures` holds the samples that have no
+    row because the model itself failed on them, with its error: they count neither as robust nor as broken.
     """
 
     manifest: Mapping[str, Any]
     records: pd.DataFrame = field(repr=False)
     x_adv: "torch.Tensor | None" = field(repr=False)
     parts: Mapping[str, "Result"] = field(default_factory=dict, repr=False)
+    failures: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def clean_accuracy(self) -> float:
@@ -66,9 +68,11 @@ class Result:
     @property
     def flags(self) -> dict[str, str]:
         """Reasons to doubt the robust accuracy, each with what it means; empty is good."""
+        unjudged = trust.unjudged(rates.robust_accuracy(self.records), self.failures)
         if self.parts:
-            return {name: text for part in self.parts.values() for name, text in part.flags.items()}
-        return {**self.manifest.get("flags", {}), **trust.flags_of(self.records)}
+            found = {name: text for part in self.parts.values() for name, text in part.flags.items()}
+            return {name: text for name, text in found.items() if name != trust.UNJUDGED} | unjudged
+        return {**self.manifest.get("flags", {}), **trust.flags_of(self.records), **unjudged}
 
     @property
     def doubtful(self) -> list[str]:
@@ -117,16 +121,24 @@ class Result:
         """Merge the results of several attacks on one model, threat and set of samples."""
         parts = dict(sorted(parts.items(), key=lambda item: CONFIRMS in item[1].manifest))
         first = next(iter(parts.values()))
-        everyone = set(first.records["sample_id"])
+        everyone = first._samples
         for name, part in parts.items():
             if any(part.manifest["spec"][key] != first.manifest["spec"][key] for key in ("model", "data", "threat")):
                 raise BadRequest(f"{name} is a run of another model, data or threat: load the runs one by one.")
-            samples = set(part.records["sample_id"])
+            samples = part._samples
             if not (samples <= everyone if CONFIRMS in part.manifest else samples == everyone):
                 raise BadRequest(f"{name} covers other samples than the rest: finish all runs first, or load it alone.")
         records = rates.worst_case({name: part.records for name, part in parts.items()})
+        # What one attack broke is broken; what stood, while the model failed under another attack, nobody knows.
+        failed = {sample: why for part in parts.values() for sample, why in part.failures.items()}
+        records = records[records["success"] | ~records["sample_id"].isin(list(failed))].reset_index(drop=True)
+        failures = {sample: why for sample, why in failed.items() if sample not in set(records["sample_id"])}
         manifest = {"parts": {name: part.manifest for name, part in parts.items()}}
-        return cls(manifest, records, _gather_images(records, parts), dict(parts))
+        return cls(manifest, records, _gather_images(records, parts), dict(parts), failures)
+
+    @property
+    def _samples(self) -> set[str]:
+        return {*self.records["sample_id"], *self.failures}
 
     def save(self, path: str | Path) -> None:
         """Write everything to a folder, from which `Result.load` reads it back; what is there is kept."""
@@ -142,6 +154,7 @@ class Result:
         if new.any():
             table = pa.Table.from_pandas(self.records[new], schema=SCHEMA, preserve_index=False)
             store.append(table, None if self.x_adv is None else self.x_adv[new])
+        store.note_failures({sample: why for sample, why in self.failures.items() if sample not in store.failures()})
 
     @classmethod
     def load(cls, path: str | Path) -> "Result":
@@ -157,20 +170,24 @@ class Result:
     @classmethod
     def of_store(cls, store: Store, ids: "list[str] | None" = None) -> "Result":
         """Read the records of some samples, in that order; all, in the order of their ids, by default."""
+        failures = store.failures()
         import torch
 
         records = to_pandas(store.records()).set_index("sample_id")
-        ids = sorted(records.index, key=lambda sample: (len(sample), sample)) if ids is None else ids
+        asked = sorted({*records.index, *failures}, key=lambda sample: (len(sample), sample)) if ids is None else ids
+        ids = [sample for sample in asked if sample not in failures]
         images = store.images()
         x_adv = torch.stack([images[sample] for sample in ids]) if ids and images.keys() >= set(ids) else None
-        return cls(store.manifest(), records.loc[ids].reset_index(), x_adv)
+        failed = {sample: failures[sample] for sample in asked if sample in failures}
+        return cls(store.manifest(), records.loc[ids].reset_index(), x_adv, failures=failed)
 
     def __str__(self) -> str:
         low, high = self.interval
         return (
             f"{self.manifest.get('title', 'worst case of ' + ', '.join(self.parts))}: "
             f"clean {self.clean_accuracy:.1%}, robust {self.robust_accuracy:.1%} "
-            f"(95 % interval {low:.1%} to {high:.1%}, {len(self.records)} samples)"
+            f"(95 % interval {low:.1%} to {high:.1%}, {len(self.records)} samples"
+            f"{f'; the model failed on {len(self.failures)} more' if self.failures else ''})"
         )
 
 

@@ -15,24 +15,28 @@ from assay.attacks.attack import Attack
 from assay.attacks.smallest import Smallest
 from assay.data import Dataset
 from assay.errors import BadRequest, Interrupted
+from assay.evaluation.adaptive import seek_advice
 from assay.evaluation.engine import FULL_PRECISION
 from assay.evaluation.flags import Flag
-from assay.evaluation.fleet import Done, Duty, Fleet, Processes, Share
+from assay.evaluation.fleet import Done, Duty, Fleet, Share
+from assay.evaluation.hiring import hire
 from assay.evaluation.manifest import write_manifest
 from assay.evaluation.opening import Precision, open_network
+from assay.evaluation.outcome import Tolerance
 from assay.evaluation.preflight import check_attack, check_probe, probe
 from assay.evaluation.progress import Meter, Progress, Silence, StopRequest, polite_stop
 from assay.evaluation.request import as_dataset, as_list, as_threat, distinct_names, whole
 from assay.evaluation.result import CONFIRMS, Result
 from assay.evaluation.spec import RunSpec
 from assay.evaluation.subject import Subject, choose_device
+from assay.models.framing import seen_by
 from assay.registry import describe, name_of, spell
 from assay.remote import over_the_wire
 from assay.store import Store
 from assay.target import Network
 from assay.threat import Norm, ThreatModel
 
-BATCH_SIZE: Final = {"cpu": 32, "cuda": 512}
+BATCH_SIZE: Final = {"cpu": 32, "cuda": 1024}
 WAVE_SIZE: Final = {"cpu": 128, "cuda": 2048}
 
 
@@ -56,6 +60,7 @@ def evaluate(
     despite_flags: bool = False,
     confirm: bool | str = False,
     smallest_eps: bool = False,
+    adaptive: str | None = None,
     precision: Precision = "fast",
     workers: int = 1,
     ray: str | None = None,
@@ -84,6 +89,7 @@ def evaluate(
         confirm: run AutoAttack, or another attack named here, on the samples that are left in doubt, and only them.
         smallest_eps: search, for each sample, the smallest radius at which the attack succeeds, starting from the
             threat's; attacks that seek the minimum do so anyway.
+        adaptive: "auto" examines the model first and, where attacks would fail unseen, goes on with remedies.
         precision: "fast" searches on a quicker twin of the model where it has one; "exact" on the model itself.
             Successes are certified on the model itself in either case.
         workers: processes on this machine that share the work.
@@ -93,10 +99,10 @@ def evaluate(
     """
     if precision not in get_args(Precision):
         raise BadRequest(f"precision must be fast or exact, not {precision!r}.")
-    chosen_device = choose_device(device)
+    chosen_device, subject = choose_device(device), Subject.of(model, name)
     job = Job(
-        subject=Subject.of(model, name),
-        dataset=as_dataset(data).take(None if limit is None else whole("limit", limit)),
+        subject=subject,
+        dataset=seen_by(subject.module, as_dataset(data)).take(None if limit is None else whole("limit", limit)),
         threat=as_threat(threat),
         seed=whole("seed", seed),
         device=chosen_device,
@@ -106,9 +112,9 @@ def evaluate(
         query_budget=query_budget,
         shard=shard,
         eot=whole("eot", eot),
-        despite_flags=despite_flags,
+        despite_flags=despite_flags or adaptive is not None,
         precision=precision,
-        fleet=_fleet(workers, ray),
+        fleet=hire(workers, ray),
         progress=progress or Silence(),
     )
     chosen = [attacks.create(one) for one in as_list(attack)]
@@ -117,26 +123,18 @@ def evaluate(
     if not chosen:
         raise BadRequest("Name at least one attack, such as pgd.")
     network, flags = job.prepare(chosen)
+    advice = seek_advice(job, network, flags, adaptive)
     with tempfile.TemporaryDirectory(prefix="assay-") as scratch:
         folder = Path(scratch) / "run" if out is None else Path(out)
-        if isinstance(attack, str | Attack) and not confirm:
+        if isinstance(attack, str | Attack) and not (confirm or adaptive):
             return job.run(network, chosen[0], job.open(network, flags, chosen[0], folder))
         named = dict(zip(distinct_names(chosen), chosen, strict=True))
         stores = {
-            label: job.open(network, flags, one, folder / label) for label, one in named.items()
+            label: job.open(network, flags, one, folder / label, advice.remarks) for label, one in named.items()
         }  # all, before any long work
         parts = {label: job.run(network, one, stores[label]) for label, one in named.items()}
+        parts = advice.follow(job, network, flags, parts, folder)
         return job.confirm(network, flags, confirm, parts, folder) if confirm else Result.worst_of(parts)
-
-
-def _fleet(workers: int, ray: str | None) -> Fleet | None:
-    if whole("workers", workers) < 1 or (ray is not None and workers > 1):
-        raise BadRequest("workers must be at least 1; with ray the cluster says how many there are.")
-    if ray is not None:
-        from assay.evaluation.cluster import Cluster
-
-        return Cluster(ray)
-    return Processes(workers) if workers > 1 else None
 
 
 @final
@@ -278,9 +276,13 @@ class Job:
         duty = Duty(network, attack, self.threat, self.dataset, self.seed, self.query_budget)
         workers = self.fleet.workers if self.fleet else 1
         shares = duty.shares(missing, self.wave_size, workers)
-        for _, records, x_adv in self.fleet.work(duty, shares, stop) if self.fleet else _alone(duty, shares, meter):
-            store.append(records, x_adv if self.keep_images else None)
-            meter.wave_done(rates.robust_accuracy(records.to_pandas()))
+        tolerance = Tolerance(meter.total)
+        for _, found in self.fleet.work(duty, shares, stop) if self.fleet else _alone(duty, shares, meter):
+            if len(found.records):
+                store.append(found.records, found.x_adv if self.keep_images else None)
+            store.note_failures(found.failures)
+            tolerance.spend(found.failures)
+            meter.wave_done(rates.robust_accuracy(found.records.to_pandas()), len(found.failures))
             if stop.asked and not self.fleet:
                 break
         if stop.asked:
@@ -291,4 +293,4 @@ class Job:
 
 def _alone(duty: Duty, shares: Iterator[Share], meter: Meter) -> Iterator[Done]:
     for share in shares:
-        yield share, *duty.do(share, meter.pulse(duty.attack, len(share)))
+        yield share, duty.do(share, meter.pulse(duty.attack, len(share)))

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Self, final
 
 from assay.eps import parse_eps
@@ -60,7 +61,7 @@ class EntryCard:
     footnote: str = ""
 
     def __post_init__(self) -> None:
-        named = isinstance(self.name, str) and bool(re.fullmatch(r"[\w.+=|:-]+", self.name))
+        named = isinstance(self.name, str) and bool(re.fullmatch(r"[\w+=|:-][\w.+=|:-]*", self.name))
         _check(named, "name", "a name without blanks or slashes", self.name)
         for field in ("title", "authors", "link", "venue", "architecture", "footnote"):
             _check(isinstance(getattr(self, field), str), field, "text", getattr(self, field))
@@ -81,11 +82,19 @@ class EntryCard:
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a card from its file."""
+        try:
+            return cls.from_json(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadData(f"The card {path} cannot be read ({error}): write one, or mend it.") from error
+
+    @classmethod
     def from_json(cls, text: str) -> Self:
         """Read a card, or say in a sentence what is wrong with it."""
         try:
             content = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadData(f"The card is not JSON ({error}): mend it.") from error
         if not isinstance(content, dict):
             raise BadData("The card is not a JSON object: write its fields between braces.")
@@ -95,7 +104,7 @@ class EntryCard:
             raise BadData(f"The card {told}: its fields are {', '.join(f.name for f in dataclasses.fields(cls))}.")
         try:
             others = tuple(_external(one) for one in content.pop("external", ()))
-        except (TypeError, BadRequest) as error:
+        except (TypeError, AttributeError, BadRequest) as error:
             raise BadData(f"The card's external evaluations cannot be read ({error}): mend them.") from error
         return cls(**content, external=others)
 

@@ -59,7 +59,7 @@ def gather(places: Sequence[Path], published: Sequence[Path] = ()) -> Gathered:
             pile = piles[model_id(result)]
             pile.put(result)
             if (beside := path.parent / CARD).is_file():
-                pile.card = EntryCard.from_json(beside.read_text(encoding="utf-8"))
+                pile.card = EntryCard.read(beside)
         except (AssayError, OSError) as error:
             problems.append(f"{path}: {error}")
     entries = _entries(piles.values())
@@ -75,7 +75,7 @@ def gather(places: Sequence[Path], published: Sequence[Path] = ()) -> Gathered:
 
 def model_id(result: Result) -> str:
     """Return what tells a model from all others, whatever it is called."""
-    traits = {key: value for key, value in result.manifest["spec"]["model"].items() if key not in ("name", "eot")}
+    traits = {key: value for key, value in result.manifest["spec"]["model"].items() if key not in ("name", "eot", "search")}
     return json.dumps(traits, sort_keys=True)
 
 

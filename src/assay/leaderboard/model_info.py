@@ -66,7 +66,7 @@ def read_folder(folder: Path) -> tuple[list[Entry], list[str]]:
 def _entry(path: Path) -> Entry:
     try:
         info = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadData(f"it is not JSON ({error})") from error
     if not isinstance(info, dict):
         raise BadData("it is not a JSON object")

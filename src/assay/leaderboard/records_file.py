@@ -15,7 +15,7 @@ from assay.errors import BadData, StoreFailed
 from assay.evaluation import Result
 from assay.evaluation.spec import RunSpec
 from assay.records import SCHEMA, to_pandas
-from assay.store import Store
+from assay.store import Store, write_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,9 +26,9 @@ SUFFIX: Final = ".parquet"
 
 def pack(run: Path, folder: Path) -> Path:
     """Write a run's folder as one file, named by its key, and its images beside it where all were kept."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
-    store = Store.at(run)
+    store = _complete(Store.at(run))
     manifest, records, images = store.manifest(), store.records(), store.images()
     path = folder / f"{manifest['key']}{SUFFIX}"
     try:
@@ -38,8 +38,10 @@ def pack(run: Path, folder: Path) -> Path:
             import torch
 
             stacked = torch.stack([images[sample] for sample in records["sample_id"].to_pylist()])
-            save_file({"x_adv": stacked}, path.with_suffix(".safetensors"))
-        pq.write_table(records.replace_schema_metadata({ABOUT: json.dumps(manifest)}), path, compression="zstd")
+            write_whole(path.with_suffix(".safetensors"), save({"x_adv": stacked}))
+        sink = pa.BufferOutputStream()
+        pq.write_table(records.replace_schema_metadata({ABOUT: json.dumps(manifest)}), sink, compression="zstd")
+        write_whole(path, sink.getvalue().to_pybytes())
     except OSError as error:
         raise StoreFailed(f"{path} cannot be written ({error.strerror or error}): choose another folder.") from error
     return path
@@ -48,12 +50,13 @@ def pack(run: Path, folder: Path) -> Path:
 def read(path: Path) -> Result:
     """Read the records of a run from such a file, or from the folder of the run; images stay where they are."""
     if path.is_dir():
-        store = Store.at(path)
+        store = _complete(Store.at(path))
         return Result(checked(store.manifest(), path), to_pandas(store.records()), None)
     try:
         table = pq.read_table(path)
+        table.validate(full=True)
         manifest = json.loads((table.schema.metadata or {})[ABOUT])
-    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+    except (OSError, ValueError, KeyError, RecursionError, pa.ArrowException) as error:
         raise BadData(f"{path} is no records file ({error!r}): make one with `assay leaderboard add`.") from error
     if not table.schema.remove_metadata().equals(SCHEMA):
         differing = set(SCHEMA) ^ set(table.schema.remove_metadata())
@@ -62,8 +65,20 @@ def read(path: Path) -> Result:
     return Result(checked(manifest, path), to_pandas(table), None)
 
 
+def _complete(store: Store) -> Store:
+    """Refuse a run whose model failed on samples: left out, they would make it look better than it is."""
+    failed = store.failures()
+    if failed:
+        raise BadData(
+            f"The model of {store.path} failed on {len(failed)} samples, such as {next(iter(failed))!r}: mend it and "
+            "run again, as a leaderboard ranks models on all samples."
+        )
+    return store
+
+
 def images(path: Path) -> "dict[str, Tensor]":
     """Read the images that were kept with a run, by sample id; empty where none were."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     if path.is_dir():
@@ -71,8 +86,11 @@ def images(path: Path) -> "dict[str, Tensor]":
     beside = path.with_suffix(".safetensors")
     if not beside.is_file():
         return {}
-    ids = pq.read_table(path, columns=["sample_id"])["sample_id"].to_pylist()
-    return dict(zip(ids, load_file(beside)["x_adv"], strict=True))
+    try:
+        ids = pq.read_table(path, columns=["sample_id"])["sample_id"].to_pylist()
+        return dict(zip(ids, load_file(beside)["x_adv"], strict=True))
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError, pa.ArrowException) as error:
+        raise BadData(f"{beside} does not hold the images of {path.name} ({error}): fetch both again.") from error
 
 
 def checked(manifest: Mapping[str, Any], path: Path) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ from assay.leaderboard.admission import Check, admit
 from assay.leaderboard.audit import contradictions
 from assay.leaderboard.card import EntryCard, card_of_zoo
 from assay.leaderboard.gather import CARD
+from assay.store import write_whole
 from assay.target import Network
 from assay.threat import labels_of
 
@@ -41,10 +42,9 @@ class Submission:
 
     def card(self) -> EntryCard:
         """Read its card."""
-        try:
-            return EntryCard.from_json((self.folder / CARD).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise BadData(f"{self.folder} has no {CARD}: write one, or use `assay leaderboard add`.") from error
+        if not (self.folder / CARD).is_file():
+            raise BadData(f"{self.folder} has no {CARD}: write one, or use `assay leaderboard add`.")
+        return EntryCard.read(self.folder / CARD)
 
     def check(self, model: str | None, data: str | None, device: torch.device) -> list[Check]:
         """Check the card, every file and, where the model can be loaded, the claims and the rules of admission."""
@@ -82,8 +82,8 @@ def add(card: EntryCard, runs: Sequence[Path], board: Path) -> Submission:
             folder.mkdir(parents=True, exist_ok=True)
             for file in (run, run.with_suffix(".safetensors")):
                 if file.is_file():
-                    (folder / file.name).write_bytes(file.read_bytes())
-    (folder / CARD).write_text(card.to_json(), encoding="utf-8")
+                    write_whole(folder / file.name, file.read_bytes())
+    write_whole(folder / CARD, card.to_json().encode())
     return Submission(folder)
 
 
@@ -94,7 +94,7 @@ def read_card(spec: str) -> EntryCard:
     path = Path(spec)
     if not path.is_file():
         raise BadRequest(f"{spec} is neither a card's file nor an embedded model: write a JSON file with a name.")
-    return EntryCard.from_json(path.read_text(encoding="utf-8"))
+    return EntryCard.read(path)
 
 
 def check_records(

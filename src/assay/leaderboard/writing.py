@@ -162,7 +162,8 @@ def _markdown(made: Sequence[Board], problems: Sequence[str]) -> str:
         text += [line for entry in board.entries for line in _breakdown(entry)] + [""]
     if problems:
         text += ["## Left out", "", *(f"- {problem}" for problem in problems), ""]
-    return "\n".join(text)
+    # Names and remarks come from others: none may be more than text, or more than its line.
+    return "\n".join(" ".join(line.split()).replace("<", "&lt;") for line in text)
 
 
 def _words(board: Board) -> list[str]:
@@ -194,7 +195,8 @@ def _write_info(entry: Entry, folder: Path, ending: str) -> None:
     arena = entry.arena
     if entry.kind == "published" or arena.target or arena.query_budget:
         return
-    dataset, name = (re.sub(r"[^A-Za-z0-9.+=_-]+", "-", text) for text in (arena.dataset, entry.card.name))
-    path = folder / dataset / arena.norm / f"{name}{ending}.json"
+    said = (arena.dataset, arena.norm, entry.card.name)
+    dataset, norm, name = (re.sub(r"[^A-Za-z0-9.+=_-]+", "-", text).lstrip(".") or "-" for text in said)
+    path = folder / dataset / norm / f"{name}{ending}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(to_model_info(entry), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -37,15 +37,16 @@ class Checkpoint:
         try:
             with safe_open(path, framework="pt") as file:
                 story = json.loads((file.metadata() or {})["training"])
+                theirs, epochs, seconds = story["identity"], int(story["epochs_done"]), float(story["seconds"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, KeyError, ValueError) as error:
+        except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as error:
             raise BadWeights(f"The checkpoint {path} is damaged: delete it to train from the start.") from error
-        if story["identity"] != json.loads(json.dumps(identity)):
+        if theirs != json.loads(json.dumps(identity)):
             raise WrongFolder(
                 f"{path} belongs to a training with other settings: choose another folder or name, "
                 "or delete it to train from the start."
             )
-        return cls(identity, story["epochs_done"], story["seconds"], tensors)
+        return cls(identity, epochs, seconds, tensors)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -43,12 +43,18 @@ def read_sheets(folder: Path) -> TrainingData:
 
 
 def _read_sheet(path: Path) -> Tensor:
-    with Image.open(path) as sheet:
-        pixels = np.array(sheet.convert("RGB"))
+    try:
+        with Image.open(path, formats=("PNG",)) as sheet:
+            pixels = np.array(sheet.convert("RGB"))
+    except Exception as error:  # damaged images make decoders raise anything at all
+        raise BadData(f"{path} cannot be read as a sheet of images ({error}): unpack it again.") from error
     if pixels.shape[1] != SIDE * SIDE:
         raise BadData(f"{path.name} has {pixels.shape[1]} pixels a row, not {SIDE * SIDE}: one image a row.")
     return torch.from_numpy(pixels).view(-1, SIDE, SIDE, 3).permute(0, 3, 1, 2).contiguous()
 
 
 def _read_labels(path: Path) -> Tensor:
-    return torch.tensor(json.loads(path.read_text()), dtype=torch.int64)
+    try:
+        return torch.tensor(json.loads(path.read_text()), dtype=torch.int64)
+    except (ValueError, TypeError, RuntimeError, RecursionError) as error:
+        raise BadData(f"{path} is no list of labels ({error}): unpack it again.") from error

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from assay.data.files import check_unpacked
 from assay.errors import BadData
 
 
@@ -25,6 +26,8 @@ class TrainingData:
         for x, y in ((self.x_train, self.y_train), (self.x_test, self.y_test)):
             if x.dtype != torch.uint8 or x.ndim != 4 or x.shape[1] != 3:
                 raise BadData(f"Images must be uint8 [n, 3, height, width], not {x.dtype} {list(x.shape)}.")
+            if not len(x):
+                raise BadData("There must be images to train on and images to test on: give at least one of each.")
             if y.dtype != torch.int64 or y.shape != x.shape[:1]:
                 raise BadData(f"{len(x)} images need as many int64 labels, not {y.dtype} {list(y.shape)}.")
         if int(self.y_test.max()) >= self.classes or min(int(self.y_train.min()), int(self.y_test.min())) < 0:
@@ -38,12 +41,14 @@ class TrainingData:
 
 def read_npz(path: Path) -> TrainingData:
     """Read x_train, y_train, x_test and y_test from one .npz file; images may be NHWC or NCHW."""
+    check_unpacked(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             x_train, y_train, x_test, y_test = (file[key] for key in ("x_train", "y_train", "x_test", "y_test"))
-    except (KeyError, ValueError, OSError) as error:
+        tensors = _images(x_train), _labels(y_train), _images(x_test), _labels(y_test)
+    except Exception as error:  # zip, header and decompression errors of every type mean the same to the user
         raise BadData(f"{path.name} is not an .npz file with x_train, y_train, x_test and y_test.") from error
-    return TrainingData(_images(x_train), _labels(y_train), _images(x_test), _labels(y_test))
+    return TrainingData(*tensors)
 
 
 def _images(array: np.ndarray) -> Tensor:
