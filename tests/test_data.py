@@ -618,7 +618,7 @@ def test_unknown_names_are_answered_with_known_ones():
     with pytest.raises(UnknownName, match="did you mean cifar10"):
         load("cifar-10-1k")
     with pytest.raises(UnknownName, match="dataset"):
-        describe("imagenet")
+        describe("imagenette")
     with pytest.raises(AttributeError, match="nonsense"):
         _ = data.nonsense
 

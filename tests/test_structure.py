@@ -31,6 +31,7 @@ ROOMS = [
     "store",
     "analysis",
     "evaluation",
+    "doctor",
     "serve",
     "leaderboard",
     "studies",

@@ -31,7 +31,7 @@ __all__ = [
     "load_model",
 ]
 
-_HOME = {"evaluate": "assay.evaluation", "Result": "assay.evaluation", "load_model": "assay.models:load"}
+_HOME = {"evaluate": "assay.doctor", "Result": "assay.evaluation", "load_model": "assay.models:load"}
 
 
 def __getattr__(name: str) -> Any:

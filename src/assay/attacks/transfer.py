@@ -11,6 +11,7 @@ from assay import models
 from assay.attacks.attack import Attack
 from assay.defenses import Ensemble
 from assay.errors import BadRequest
+from assay.models.sources.imagenet import entry_of
 from assay.registry import create, register
 from assay.rng import Streams
 from assay.target import DecisionBox, Ledger, Network, WhiteBox
@@ -23,9 +24,10 @@ from assay.threat import L1, L2, Ball, Goal, LInf
 class Transfer(Attack[DecisionBox]):
     """Runs another attack on a substitute and shows the model under attack its last point, a single query.
 
-    `source` names a model of the zoo, or several with + between them, which then answer with the mean of their
-    logits (Liu et al. 2017, arXiv:1611.02770). `attack` names the attack on it, with / between its settings; it runs
-    all its steps, as success on the substitute is no reason to stop. Queries to the substitute are free.
+    `source` names a model of the zoo, or such as imagenet:resnet34, or several with + between them, which then answer
+    with the mean of their logits (Liu et al. 2017, arXiv:1611.02770). `attack` names the attack on it, with / between
+    its settings; it runs all its steps, as success on the substitute is no reason to stop. Queries to the substitute
+    are free.
     """
 
     access = DecisionBox
@@ -39,7 +41,7 @@ class Transfer(Attack[DecisionBox]):
         if not issubclass(self.inner.access, WhiteBox) or self.inner.seeks_minimum:
             raise BadRequest(f"{self.attack} cannot be run on a substitute: use a gradient attack such as mim or pgd.")
         for name in self.source.split("+"):
-            models.card(name)
+            _classes(name)
         object.__setattr__(self, "norms", self.inner.norms)
 
     @property
@@ -67,7 +69,15 @@ def load_substitute(source: str, device: torch.device) -> Network:
     """Load a substitute, or a group of them that answers as one; the last ones are kept for the next wave."""
     members: list[nn.Module] = [models.load(name) for name in source.split("+")]
     module = members[0] if len(members) == 1 else Ensemble(members, average="logits").eval()
-    classes = {models.card(name).classes for name in source.split("+")}
+    classes = {_classes(name) for name in source.split("+")}
     if len(classes) > 1:
         raise BadRequest(f"The models of {source} know different numbers of classes: name models of one dataset.")
     return Network(module, classes.pop(), device, batch_size=32 if device.type == "cpu" else 512)
+
+
+def _classes(name: str) -> int:
+    """Return how many classes a substitute knows: one of the zoo, or a network for ImageNet, both by their weights."""
+    kind, colon, network = name.partition(":")
+    if colon and kind == "imagenet":
+        return entry_of(network).classes
+    return models.card(name).classes

@@ -15,7 +15,7 @@ from torch import Tensor
 from assay.attacks.attack import Attack
 from assay.rng import Streams
 from assay.target import WhiteBox
-from assay.target.boxes import InputTransform, RowTransform
+from assay.target.whitebox import InputTransform, RowTransform
 from assay.threat import per_row
 
 

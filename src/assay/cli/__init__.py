@@ -7,7 +7,7 @@ from typing import Final
 from cyclopts import App, CycloptsError, Parameter
 
 import assay
-from assay.cli import analyze, bench, corruptions, curve, evaluate, listing, report, run, serve, train
+from assay.cli import analyze, bench, corruptions, curve, doctor, evaluate, listing, report, run, serve, train
 from assay.cli.leaderboard import leaderboard
 from assay.cli.study import study
 from assay.cli.zoo import zoo
@@ -40,6 +40,7 @@ app = App(
 )
 app.command(run.run)
 app.command(evaluate.evaluate, name="eval")
+app.command(doctor.doctor)
 app.command(listing.listing, name="list")
 app.command(report.report)
 app.command(curve.curve)

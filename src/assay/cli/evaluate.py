@@ -40,6 +40,7 @@ def evaluate(
     naive: bool = False,
     smallest_eps: bool = False,
     confirm: bool = False,
+    adaptive: Literal["auto"] | None = None,
     eot: int = 20,
     despite_flags: bool = False,
     precision: Literal["fast", "exact"] = "fast",
@@ -71,7 +72,8 @@ def evaluate(
         A known norm and radius instead: cifar10-linf, cifar10-l2, cifar100-linf, cifar100-l2, imagenet-linf (4/255) or
         imagenet-linf-16 (Dong et al. 2020).
     targeted
-        `random`, `least-likely`, or a file with a line `sample_id,target` (or just `target`) for each sample.
+        `random`, `least-likely`, `given` (what came with the images), or a file with a line `sample_id,target` (or just
+        `target`) for each sample.
     limit
         How many samples, the first ones.
     batch_size
@@ -100,6 +102,9 @@ def evaluate(
         Search each sample's smallest radius at which the attack succeeds, starting from --eps.
     confirm
         Afterwards, run AutoAttack on the samples that the attack left in doubt.
+    adaptive
+        `auto` examines the model first, as `assay doctor` does, and goes on with the remedies it names where attacks
+        would fail unseen; the worst case of all counts.
     eot
         Draws that gradients are averaged over, where the model draws random numbers.
     despite_flags
@@ -115,7 +120,7 @@ def evaluate(
     json
         Print the final numbers as JSON instead of a table.
     """
-    from assay import evaluation
+    from assay import doctor
     from assay.cli.terminal import Terminal
 
     terminal = Terminal(quiet=quiet or json)
@@ -125,9 +130,10 @@ def evaluate(
     danger, dataset = _threat(norm, eps, threat, targeted, data)
     attacks = attack or ["pgd"]
     special = [f"queries{query_budget}"] * bool(query_budget) + ["confirm"] * confirm + ["smallest"] * smallest_eps
+    special += ["adaptive"] * bool(adaptive)
     folder = out or Path("runs") / _slug(model, dataset.name, str(danger), "+".join(attacks), f"seed{seed}", *special)
     with terminal.progress(len(attacks) + confirm) as progress:
-        result = evaluation.evaluate(
+        result = doctor.evaluate(
             model if max_queries is None else capped_service(model, max_queries),
             dataset,
             danger,
@@ -142,6 +148,7 @@ def evaluate(
             shard=_shard(shard),
             confirm=confirm,
             smallest_eps=smallest_eps,
+            adaptive=adaptive,
             eot=eot,
             despite_flags=despite_flags,
             precision=precision,
@@ -183,6 +190,15 @@ def _rule(targeted: str | None, dataset: "Dataset") -> "TargetRule | None":
         return None
     if targeted in ("random", "least-likely"):
         return RandomTarget() if targeted == "random" else LeastLikely()
+    if targeted == "given":
+        from assay.data.framing import targets_of
+
+        named = targets_of(dataset)
+        if named is None:
+            raise BadRequest(
+                "These images come without targets: use --targeted random, least-likely or a file of them."
+            )
+        return LabelList(named)
     path = Path(targeted)
     if not path.is_file():
         raise BadRequest(f"--targeted takes random, least-likely or a file of targets; there is no file {targeted}.")

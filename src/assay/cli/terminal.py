@@ -66,6 +66,7 @@ class Terminal:
             if part.stages:
                 told = ", ".join(f"{name} {accuracy:.1%}" for name, accuracy in part.stages.items())
                 self._out.print(Text(f"{part.manifest['spec']['attack']['name']}, robust after each stage: {told}"))
+            self._remedy(part)
         for name, text in result.flags.items():
             self._out.print(Text(f"Flag {name}: {text}"))
         if result.doubtful:
@@ -73,6 +74,18 @@ class Terminal:
                 Text(
                     f"{len(result.doubtful)} standing samples are in doubt: a stronger attack may still break them; "
                     "--confirm runs AutoAttack on them."
+                )
+            )
+
+    def _remedy(self, part: "Result") -> None:
+        """Print which remedy a part applies, why, and what it left standing."""
+        told = part.manifest.get("adaptive", {})
+        if "remedy" in told:
+            left = round(part.robust_accuracy * len(part.records))
+            self._out.print(
+                Text(
+                    f"Remedy {told['remedy']} ({told['because']}): {told['how']}; of {len(part.records)} samples that "
+                    f"stood, {left} still do."
                 )
             )
 
@@ -142,6 +155,7 @@ def _numbers(result: "Result") -> dict[str, Any]:
         "doubtful": len(result.doubtful),
         "flags": result.flags,
         "stages": result.stages,
+        "adaptive": result.manifest.get("adaptive"),
         "key": result.manifest["key"],
     }
 

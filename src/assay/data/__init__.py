@@ -37,6 +37,17 @@ SOURCES = MappingProxyType(
         "cifar10:PATH": Source(
             "the CIFAR-10 test split from its official python or binary files", "assay.data.cifar10"
         ),
+        "imagenet": Source(
+            "ImageNet photographs in the folder that ASSAY_IMAGENET names, or ./data/imagenet",
+            "assay.data.imagenet_nearby",
+        ),
+        "imagenet:PATH": Source(
+            "ImageNet photographs: folders by synset, or a flat folder with a label file", "assay.data.imagenet"
+        ),
+        "nips2017:PATH": Source(
+            "photographs and a CSV with true and target classes, as in the NIPS 2017 competition",
+            "assay.data.nips2017",
+        ),
         "folder:PATH": Source("a folder with one sub-folder of equally large images per class", "assay.data.folder"),
         "npz:PATH": Source("an .npz file with images x (uint8, or float in [0, 1]) and labels y", "assay.data.npz"),
     }
@@ -67,11 +78,17 @@ def describe(name: str) -> str:
 def load(spec: str | os.PathLike[str]) -> "Dataset":
     """Load a dataset by one of `names()`, or by the plain path of a folder or an .npz file.
 
-    A corruption may stand before it, as in "fog:severity=3|cifar10-1k".
+    A corruption may stand before it, as in "fog:severity=3|cifar10-1k", or a frame for photographs, as in
+    "frame:size=224,resize=256|imagenet:FOLDER".
     """
     text = os.fspath(spec)
     corruption, bar, inner = text.partition("|")
     if bar and not os.path.exists(os.path.expanduser(text)):
+        if corruption.strip().startswith("frame:"):
+            from assay.data.frames import Frame
+            from assay.data.framing import framed
+
+            return framed(load(inner.strip()), Frame.parse(corruption.strip()))
         from assay.data.corruptions import corrupt
 
         return corrupt(load(inner.strip()), corruption.strip())

@@ -155,6 +155,8 @@ def _checked_ids(ids: Sequence[object], name: str, count: int) -> tuple[str, ...
     sample_ids = tuple(map(str, ids))
     if len(sample_ids) != count:
         raise BadData(f"Dataset {name!r} has {count} images but {len(sample_ids)} ids: give one an image.")
+    if any("\ud800" <= letter <= "\udfff" for sample in sample_ids for letter in sample):
+        raise BadData(f"An id of dataset {name!r} cannot be written to a file as UTF-8: give plain text as ids.")
     if len(set(sample_ids)) < count:
         twice = Counter(sample_ids).most_common(1)[0][0]
         raise BadData(f"The id {twice!r} of dataset {name!r} occurs twice: give each sample its own id.")

@@ -67,10 +67,10 @@ def read(path: Path) -> Dataset:
     camera's orientation mark are ignored. Identity is that of the encoded files.
     """
     root = path.resolve()
-    classes, files = _list(root)
+    classes, files = list_images(root)
     number = {name: label for label, name in enumerate(classes)}
     labels = torch.tensor([number[file.partition("/")[0]] for file in files])
-    headers = [_header(root / file) for file in files]
+    headers = [read_header(root / file) for file in files]
     for file, header in zip(files, headers, strict=True):
         if header.size != headers[0].size:
             raise BadData(
@@ -83,7 +83,7 @@ def read(path: Path) -> Dataset:
     return Dataset(root.name, files, labels, classes, identity("files", files, labels, digests), reader)
 
 
-def _list(root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def list_images(root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the class names and the paths of all images, going round the classes."""
     _, subfolders, _ = next(os.walk(root, onerror=_refuse_folder))
     classes = tuple(sorted(filter(_visible, subfolders)))
@@ -134,7 +134,8 @@ def _refuse_folder(error: OSError) -> NoReturn:
     raise BadData(f"{error.filename} cannot be listed ({error.strerror}): check that it is yours to read.")
 
 
-def _header(path: Path) -> Header:
+def read_header(path: Path) -> Header:
+    """Look at an image without decoding it, or say why it cannot be one of a dataset."""
     content = read_file(path)
     try:
         with warnings.catch_warnings():
@@ -145,7 +146,7 @@ def _header(path: Path) -> Header:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise BadData(f"{path} would decode to too many pixels ({error}): remove or shrink it.") from error
     except Exception as error:  # damaged images make decoders raise anything at all
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     if mode not in GREY_MODES + COLOUR_MODES:
         raise BadData(f"{path} has pixels of kind {mode}: save it with 8 bits a channel.")
     return Header(size, mode, hashlib.sha256(content).digest())
@@ -158,10 +159,11 @@ def _decode(content: bytes, path: Path, mode: str) -> npt.NDArray[np.uint8]:
             opaque = image.convert("RGBA") if "transparency" in image.info else image
             return np.asarray(opaque.convert(mode))
     except Exception as error:  # as above
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
-def _unreadable(path: Path, error: Exception) -> BadData:
+def unreadable(path: Path, error: Exception) -> BadData:
+    """Say that a file is no image that can be decoded."""
     return BadData(f"{path} cannot be read as an image ({error}): repair or remove it.")
 
 

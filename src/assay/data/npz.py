@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from assay.data.arrays import from_arrays
 from assay.data.dataset import Dataset
+from assay.data.files import check_unpacked
 from assay.errors import BadData
 
 CHANNELS = (1, 3)
@@ -31,6 +32,7 @@ def read(path: Path) -> Dataset:
 
 
 def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    check_unpacked(path)
     try:
         # Object arrays are pickles, and a pickle can run code: numpy refuses them here.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:

@@ -7,7 +7,7 @@ An architecture is a frozen dataclass registered under the kind "architecture": 
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from assay import registry
 from assay.errors import BadWeights
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from dataclasses import Field
 
     from torch import nn
+
+
+LARGEST: Final = 4096
+"""No depth or width of a card may be larger: a network without end would be built before its weights are looked at."""
 
 
 class Architecture(Protocol):
@@ -58,9 +62,11 @@ def from_description(description: Mapping[str, Any]) -> Architecture:
     """Rebuild the architecture that a card describes."""
     import_families()
     shape = dict(description)
-    cls = lookup("architecture", shape.pop("name"))
+    cls = lookup("architecture", str(shape.pop("name", "")))
     try:
+        if any(isinstance(size, int) and size > LARGEST for size in shape.values()):
+            raise ValueError(f"nothing in it may be larger than {LARGEST}")
         architecture: Architecture = cls(**shape)
-    except TypeError as error:
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise BadWeights(f"The model card asks for {dict(description)}, which no network has: {error}.") from error
     return architecture

@@ -51,11 +51,25 @@ class ModelCard:
             known = {field.name for field in fields(cls)}
             optional = {field.name for field in fields(cls) if (field.default, field.default_factory) != (MISSING,) * 2}
             wrong = (known - optional - content.keys()) | (content.keys() - known)
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, RecursionError) as error:
             raise BadWeights("The model card is not a JSON object: reinstall it or fetch it again.") from error
         if wrong:
             raise BadWeights(
                 f"The model card lacks or does not know {', '.join(sorted(wrong))}: "
                 "it was written by another version of assay; train or fetch the model again."
             )
+        for own in fields(cls):
+            value = content.get(own.name, MISSING)
+            if not _fits(value, own.type):
+                raise BadWeights(
+                    f"The model card's {own.name} is {str(value)[:40]!r}, which cannot be: fetch it again."
+                )
         return cls(**content)
+
+
+def _fits(value: object, kind: object) -> bool:
+    """Say whether a value read from JSON is of the kind that a field declares; a whole number may be a float too."""
+    if value is MISSING:
+        return True
+    allowed: dict[object, tuple[type, ...]] = {str: (str,), int: (int,), float: (int, float)}
+    return isinstance(value, allowed.get(kind, (dict,))) and not isinstance(value, bool)

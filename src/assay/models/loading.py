@@ -19,12 +19,12 @@ def load(spec: str, device: "str | torch.device" = "cpu") -> "nn.Module":
 
 def load_with_origin(spec: str, device: "str | torch.device" = "cpu") -> "tuple[nn.Module, str | None]":
     """Return a model and the hash of the file it came from; the zoo's are known by their weights alone."""
+    if is_source_spec(spec):  # first, as background: may stand before a file of the user's
+        loaded = load_from_source(spec)
+        return loaded.module.to(device), loaded.origin
     if is_file_spec(spec):
         module, origin = load_from_file(spec)
         return module.to(device), origin
-    if is_source_spec(spec):
-        loaded = load_from_source(spec)
-        return loaded.module.to(device), loaded.origin
     kind, colon, _ = spec.partition(":")
     if colon:
         raise UnknownName("place where models are kept", kind, SOURCES)

@@ -1,7 +1,6 @@
 """Weights in files: read without ever running what a file says, and known by their hash."""
 
 import hashlib
-import pickle
 import struct
 import warnings
 from collections.abc import Mapping
@@ -12,10 +11,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from assay.data.files import check_unpacked
 from assay.errors import BadWeights
-
-# What torch.load raises on files that are truncated, of another kind, or hold more than tensors.
-UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, TypeError, AttributeError)
 
 # Where training scripts put the state dict inside of what they save, outermost first.
 NESTED = ("last", "state_dict", "model_state_dict", "model", "net")
@@ -54,7 +51,7 @@ def hash_state(module: nn.Module) -> str:
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
-    except SafetensorError as error:
+    except (SafetensorError, OSError, ValueError) as error:
         raise BadWeights(
             f"{path.name} is damaged or not a safetensors file ({_first_line(error)}): fetch it again."
         ) from error
@@ -65,11 +62,12 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
         beginning = file.read(64)
     if beginning.lstrip().startswith(b"<"):
         raise BadWeights(f"{path.name} is a web page, not a weights file: fetch it again.")
+    check_unpacked(path, BadWeights)
     try:
         # An old pickle protocol is no concern of the user's: either it can be read or it is refused below.
         with warnings.catch_warnings(action="ignore"):
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except UNREADABLE as error:
+    except Exception as error:  # files that are cut, of another kind, or hold more than tensors raise anything at all
         raise BadWeights(
             f"{path.name} is damaged, or holds more than plain tensors and was not run for safety: "
             "fetch it again, or have its author re-save the state dict as safetensors."

@@ -24,7 +24,11 @@ def card(name: str, folder: Path = EMBEDDED) -> ModelCard:
     """Return where a model came from and what it was measured to do."""
     if name not in names(folder):
         raise UnknownName("model", name, names(folder))
-    return ModelCard.from_json((folder / f"{name}.json").read_text(encoding="utf-8"))
+    try:
+        text = (folder / f"{name}.json").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadWeights(f"The card of {name} cannot be read ({error}): reinstall it or fetch it again.") from error
+    return ModelCard.from_json(text)
 
 
 def load(name: str, device: "str | torch.device" = "cpu", folder: Path = EMBEDDED) -> "nn.Module":

@@ -14,12 +14,15 @@ import torch
 
 from assay import models
 from assay.data import Dataset
+from assay.data.framing import photos_of
 from assay.evaluation import Result, evaluate
 from assay.evaluation.progress import Progress
 from assay.evaluation.run import BATCH_SIZE, WAVE_SIZE
 from assay.evaluation.subject import Subject, choose_device
 from assay.models.from_file import is_file_spec
+from assay.models.sources import is_source_spec
 from assay.store import Store
+from assay.studies.photographs import entry_of, seen
 from assay.target import Network
 from assay.threat import ThreatModel, Untargeted
 
@@ -71,8 +74,9 @@ class Cell:
         return Path(*rooms) / f"{last}-{tag}"
 
     def samples(self, dataset: Dataset) -> Dataset:
-        """Return the samples that the run is about."""
-        return dataset if self.limit is None else dataset.take(min(self.limit, len(dataset)))
+        """Return the samples that the run is about, as the model sees them."""
+        chosen = dataset if self.limit is None else dataset.take(min(self.limit, len(dataset)))
+        return seen(self.model, chosen)
 
 
 @final
@@ -128,9 +132,9 @@ class Study:
         if self.missing(cell):
             return None
         spec, held = store.manifest()["spec"], _subject(cell.model).identity
-        if spec["data"]["sha256"] != self.dataset.sha256 or any(spec["model"].get(key) != held[key] for key in held):
-            return None  # evaluate says what is wrong
         samples = cell.samples(self.dataset)
+        if spec["data"]["sha256"] != samples.sha256 or any(spec["model"].get(key) != held[key] for key in held):
+            return None  # evaluate says what is wrong
         progress.start(str(store.manifest()["title"]), len(samples), len(samples))
         progress.finish()
         return Result.of_store(store, list(samples.ids))
@@ -158,7 +162,7 @@ class Study:
 def in_zoo(model: str) -> bool:
     """Say whether a model, behind whatever defenses, can be loaded here."""
     inner = model.rpartition("|")[2].strip()
-    return is_file_spec(inner) or inner in models.names()
+    return is_file_spec(inner) or is_source_spec(inner) or inner in models.names()
 
 
 def spoken(seconds: float) -> str:
@@ -182,7 +186,8 @@ def listed(names: Sequence[str]) -> str:
 def _weights(model: str) -> str:
     """Name the weights behind a zoo name, so that a model trained anew does not meet the runs of the old one."""
     inner = model.rpartition("|")[2].strip()
-    return models.card(inner).sha256 if inner in models.names() else ""
+    entry = entry_of(inner)
+    return models.card(inner).sha256 if inner in models.names() else entry.sha256 if entry else ""
 
 
 @lru_cache(maxsize=2)
@@ -194,7 +199,8 @@ def _subject(model: str) -> Subject:
 @lru_cache(maxsize=64)
 def _speed(model: str, dataset: Dataset, device: torch.device) -> Speed:
     """Time a few passes of a model, once."""
-    rows = slice(0, min(_TIMED, len(dataset)))
+    dataset = seen(model, dataset)
+    rows = slice(0, min(_TIMED if photos_of(dataset) is None else _TIMED // 2, len(dataset)))
     x, goal = dataset.images(rows).to(device), Untargeted(dataset.labels[rows].to(device))
     module = _subject(model).module.to(device)
     with torch.no_grad():

@@ -29,6 +29,7 @@ from assay.registry import describe
 from assay.remote import Service
 from assay.rng import seeded
 from assay.studies.making import Making, Member
+from assay.studies.photographs import seen
 from assay.studies.shelf import Shelf
 from assay.studies.study import DRAWS, Cell, Passes, Study
 from assay.target import Network
@@ -171,15 +172,15 @@ class Workbench:
             progress.finish()
 
     def _answers(self, need: Need) -> pd.DataFrame:
-        dataset, network = self.datasets[need.data], self._network(need.model)
-        chunks = [dataset.images(slice(at, at + CHUNK)) for at in range(0, len(dataset), CHUNK)]
+        dataset, network = self._data(need), self._network(need.model)
+        chunks = (dataset.images(slice(at, at + CHUNK)) for at in range(0, len(dataset), CHUNK))
         with seeded(f"answers/{self.seed}", network.device):
             logits = torch.cat([network.mean_logits(x.to(network.device)).cpu() for x in chunks])
         return _frame(dataset, logits)
 
     def _adversarial(self, need: Need, progress: Progress) -> pd.DataFrame:
         """Ask about images after all steps of an attack, whether it succeeded or not."""
-        dataset, network = self.datasets[need.data], self._network(need.model)
+        dataset, network = self._data(need), self._network(need.model)
         with seeded(f"adversarial/{self.seed}", network.device):
             making = self._making(need, network)
             examples = making.examples(self._moved(need, making), progress)
@@ -195,7 +196,7 @@ class Workbench:
     # ---------------------------------------------------------------- what they depend on
 
     def _told(self, need: Need) -> list[Any]:
-        dataset = self._few(need) if need.kind == "slopes" else self.datasets[need.data]
+        dataset = self._few(need) if need.kind == "slopes" else self._data(need)
         how: list[Any] = []
         if need.kind == "slopes":
             asked = self._smoothness
@@ -231,15 +232,18 @@ class Workbench:
 
     def _making(self, need: Need, network: Network) -> Making:
         member = Member(need.model, network, dict(_subject(need.model).identity))
-        dataset = self.datasets[need.data]
+        dataset = self._data(need)
         return Making(need.model, (member,), attacks.create(self.mover), self.threat, dataset, self.seed)
 
     def _moved(self, need: Need, making: Making) -> Path:
         name = f"{_slug(self.datasets[need.data].name)}-{making.spec.key[:8]}"
         return self.out / "examples" / _slug(need.model) / name
 
+    def _data(self, need: Need) -> Dataset:
+        return seen(need.model, self.datasets[need.data])
+
     def _few(self, need: Need) -> Dataset:
-        dataset = self.datasets[need.data]
+        dataset = self._data(need)
         return dataset.take(min(self.slope_images, len(dataset)))
 
     def _network(self, model: str) -> Network:
@@ -247,7 +251,7 @@ class Workbench:
         if isinstance(subject.module, Service):
             raise BadRequest(f"{model} is a service, which costs queries: name a model of this process.")
         device = choose_device(self.device)
-        nature = check_model(subject.module, self.datasets[TEST], device, despite_flags=True)
+        nature = check_model(subject.module, self._data(Need("answers", model)), device, despite_flags=True)
         draws = DRAWS if nature.random else 1
         return Network(subject.module, nature.classes, device, BATCH_SIZE.get(device.type, 32), draws, nature.random)
 

@@ -24,18 +24,26 @@ def dong2020(
     Parameters
     ----------
     models
-        Rows of the paper such as PGD-AT, or other zoo models; all rows by default.
+        Rows of the paper such as PGD-AT, or other zoo models; all rows by default. On ImageNet: Natural, JPEG, Bit-Red,
+        R&P, RandMix.
     out
         Folder of the runs, tables, figures and findings.
     """
+    from dataclasses import replace
+
     from assay.cli.terminal import Terminal
     from assay.errors import BadRequest
     from assay.studies import dong2020 as paper
+    from assay.studies.photographs import networks
     from assay.studies.study import Study, listed, time_left
 
     terminal = Terminal(quiet=scope.quiet)
     scale = paper.QUICK if scope.quick else paper.FULL
-    rows, missing = paper.choose(models or scale.rows)
+    if scope.on_photographs:
+        scale = paper.IMAGENET_QUICK if scope.quick else paper.IMAGENET
+        rows, missing = paper.choose(models or scale.rows, paper.on_photographs(paper.preferred(networks(None))))
+    else:
+        rows, missing = paper.choose(models or scale.rows)
     for row in missing:
         terminal.say(f"Left out: {row.label}, as its model {row.model} is not in the zoo.")
     if not rows:
@@ -49,6 +57,8 @@ def dong2020(
     with terminal.progress(len(plan.cells)) as progress:
         results = {cell.place: result for cell, result in plan.run(progress)}
     bench = paper.Bench(tuple(rows), tuple(missing), results, scale.says)
+    if scope.on_photographs:
+        bench = replace(bench, norms=scale.norms, backbone=paper.NATURAL, randomising=paper.PADDED, photographs=True)
     found = paper.write(bench, out, _draw)
     conclude(terminal, paper.tables(bench), found, out)
 

@@ -32,17 +32,27 @@ def liu2017(
 
     from assay import data as datasets
     from assay.cli.terminal import Terminal
+    from assay.data.frames import Frame
+    from assay.data.framing import framed
     from assay.evaluation.progress import Silence
     from assay.evaluation.subject import choose_device
     from assay.studies import liu2017 as paper
     from assay.studies.making import Member
+    from assay.studies.photographs import at_hand, networks
     from assay.studies.study import spoken
 
     terminal = Terminal(quiet=scope.quiet)
     scale = paper.QUICK if scope.quick else paper.FULL
+    if scope.on_photographs:
+        scale = paper.IMAGENET_QUICK if scope.quick else paper.IMAGENET
     scale = scale if scope.limit is None else dataclasses.replace(scale, images=scope.limit)
-    dataset, where = datasets.load(scope.data), choose_device(scope.device)
-    named = paper.choose(models or scale.models)
+    dataset, where = datasets.load(scope.images_named), choose_device(scope.device)
+    if scope.on_photographs:
+        # An example is one image that all models are shown: those of another size resize it themselves.
+        dataset = framed(dataset.take(min(scale.candidates or len(dataset), len(dataset))), Frame((224, 224), 256))
+        named = paper.choose(networks(models) if models else at_hand(scale.models))
+    else:
+        named = paper.choose(models or scale.models)
     members = {name: Member.of(model, name, len(dataset.classes), where) for name, model in named.items()}
     bench = paper.Bench(members, dataset, scale, out, scope.seed, Silence())
     if scope.quick:

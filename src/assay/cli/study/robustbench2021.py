@@ -42,15 +42,19 @@ def robustbench2021(
     from assay.report import panels
     from assay.studies import analyses
     from assay.studies import robustbench2021 as paper
+    from assay.studies.photographs import at_hand, networks
     from assay.studies.study import time_left
 
     terminal = Terminal(quiet=scope.quiet)
     scale = paper.QUICK if scope.quick else paper.FULL
+    if scope.on_photographs:
+        scale = paper.IMAGENET_QUICK if scope.quick else paper.IMAGENET
+        models = networks(models) if models or not scale.models else at_hand(scale.models)
     test = scope.images(scale.images)
     bench = paper.workbench(
         paper.choose(models, scale), test, scale, out, members, shift or (), outside or (), scope.seed, scope.device
     )
-    kinds = paper.kinds(members)
+    kinds = paper.kinds(members, len(test.classes))
     needs = analyses.needs(bench, kinds)
     if scope.quick:
         terminal.say(f"Quick: {len(test)} images, {bench.robust_images} of them under attack; {scale.says}.")

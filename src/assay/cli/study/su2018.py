@@ -1,5 +1,6 @@
 """`assay study su2018`: accuracy against robustness on this zoo."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,18 +25,24 @@ def su2018(
     Parameters
     ----------
     models
-        Zoo models or others; by default all of the zoo that were trained on clean images alone.
+        Zoo models or others; by default all of the zoo that were trained on clean images alone, or all networks for
+        ImageNet whose weights are at hand.
     out
         Folder of the runs, tables, figures and findings.
     """
     from assay.cli.terminal import Terminal
     from assay.studies import su2018 as paper
+    from assay.studies.photographs import at_hand, networks
     from assay.studies.study import time_left
 
     terminal = Terminal(quiet=scope.quiet)
     scale = paper.QUICK if scope.quick else paper.FULL
+    wanted: Sequence[str] | None = models or scale.models
+    if scope.on_photographs:
+        scale = paper.IMAGENET_QUICK if scope.quick else paper.IMAGENET
+        wanted = networks(models) if models or not scale.models else at_hand(scale.models)
     dataset = scope.images(scale.images)
-    work = paper.Work(paper.choose(models or scale.models), dataset, scale, out, scope.seed, scope.device)
+    work = paper.Work(paper.choose(wanted), dataset, scale, out, scope.seed, scope.device)
     if scope.quick:
         terminal.say(f"Quick: {len(dataset)} images; {scale.says}.")
     terminal.say(f"{len(work.models)} models, {work.pieces} pieces of work, {time_left(work.estimate())}.")

@@ -34,6 +34,8 @@ def read_cell(folder: Path, cell: Cell) -> Dataset:
 
 def _read_arrays(folder: Path, name: str, cell: Cell) -> Dataset:
     images, labels = _mapped(folder / f"{name}.npy"), _mapped(folder / "labels.npy")
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise BadData(f"{folder / 'labels.npy'} must hold whole numbers, one an image: fetch it again.")
     if images.ndim != 4 or images.dtype != np.uint8 or len(images) % len(SEVERITIES):
         raise BadData(f"{folder / name}.npy must hold five severities of uint8 images: fetch it again.")
     count = len(images) // len(SEVERITIES)
@@ -50,6 +52,8 @@ def _mapped(path: Path) -> npt.NDArray[Any]:
     try:
         # Mapped, so that one severity is read and not five; object arrays are pickles, which are refused.
         array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+        if not isinstance(array, np.ndarray):
+            raise ValueError("it is an archive")
+    except Exception as error:  # damaged headers make numpy raise anything at all
         raise BadData(f"{path} cannot be read as a numpy array ({error}): fetch it again.") from error
     return array

@@ -53,6 +53,16 @@ SOURCES = MappingProxyType(
             "RobustBench's zoo; THREAT is such as Linf (the default), L2 or imagenet/Linf",
             "assay.models.sources.robustbench",
         ),
+        "imagenet": Source(
+            "imagenet:NAME[:FILE]",
+            "networks of ours for ImageNet, with published weights from the folder that ASSAY_WEIGHTS names",
+            "assay.models.sources.imagenet",
+        ),
+        "background": Source(
+            "background:MODEL",
+            "a model of 1,001 classes, of which the first is background: its logit is dropped",
+            "assay.models.sources.background",
+        ),
         "onnx": Source("onnx:FILE", "an ONNX file, made differentiable", "assay.models.sources.onnx"),
         "onnx-scores": Source(
             "onnx-scores:FILE",

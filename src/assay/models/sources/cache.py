@@ -43,6 +43,9 @@ def is_offline() -> bool:
 
 def fetch(url: str, place: str, sha256: str | None = None) -> Path:
     """Return the file of a URL, kept at a place in the cache; `sha256` is its hash or the first digits of it."""
+    # Parts of a place come from what others publish: none may lead out of the folder.
+    if Path(place).is_absolute() or ".." in Path(place).parts:
+        raise BadRequest(f"{place!r} is no place for a download: check the name, and do not trust its publisher.")
     path = cache_folder() / place
     if path.is_file():
         _check(path, sha256 or _first_hash(path), f"delete {path} and try again")
@@ -74,7 +77,7 @@ def fetch(url: str, place: str, sha256: str | None = None) -> Path:
 def fetch_json(url: str, place: str) -> Any:
     """Return what a URL answers now, and keep it for when there is no network."""
     path = cache_folder() / place
-    if not is_offline():
+    if not is_offline() and ".." not in path.parts:
         path.unlink(missing_ok=True)
         path.with_name(f"{path.name}.sha256").unlink(missing_ok=True)
     try:

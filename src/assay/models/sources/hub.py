@@ -73,7 +73,7 @@ class Repository:
         """Read one of its JSON files."""
         try:
             content = json.loads(self.file(name).read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise BadModel(f"{name} of {self.name} is not JSON: fetch it again.") from error
         if not isinstance(content, dict):
             raise BadModel(f"{name} of {self.name} is not a JSON object: fetch it again.")
@@ -118,6 +118,13 @@ def _load_transformers(repository: Repository) -> Loaded:
 
 def transformers_preparation(settings: Mapping[str, Any]) -> Preparation:
     """Read what an image processor of transformers would do, from its file."""
+    try:
+        return _preparation(settings)
+    except (TypeError, ValueError, KeyError, ArithmeticError) as error:
+        raise BadModel(f"The model's preprocessor_config.json makes no sense ({error!r}): fetch it again.") from error
+
+
+def _preparation(settings: Mapping[str, Any]) -> Preparation:
     size, crop = settings.get("size"), settings.get("crop_size")
     if size is None:
         raise BadModel("The model's preprocessor_config.json names no size: wrap it in a file of yours.")

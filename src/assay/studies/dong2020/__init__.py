@@ -7,16 +7,20 @@ search of a sample's smallest eps repeats whole attacks, with their full budget 
 """
 
 from assay.studies.dong2020.bench import Bench
-from assay.studies.dong2020.columns import FULL, QUICK, Scale, cells
+from assay.studies.dong2020.columns import FULL, IMAGENET, IMAGENET_QUICK, QUICK, Scale, cells
 from assay.studies.dong2020.figures import Figure, Panel, figures
 from assay.studies.dong2020.findings import findings
-from assay.studies.dong2020.rows import ROWS, Row, choose
+from assay.studies.dong2020.rows import NATURAL, PADDED, ROWS, Row, choose, on_photographs, preferred
 from assay.studies.dong2020.tables import tables
 from assay.studies.dong2020.writing import write
 from assay.studies.page import Finding, Table
 
 __all__ = [
     "FULL",
+    "IMAGENET",
+    "IMAGENET_QUICK",
+    "NATURAL",
+    "PADDED",
     "QUICK",
     "ROWS",
     "Bench",
@@ -30,6 +34,8 @@ __all__ = [
     "choose",
     "figures",
     "findings",
+    "on_photographs",
+    "preferred",
     "tables",
     "write",
 ]

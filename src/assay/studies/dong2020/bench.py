@@ -10,8 +10,8 @@ from assay.analysis import curves
 from assay.analysis.curves import Curve, Versus
 from assay.analysis.rates import Rate, clean_accuracy
 from assay.evaluation import Result
-from assay.studies.dong2020.columns import COLUMNS, Column, Group, Kind, place
-from assay.studies.dong2020.rows import Row
+from assay.studies.dong2020.columns import COLUMNS, NORMS, Column, Group, Kind, place
+from assay.studies.dong2020.rows import BACKBONE, RANDOM, Row
 from assay.threat import Norm
 
 
@@ -24,6 +24,10 @@ class Bench:
     missing: tuple[Row, ...]  # asked for, and not in the zoo
     results: Mapping[tuple[str, ...], Result] = field(repr=False)
     says: str = ""  # how much of the benchmark this is
+    norms: tuple[Norm, ...] = NORMS
+    backbone: str = BACKBONE  # the row without a defense
+    randomising: str = RANDOM
+    photographs: bool = False
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -93,6 +93,7 @@ class Scale:
     images: int | None = None
     query_images: int | None = None  # of score- and decision-based attacks
     without: frozenset[str] = frozenset()  # groups, attacks or kinds of run, with the norm behind them or for both
+    norms: tuple[Norm, ...] = NORMS
     says: str = "the budgets of the paper's released scripts"
 
     def leaves_out(self, column: Column, norm: Norm, kind: Kind) -> bool:
@@ -124,12 +125,35 @@ QUICK: Final = Scale(
 )
 
 
+IMAGENET_NORMS: Final[tuple[Norm, ...]] = (LInf(16 / 255), L2(12.3))
+"""As in the paper: its L2 radius is the root of a thousandth of the number of values, of images of 224 x 224 here."""
+
+IMAGENET: Final = Scale(
+    images=100, query_images=20, norms=IMAGENET_NORMS, says="100 photographs, 20 for attacks that query"
+)
+IMAGENET_QUICK: Final = Scale(
+    queries=200,
+    samples=20,
+    searches=2,
+    cw_steps=20,
+    goals=(False,),
+    rows=("Natural", "JPEG", "Bit-Red"),
+    images=8,
+    query_images=4,
+    norms=IMAGENET_NORMS,
+    without=frozenset({"ZOO", "MIM", "DIM", "DeepFool", "white-box eps", "transfer L2", "score L2", "score eps",
+                       "transfer eps", "Evolutionary", "SPSA", "NAttack"}),
+    says="8 photographs, 4 for attacks that query; untargeted; 200 queries instead of 20,000; C&W 2 x 20 steps; fixed "
+    "radii only; one attack of each kind or two, and no defense that draws random numbers",
+)  # fmt: skip
+
+
 def cells(rows: Sequence[Row], scale: Scale) -> tuple[Cell, ...]:
     """List the runs, row by row, so that each model is loaded once."""
     return tuple(
         _cell(row, column, norm, targeted, kind, text, scale)
         for row in rows
-        for norm in NORMS
+        for norm in scale.norms
         for targeted in scale.goals
         for column in COLUMNS
         if column.can_target or not targeted

@@ -6,7 +6,7 @@ from typing import Final, Literal, final, get_args
 
 from assay.analysis.curves import Curve
 from assay.studies.dong2020.bench import Bench
-from assay.studies.dong2020.columns import COLUMNS, NORMS, Column, Group
+from assay.studies.dong2020.columns import COLUMNS, Column, Group
 from assay.threat import Norm
 
 Against = Literal["eps", "strength"]
@@ -21,7 +21,7 @@ NUMBERS: Final = {
 }
 """What the paper shows of untargeted attacks on CIFAR-10; the rest is as in its Appendix C."""
 
-ELSEWHERE: Final = "Figures 7 to 12 are of ImageNet, for which this zoo has no models."
+ELSEWHERE: Final = "Figures 7 to 12 are of ImageNet: see --dataset imagenet."
 
 
 @final
@@ -47,14 +47,19 @@ class Figure:
 def figures(bench: Bench) -> list[Figure]:
     """Return every figure that has a panel, those that the paper numbers first."""
     made = [
-        (NUMBERS.get((group, norm.name, against), 99) if not targeted else 99, group, norm, targeted, against)
+        (_number(bench, group, norm, against) if not targeted else 99, group, norm, targeted, against)
         for targeted in (False, True)
-        for norm in NORMS
+        for norm in bench.norms
         for against in get_args(Against)
         for group in get_args(Group)
     ]
     drawn = (_figure(bench, *what) for what in sorted(made, key=lambda what: what[0]))
     return [figure for figure in drawn if figure.panels]
+
+
+def _number(bench: Bench, group: Group, norm: Norm, against: Against) -> int:
+    """Return the number of the paper's figure: those of ImageNet come after those of CIFAR-10, in the same order."""
+    return NUMBERS.get((group, norm.name, against), 99) + len(NUMBERS) * bench.photographs
 
 
 def _figure(bench: Bench, number: int, group: Group, norm: Norm, targeted: bool, against: Against) -> Figure:

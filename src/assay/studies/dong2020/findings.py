@@ -17,8 +17,8 @@ from assay.analysis.ranks import holm
 from assay.eps import format_eps
 from assay.errors import BadRequest
 from assay.studies.dong2020.bench import Bench
-from assay.studies.dong2020.columns import COLUMNS, NORMS
-from assay.studies.dong2020.rows import ADVERSARIAL, BACKBONE, RANDOM, TRANSFORMING
+from assay.studies.dong2020.columns import COLUMNS
+from assay.studies.dong2020.rows import ADVERSARIAL, TRANSFORMING
 from assay.studies.page import Answer, Finding, Verdict, numbered
 from assay.studies.study import listed
 from assay.threat import Norm
@@ -84,7 +84,7 @@ def _crossing(best: tuple[float, float, _Meeting], worst: tuple[float, float, _M
 
 
 def _along_curves(bench: Bench) -> Iterator[_Meeting]:
-    for norm, column in product(NORMS, COLUMNS):
+    for norm, column in product(bench.norms, COLUMNS):
         for known in (bench.over_eps, bench.over_effort):
             curves = [curve for row in bench.labels if (curve := known(row, column, norm)) is not None]
             for one, two in combinations(curves, 2):
@@ -110,7 +110,7 @@ def _training(bench: Bench) -> Answer:
     if not trained or not others:
         return "cannot be said", [f"It needs one of {listed(ADVERSARIAL)} and a row that is not, with white-box runs."]
     tests = []
-    for norm in NORMS:
+    for norm in bench.norms:
         for one in trained:
             for two in others:
                 first, second = (bench.standing_to_all(row, norm, "white-box") for row in (one, two))
@@ -123,9 +123,12 @@ def _training(bench: Bench) -> Answer:
         for (where, _, one, two, paired), chance in zip(tests, chances, strict=True)
     ]
     price = _price(bench, trained)
-    reasons += [f"Clean images: {_versus(BACKBONE, row, paired, paired.chance)}" for row, paired in price.items()]
-    if {norm.name for _, norm, *_ in tests} != {norm.name for norm in NORMS} or not price:
-        return "cannot be said", [*reasons, f"It needs white-box runs under both norms, of {BACKBONE} among others."]
+    reasons += [f"Clean images: {_versus(bench.backbone, row, paired, paired.chance)}" for row, paired in price.items()]
+    if {norm.name for _, norm, *_ in tests} != {norm.name for norm in bench.norms} or not price:
+        return "cannot be said", [
+            *reasons,
+            f"It needs white-box runs under both norms, of {bench.backbone} among others.",
+        ]
     robust = _judged([paired.difference for *_, paired in tests], chances)
     costs = all(paired.difference > 0 and paired.chance < LEVEL for paired in price.values())
     return "holds in part" if robust == "holds" and not costs else robust, reasons
@@ -133,7 +136,7 @@ def _training(bench: Bench) -> Answer:
 
 def _price(bench: Bench, trained: Sequence[str]) -> dict[str, Paired]:
     """Compare the natural row with trained ones on clean images."""
-    natural, own = bench.clean(BACKBONE), {row: bench.clean(row) for row in trained}
+    natural, own = bench.clean(bench.backbone), {row: bench.clean(row) for row in trained}
     if natural is None:
         return {}
     return {row: pair(natural[1], clean[1]) for row, clean in own.items() if clean is not None}
@@ -141,15 +144,15 @@ def _price(bench: Bench, trained: Sequence[str]) -> dict[str, Paired]:
 
 def _randomised(bench: Bench) -> Answer:
     """Compare the row that randomises with the best other one, attack by attack."""
-    if RANDOM not in bench.labels:
-        return "cannot be said", [f"No row here randomises: {RANDOM} is not among the models at hand."]
+    if bench.randomising not in bench.labels:
+        return "cannot be said", [f"No row here randomises: {bench.randomising} is not among the models at hand."]
     tests = []
-    for norm in NORMS:
+    for norm in bench.norms:
         for column in COLUMNS:
             if column.group not in ("score", "decision"):
                 continue
-            own = bench.standing(RANDOM, column, norm)
-            rest = {row: bench.standing(row, column, norm) for row in bench.labels if row != RANDOM}
+            own = bench.standing(bench.randomising, column, norm)
+            rest = {row: bench.standing(row, column, norm) for row in bench.labels if row != bench.randomising}
             known = {row: stands for row, stands in rest.items() if stands is not None}
             if own is not None and known:
                 best = max(known, key=lambda row: float(known[row].mean()))
@@ -158,7 +161,7 @@ def _randomised(bench: Bench) -> Answer:
         return "cannot be said", ["No score- or decision-based runs of it and of another row."]
     chances = holm([paired.chance for *_, paired in tests])
     reasons = [
-        f"{where}: {_versus(RANDOM, f'{best}, the best other row', paired, chance)}"
+        f"{where}: {_versus(bench.randomising, f'{best}, the best other row', paired, chance)}"
         for (where, best, paired), chance in zip(tests, chances, strict=True)
     ]
     return _judged([paired.difference for *_, paired in tests], chances), reasons
@@ -166,12 +169,12 @@ def _randomised(bench: Bench) -> Answer:
 
 def _transformed(bench: Bench) -> Answer:
     """Compare, sample by sample, what it takes to break the backbone with and without the transformation."""
-    if not {TRANSFORMING, BACKBONE} <= set(bench.labels):
-        return "cannot be said", [f"It needs {TRANSFORMING} and {BACKBONE}."]
+    if not {TRANSFORMING, bench.backbone} <= set(bench.labels):
+        return "cannot be said", [f"It needs {TRANSFORMING} and {bench.backbone}."]
     tests = []
-    for norm in NORMS:
+    for norm in bench.norms:
         for column in COLUMNS:
-            one, two = (bench.over_eps(row, column, norm) for row in (TRANSFORMING, BACKBONE))
+            one, two = (bench.over_eps(row, column, norm) for row in (TRANSFORMING, bench.backbone))
             if one is not None and two is not None and column.group != "transfer":
                 tests.append((column, norm, one, two, *_farther(one, two)))
     if not tests:
@@ -195,14 +198,16 @@ def _farther(one: Curve, two: Curve) -> tuple[int, int]:
 def _at_fixed_eps(bench: Bench) -> list[str]:
     """Compare the transformation with its backbone under attacks that were run at the fixed eps only."""
     said = []
-    for norm in NORMS:
+    for norm in bench.norms:
         for column in COLUMNS:
             if column.group in ("score", "decision"):
-                one, two = (bench.standing(row, column, norm) for row in (TRANSFORMING, BACKBONE))
+                one, two = (bench.standing(row, column, norm) for row in (TRANSFORMING, bench.backbone))
                 if one is not None and two is not None:
                     paired = pair(one, two)
                     where = f"{column.group} {column.name}, {norm.name} {format_eps(norm.eps)}"
-                    said.append(f"{where}: {_versus(TRANSFORMING, BACKBONE, paired, paired.chance)} (uncorrected)")
+                    said.append(
+                        f"{where}: {_versus(TRANSFORMING, bench.backbone, paired, paired.chance)} (uncorrected)"
+                    )
     return said
 
 
@@ -210,7 +215,7 @@ def _transfer(bench: Bench) -> Answer:
     """Compare MIM and DIM with BIM, all made on the same substitute, on each row."""
     by_name = {column.name: column for column in COLUMNS if column.group == "transfer"}
     tests: list[tuple[str, str, Norm, Paired]] = []
-    for norm in NORMS:
+    for norm in bench.norms:
         for row in bench.labels:
             plain = bench.standing(row, by_name["BIM"], norm)
             for name in ("MIM", "DIM"):

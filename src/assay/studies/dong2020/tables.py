@@ -6,7 +6,7 @@ import pandas as pd
 
 from assay.eps import format_eps
 from assay.studies.dong2020.bench import Bench
-from assay.studies.dong2020.columns import COLUMNS, NORMS, Column
+from assay.studies.dong2020.columns import COLUMNS, Column
 from assay.studies.page import MISSING, Table
 from assay.threat import Norm
 
@@ -14,7 +14,7 @@ from assay.threat import Norm
 def tables(bench: Bench) -> list[Table]:
     """Make every table whose runs exist."""
     made = [clean(bench)]
-    made += [pointwise(bench, norm, targeted) for targeted in (False, True) for norm in NORMS]
+    made += [pointwise(bench, norm, targeted) for targeted in (False, True) for norm in bench.norms]
     return [table for table in made if len(table.frame)]
 
 
@@ -65,7 +65,7 @@ def pointwise(bench: Bench, norm: Norm, targeted: bool) -> Table:
     rate = "success rate of targeted attacks" if targeted else "accuracy under untargeted attacks"
     eps, shown = format_eps(norm.eps), norm.name.replace("inf", "∞")
     title = f"median {shown} distance / {rate} at eps {eps}"
-    name = "table3" + ("" if norm is NORMS[0] else f"-{norm.name.lower()}") + ("-targeted" if targeted else "")
+    name = "table3" + ("" if norm is bench.norms[0] else f"-{norm.name.lower()}") + ("-targeted" if targeted else "")
     number = "Table 3" if name == "table3" else "As Table 3"
     return Table(name, f"{number}: {title}", ("", "attack", *bench.labels), tuple(lines), _frame(entries))
 

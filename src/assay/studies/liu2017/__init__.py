@@ -9,12 +9,14 @@ from assay.studies.liu2017.bench import Bench
 from assay.studies.liu2017.cost import estimate, pieces
 from assay.studies.liu2017.figures import SHOWN, Figure, figures
 from assay.studies.liu2017.findings import findings
-from assay.studies.liu2017.plan import FULL, QUICK, Scale, choose
+from assay.studies.liu2017.plan import FULL, IMAGENET, IMAGENET_QUICK, QUICK, Scale, choose
 from assay.studies.liu2017.tables import tables
 from assay.studies.liu2017.writing import write
 
 __all__ = [
     "FULL",
+    "IMAGENET",
+    "IMAGENET_QUICK",
     "QUICK",
     "SHOWN",
     "Bench",

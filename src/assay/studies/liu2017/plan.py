@@ -8,6 +8,7 @@ from typing import Final, Literal, final
 from assay import models
 from assay.errors import BadRequest, UnknownName
 from assay.models.from_file import is_file_spec
+from assay.models.sources import is_source_spec
 
 Method = Literal["opt", "opt-small", "opt-large", "fg", "fgs"]
 """Optimisation at the paper's learning rate, a small one and a large one; fast gradient; fast gradient sign."""
@@ -75,6 +76,7 @@ class Scale:
     ray_end: float = 100.0
     grid: int = 101  # points a side of a plane
     without: frozenset[str] = frozenset()  # names of sets
+    candidates: int | None = None  # images from which those are chosen that all models know; all by default
     says: str = "the paper's numbers of images, steps and draws"
 
     def kinds(self) -> list[Kind]:
@@ -101,6 +103,30 @@ QUICK: Final = Scale(
 )
 
 
+IMAGENET: Final = Scale(
+    models=("resnet34", "efficientnet-b0", "squeezenet-1.1", "mobilenet-v2-1.0-224", "mobilenet-v1-1.0-224"),
+    images=40,
+    draws=10,
+    ray_step=1.0,
+    grid=51,
+    candidates=200,
+    says="40 photographs instead of 100; 10 draws of noise an image instead of 100; rays in steps of 1 instead of 0.1",
+)
+IMAGENET_QUICK: Final = Scale(
+    models=("mobilenet-v1-1.0-224", "mobilenet-v2-1.0-224", "squeezenet-1.1", "efficientnet-lite0", "efficientnet-b0"),
+    images=2,
+    steps=10,
+    draws=1,
+    ray_step=10.0,
+    grid=7,
+    candidates=12,
+    without=frozenset({"opt-large-targeted", "opt-small-untargeted", "opt-untargeted-ensemble",
+                       "fg-untargeted-ensemble", "fgs-untargeted-ensemble", "fg-targeted-ensemble"}),
+    says="2 photographs instead of 100; 10 steps of optimisation instead of 100; one draw of noise an image instead of "
+    "100; rays in steps of 10 instead of 0.1; no small or large learning rate; ensembles with a target only",
+)  # fmt: skip
+
+
 def choose(names: Sequence[str]) -> dict[str, str]:
     """Return what to load by the name that tables show; `vgg16` stands for the zoo's `vgg16-natural`."""
     found: dict[str, str] = {}
@@ -118,6 +144,8 @@ def _resolved(name: str) -> tuple[str, str]:
     inner = name.rpartition("|")[2].strip()
     if is_file_spec(inner):
         return f"{Path(inner.partition(':')[0]).stem}:{inner.rpartition(':')[2]}", name
+    if is_source_spec(inner):
+        return f"{name[: len(name) - len(inner)]}{inner.rpartition(':')[2]}", name
     for known in (inner, f"{inner}-natural"):
         if known in models.names():
             return name.removesuffix("-natural"), name[: len(name) - len(inner)] + known

@@ -5,7 +5,20 @@ under shift, calibration, out-of-distribution detection, fairness, privacy leaka
 """
 
 from assay.studies.robustbench2021.findings import findings
-from assay.studies.robustbench2021.plan import FULL, QUICK, Scale, choose, kinds, workbench
+from assay.studies.robustbench2021.plan import FULL, IMAGENET, IMAGENET_QUICK, QUICK, Scale, choose, kinds, workbench
 from assay.studies.robustbench2021.writing import FIGURES, Report, write
 
-__all__ = ["FIGURES", "FULL", "QUICK", "Report", "Scale", "choose", "findings", "kinds", "workbench", "write"]
+__all__ = [
+    "FIGURES",
+    "FULL",
+    "IMAGENET",
+    "IMAGENET_QUICK",
+    "QUICK",
+    "Report",
+    "Scale",
+    "choose",
+    "findings",
+    "kinds",
+    "workbench",
+    "write",
+]

@@ -102,6 +102,8 @@ def _ood(bench: Bench, made: Analyses) -> Answer:
 
 
 def _fairness(bench: Bench, made: Analyses) -> Answer:
+    if "fairness" not in made:
+        return "cannot be said", ["There are too few images of each class to compare classes."]
     table = made["fairness"].table
     caution = "Part of it is arithmetic: by chance alone, the lower the mean, the larger its relative deviation."
     return _rises(trend(table["robust"], -table["robust_rsd"])), [*made["fairness"].says, caution]

@@ -17,6 +17,9 @@ from assay.studies.workbench import MEMBERS, OUTSIDE, SHIFT, TEST, Workbench
 from assay.threat import LInf, ThreatModel
 
 THREAT: Final = ThreatModel(LInf(8 / 255))
+FEW: Final = 100
+"""Classes, at most, of which there are images enough to compare them."""
+
 EXPRESS: Final = Passes(forwards=80, gradients=200)
 """What the attack means to spend on a sample that stands; most fall early."""
 
@@ -36,6 +39,7 @@ class Scale:
     slope_steps: int = 50
     slope_stages: int = 6
     attack: str = "express"
+    threat: ThreatModel = THREAT
 
 
 FULL: Final = Scale("all models of the zoo, all images; shifts are the 15 corruptions at severity 3")
@@ -55,6 +59,29 @@ QUICK: Final = Scale(
 )  # fmt: skip
 
 
+IMAGENET: Final = Scale(
+    "the networks for ImageNet whose weights are at hand, on photographs; shifts are the 15 corruptions at severity 3",
+    images=500,
+    robust_images=200,
+    slope_images=8,
+    slope_steps=20,
+    slope_stages=3,
+    threat=ThreatModel(LInf(4 / 255)),
+)
+IMAGENET_QUICK: Final = Scale(
+    "a small part of it, on photographs",
+    images=24,
+    robust_images=8,
+    models=("imagenet:mobilenet-v1-0.25-128", "imagenet:mobilenet-v1-0.5-160", "imagenet:squeezenet-1.1"),
+    shifts=(Cell("defocus-blur", 3), Cell("jpeg-compression", 3)),
+    outside=("scrambled",),
+    slope_images=4,
+    slope_steps=5,
+    slope_stages=2,
+    threat=ThreatModel(LInf(4 / 255)),
+)
+
+
 def choose(names: Sequence[str] | None, scale: Scale) -> tuple[str, ...]:
     """Return the models asked for, or those of the scale that the zoo has."""
     chosen = tuple(dict.fromkeys(names or scale.models or models.names()))
@@ -65,9 +92,13 @@ def choose(names: Sequence[str] | None, scale: Scale) -> tuple[str, ...]:
     return tuple(name for name in chosen if in_zoo(name))
 
 
-def kinds(members: str | None) -> list[str]:
-    """Return the analyses that can be made: privacy needs images that the models were trained on."""
-    return ["time", "shift", "calibration", "ood", "fairness", *(["privacy"] if members else []), "smoothness"]
+def kinds(members: str | None, classes: int = 10) -> list[str]:
+    """Return the analyses that can be made.
+
+    Privacy needs images that the models were trained on, fairness several images of each class.
+    """
+    fairness, privacy = ["fairness"] if classes <= FEW else [], ["privacy"] if members else []
+    return ["time", "shift", "calibration", "ood", *fairness, *privacy, "smoothness"]
 
 
 def workbench(
@@ -93,7 +124,7 @@ def workbench(
         names,
         chosen,
         out,
-        THREAT,
+        scale.threat,
         scale.attack,
         EXPRESS if scale.attack == "express" else None,
         None if scale.robust_images is None else min(scale.robust_images, len(test)),

@@ -28,6 +28,13 @@ FIGURES: Final = {
 """Which of the paper's figures an analysis is the counterpart of."""
 
 
+NEEDS: Final = {
+    "privacy": "it needs images the models were trained on (--members)",
+    "fairness": "it needs several images of each class",
+}
+"""Why an analysis may be missing."""
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Report:
@@ -85,7 +92,7 @@ def _page(
 def _scope(bench: Bench, made: Sequence[Analysis], scale: Scale) -> list[str]:
     attacked = sorted({len(result.records) for result in bench.results.values()})
     missing = [
-        f"{figure}: it needs images the models were trained on (--members)."
+        f"{figure}: {NEEDS[name]}."
         for name, figure in FIGURES.items()
         if name not in {analysis.name for analysis in made}
     ]
@@ -93,9 +100,9 @@ def _scope(bench: Bench, made: Sequence[Analysis], scale: Scale) -> list[str]:
         f"{len(bench.models)} models, {scale.says}; {attacked[-1]} images under attack ({scale.attack}). "
         "Not as in the paper:",
         "",
-        "- The models are small ones, trained here on CIFAR-10 alone; there is no extra data to compare with.",
+        "- The models are those at hand, none of them trained with extra data to compare with.",
         "- Years and venues are those of the methods' papers.",
-        "- Shifts are corruptions of the embedded images; outsiders are made from them too, unless others are named.",
+        "- Shifts are corruptions of the same images; outsiders are made from them too, unless others are named.",
         "- Temperatures are fitted on other images than they are judged on; the paper's variant stands beside.",
         *(f"- Left out, {sentence}" for sentence in missing),
         "",

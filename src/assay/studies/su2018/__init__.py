@@ -6,13 +6,15 @@ last; the examples of each are shown to all others. Then accuracy is set against
 
 from assay.studies.su2018.bench import Bench
 from assay.studies.su2018.findings import findings
-from assay.studies.su2018.plan import FULL, QUICK, Model, Scale, cells, choose
+from assay.studies.su2018.plan import FULL, IMAGENET, IMAGENET_QUICK, QUICK, Model, Scale, cells, choose
 from assay.studies.su2018.tables import tables
 from assay.studies.su2018.work import Work
 from assay.studies.su2018.writing import Figure, figures, write
 
 __all__ = [
     "FULL",
+    "IMAGENET",
+    "IMAGENET_QUICK",
     "QUICK",
     "Bench",
     "Figure",

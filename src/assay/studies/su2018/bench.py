@@ -13,6 +13,7 @@ from assay.evaluation import Result
 from assay.studies.su2018.plan import Column, GoalName, Model, Scale, smallest_of
 
 RESAMPLES: Final = 4_000
+SMALL: Final = 32 * 32
 
 
 @final
@@ -41,7 +42,7 @@ class Bench:
     results: Mapping[tuple[str, ...], Result] = field(repr=False)
     slopes: Mapping[str, pd.DataFrame] = field(repr=False)
     outcomes: Mapping[tuple[GoalName, str], pd.DataFrame] = field(repr=False)
-    pixels: int = 1024
+    pixels: Mapping[str, int] = field(default_factory=dict)  # of the images that each model sees; 32 x 32 by default
 
     @property
     def goal(self) -> GoalName:
@@ -73,6 +74,10 @@ class Bench:
         won = records["clean_ok"].astype(bool) & records["valid"].fillna(False).astype(bool)
         return records[won].set_index("sample_id")["distance"].astype(float)
 
+    def pixels_of(self, model: Model) -> int:
+        """Return by how many pixels a model's L2 distances are divided."""
+        return self.pixels.get(model.name, SMALL)
+
     def column_of(self, metric: Metric) -> str:
         """Name the attack whose distances a metric is made of; CLEVER has none."""
         names = {LINF: smallest_of(self.scale.iterations[-1]), LTWO: f"C&W κ={self.scale.kappas[0]}"}
@@ -82,7 +87,9 @@ class Bench:
         """Return a metric's value of each image by sample id."""
         goal = goal or self.goal
         if metric is not CLEVER:
-            return self.distances(model, goal, self.column_of(metric)) / (self.pixels if metric is LTWO else 1)
+            return self.distances(model, goal, self.column_of(metric)) / (
+                self.pixels_of(model) if metric is LTWO else 1
+            )
         found = self.slopes.get(model.name)
         if found is None or "estimate" not in found or goal == "untargeted":
             return pd.Series(dtype=float)

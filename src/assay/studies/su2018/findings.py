@@ -14,6 +14,7 @@ from assay.analysis import law
 from assay.analysis.compare import mcnemar
 from assay.analysis.ranks import holm
 from assay.analysis.transfer import holds
+from assay.eps import format_eps
 from assay.studies.page import Answer, Finding, Verdict, numbered
 from assay.studies.su2018.bench import LINF, LTWO, METRICS, Bench, Metric, bootstrap
 from assay.studies.su2018.tables import matrix, scatter
@@ -180,7 +181,7 @@ def _transfer(bench: Bench) -> Answer:
     verdicts: list[Verdict] = []
     reasons = []
     for goal, way in bench.outcomes:
-        if goal != "untargeted" or not way.startswith(("FGSM 8", "I-FGSM")):
+        if goal != "untargeted" or not way.startswith((f"FGSM {format_eps(bench.scale.fixed / 255)}", "I-FGSM")):
             continue
         held = _held(bench, way)
         vgg = [model.name for model in bench.models if model.family == VGG]

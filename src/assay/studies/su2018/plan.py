@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, final
 
 from assay import models as zoo
+from assay.eps import format_eps
 from assay.errors import BadRequest
+from assay.studies.photographs import entry_of
 from assay.studies.study import Cell, Passes, in_zoo
 from assay.threat import L1, L2, LeastLikely, LInf, Norm, RandomTarget, TargetRule, ThreatModel
 
@@ -15,9 +17,6 @@ RULES: Final[dict[GoalName, TargetRule | None]] = {
     "random": RandomTarget(),
     "least-likely": LeastLikely(),
 }
-FIXED: Final = 8
-"""The radius of I-FGSM at a fixed budget, and of FGSM where it is to transfer, in 1/255."""
-
 ATTEMPTS: Final = 3
 """Whole attacks' worth of gradients that the search of a sample's smallest eps takes, about."""
 
@@ -32,6 +31,7 @@ class Model:
     parameters: int | None = None
     depth: int | None = None
     accuracy: float | None = None  # on the whole test set, by its card; else measured on the images at hand
+    said_by: str = "its card"
 
     @property
     def label(self) -> str:
@@ -63,12 +63,15 @@ class Column:
 class Scale:
     """How much of the study is done."""
 
-    eps: tuple[int, ...] = (2, 4, 8, 16, 32)  # of FGSM, in 1/255
+    eps: tuple[float, ...] = (2, 4, 8, 16, 32)  # of FGSM, in 1/255
+    fixed: float = 8  # of I-FGSM at a fixed budget, and of FGSM, at this and twice as much, where it is to transfer
+    start: float = 8  # where the search of the smallest radius begins
     iterations: tuple[int, ...] = (10, 30, 50)
     kappas: tuple[int, ...] = (0, 10, 20, 30, 40)
     searches: int = 9
     steps: int = 1000
     initial_c: float = 0.01
+    elastic: bool = True  # whether EAD-L1 is among the attacks
     goals: tuple[GoalName, ...] = ("untargeted", "random", "least-likely")
     transfer_goals: tuple[GoalName, ...] = ("untargeted", "random")
     models: tuple[str, ...] | None = None
@@ -77,27 +80,29 @@ class Scale:
     clever_images: int = 100
     clever_batches: int = 100
     clever_samples: int = 512
+    clever_radius: float = 2.0  # well beyond the distances of models trained on clean images
+    photographs: bool = False
     says: str = "the settings of the paper, with radii for small images"
 
     def columns(self) -> tuple[Column, ...]:
         """List the attacks."""
-        found = [Column(f"FGSM {n}/255", "fgsm", LInf(n / 255), 1) for n in self.eps]
+        found = [Column(_fgsm(n), "fgsm", LInf(n / 255), 1) for n in self.eps]
         for steps in self.iterations:
             text = f"bim:steps={steps},rel_step={1 / steps}"
-            found.append(Column(f"I-FGSM {steps}", text, LInf(FIXED / 255), steps))
-            found.append(Column(smallest_of(steps), text, LInf(FIXED / 255), ATTEMPTS * steps, smallest_eps=True))
+            found.append(Column(f"I-FGSM {steps}", text, LInf(self.fixed / 255), steps))
+            found.append(Column(smallest_of(steps), text, LInf(self.start / 255), ATTEMPTS * steps, smallest_eps=True))
         effort = f"search_steps={self.searches},steps={self.steps},initial_c={self.initial_c:g}"
         passes = self.searches * self.steps
         found += [
             Column(f"C&W κ={kappa}", f"cw:{effort},kappa={kappa:.1f}", L2(1.0), passes, transfers=True)
             for kappa in self.kappas
         ]
-        found.append(Column("EAD-L1", f"ead:{effort}", L1(10.0), passes, passes, transfers=True))
-        return tuple(found)
+        elastic = Column("EAD-L1", f"ead:{effort}", L1(10.0), passes, passes, transfers=True)
+        return (*found, elastic) if self.elastic else tuple(found)
 
     def ways(self) -> tuple[Column, ...]:
         """List the attacks whose examples are shown to other models."""
-        chosen = {f"FGSM {FIXED}/255", f"FGSM {2 * FIXED}/255", *(f"I-FGSM {steps}" for steps in self.iterations)}
+        chosen = {_fgsm(self.fixed), _fgsm(2 * self.fixed), *(f"I-FGSM {steps}" for steps in self.iterations)}
         ends = {f"C&W κ={kappa}" for kappa in (self.kappas[0], self.kappas[-1])}
         return tuple(column for column in self.columns() if column.name in chosen | ends or column.name == "EAD-L1")
 
@@ -126,6 +131,60 @@ QUICK: Final = Scale(
     says="without the least-likely target and the slow models (DenseNets, NASNet); I-FGSM with 10 iterations; C&W and "
     "EAD-L1 with 4 x 30 steps instead of 9 x 1,000, kappa 0 and 20; CLEVER from 20 x 8 points instead of 100 x 512",
 )
+
+
+IMAGENET: Final = Scale(
+    eps=(4, 8, 16, 32, 76.5),
+    fixed=16,
+    start=4,
+    iterations=(10, 30),
+    kappas=(0, 20, 40),
+    searches=5,
+    steps=100,
+    initial_c=1.0,
+    goals=("untargeted", "random"),
+    images=200,
+    minimum_images=40,
+    clever_images=24,
+    clever_batches=50,
+    clever_samples=32,
+    clever_radius=5.0,
+    photographs=True,
+    says="200 photographs, 40 for C&W and EAD-L1, 24 for CLEVER, for half an hour on a GPU; no least-likely "
+    "target; I-FGSM with 10 and 30 iterations; C&W and EAD-L1 with 5 x 100 steps instead of 9 x 1,000, kappa 0, 20 and "
+    "40; CLEVER from 50 x 32 points instead of 100 x 512",
+)
+IMAGENET_QUICK: Final = Scale(
+    eps=(16, 76.5),
+    fixed=16,
+    start=4,
+    iterations=(10,),
+    kappas=(0,),
+    searches=3,
+    steps=20,
+    initial_c=10.0,
+    elastic=False,
+    goals=("untargeted", "random"),
+    models=(
+        *("mobilenet-v1-0.25-128", "mobilenet-v1-0.5-160", "mobilenet-v1-1.0-224", "mobilenet-v2-1.0-224"),
+        *("squeezenet-1.1", "efficientnet-lite0", "efficientnet-lite1", "efficientnet-b0"),
+    ),
+    images=16,
+    minimum_images=8,
+    clever_images=4,
+    clever_batches=8,
+    clever_samples=4,
+    clever_radius=5.0,
+    photographs=True,
+    says="16 photographs, 8 for C&W, 4 for CLEVER, and the eight networks that are quick; no EAD-L1, no least-likely "
+    "target; I-FGSM with 10 iterations; C&W with 3 x 20 steps instead of 9 x 1,000 and kappa 0; CLEVER from 8 x 4 "
+    "points instead of 100 x 512",
+)
+"""For ImageNet; 76.5/255 is the 0.3 of the paper's figures."""
+
+
+def _fgsm(n: float) -> str:
+    return f"FGSM {format_eps(n / 255)}"
 
 
 def smallest_of(steps: int) -> str:
@@ -163,7 +222,10 @@ def _model(name: str) -> Model:
     if not in_zoo(name):
         raise BadRequest(f"There is no model called {name!r}: see `assay list models`.")
     if name not in zoo.names():
-        return Model(name, name)
+        entry = entry_of(name)
+        if entry is None or "|" in name:
+            return Model(name, name)
+        return Model(name, entry.family, entry.parameters, entry.depth, entry.top1, "its publisher")
     card = zoo.card(name)
     depth = card.architecture.get("depth")
     return Model(name, str(card.architecture["name"]), card.parameters, depth, card.clean_accuracy)

@@ -1,5 +1,6 @@
 """The numbers behind Su et al.'s figures, as tables."""
 
+import math
 from typing import Any, Final
 
 import pandas as pd
@@ -7,9 +8,10 @@ import pandas as pd
 from assay.analysis import transfer
 from assay.analysis.law import Law, Scatter
 from assay.analysis.transfer import TransferMatrix
+from assay.eps import format_eps
 from assay.studies.page import MISSING, Table
 from assay.studies.su2018.bench import METRICS, Bench, Metric
-from assay.studies.su2018.plan import GoalName, smallest_of
+from assay.studies.su2018.plan import GoalName, Model, smallest_of
 
 WORDS: Final = {"untargeted": "no target", "random": "a random target", "least-likely": "the least likely target"}
 
@@ -30,13 +32,13 @@ def models(bench: Bench) -> Table:
             "depth": [model.depth for model in bench.models],
             "parameters": [model.parameters for model in bench.models],
             "accuracy": [bench.accuracy(model) for model in bench.models],
-            "from": ["its card" if model.accuracy is not None else "the images at hand" for model in bench.models],
+            "from": [_source(model) for model in bench.models],
         }
     ).astype({"depth": "Int64", "parameters": "Int64"})
     lines = [
         (
             *(model.label, model.family, _whole(model.depth), _whole(model.parameters)),
-            f"{bench.accuracy(model):.1%} ({'its card' if model.accuracy is not None else 'the images at hand'})",
+            f"{bench.accuracy(model):.1%} ({_source(model)})",
         )
         for model in bench.models
     ]
@@ -58,7 +60,8 @@ def successes(bench: Bench, goal: GoalName) -> Table:
                 told = {"model": model.label, "attack": column.name, "success": rate.value, "low": low, "high": high}
                 rows.append({**told, "images": rate.total})
         lines.append(tuple(line))
-    title = f"As Figure 1: success rate, {WORDS[goal]}; I-FGSM at 8/255, C&W and EAD-L1 at any distance"
+    at = format_eps(bench.scale.fixed / 255)
+    title = f"As Figure 1: success rate, {WORDS[goal]}; I-FGSM at {at}, C&W and EAD-L1 at any distance"
     heading = ("model", *(column.name for column in shown))
     return Table(f"success-{goal}", title, heading, tuple(lines), pd.DataFrame(rows))
 
@@ -66,13 +69,15 @@ def successes(bench: Bench, goal: GoalName) -> Table:
 def distortions(bench: Bench) -> Table:
     """Make the distances of the successes: L-inf of I-FGSM, L2 over the number of pixels of C&W, L1 of EAD."""
     steps, kappa = bench.scale.iterations[-1], bench.scale.kappas[0]
-    asked = [
-        ("L∞ of I-FGSM, x 255", smallest_of(steps), 255.0),
-        ("L2 of C&W / pixels, x 10^4", f"C&W κ={kappa}", 1e4 / bench.pixels),
-        ("L1 of EAD", "EAD-L1", 1.0),
-    ]
     rows, lines = [], []
     for model in bench.models:
+        n = bench.pixels_of(model)
+        asked = [
+            ("L∞ of I-FGSM, x 255", smallest_of(steps), 255.0),
+            ("L2 of C&W / pixels, x 10^4", f"C&W κ={kappa}", 1e4 / n),
+            ("RMSD of C&W, x 255", f"C&W κ={kappa}", 255 / math.sqrt(3 * n)),
+            ("L1 of EAD", "EAD-L1", 1.0),
+        ]
         for goal in bench.scale.goals:
             line = [model.label, WORDS[goal]]
             for measure, column, unit in asked:
@@ -82,7 +87,8 @@ def distortions(bench: Bench) -> Table:
                 rows.append({**told, "mean": found.mean(), "median": found.median()} if len(found) else told)
             lines.append(tuple(line))
     title = "Mean distortion of successful attacks on images classified correctly"
-    return Table("distortion", title, ("model", "goal", *(one[0] for one in asked)), tuple(lines), pd.DataFrame(rows))
+    heading = ("model", "goal", *dict.fromkeys(str(row["measure"]) for row in rows))
+    return Table("distortion", title, heading, tuple(lines), pd.DataFrame(rows))
 
 
 def clever(bench: Bench) -> Table:
@@ -157,7 +163,9 @@ def matrix(bench: Bench, goal: GoalName, way: str) -> TransferMatrix:
     """Return how often examples of one model (rows) fool another (columns), of images that both classify correctly."""
     short = {model.name: model.label for model in bench.models}
     outcomes = bench.outcomes[goal, way].replace({"source": short, "target": short})
-    return transfer.matrix(outcomes, "error" if goal == "untargeted" else "matching", 1, "both correct")
+    if goal == "untargeted":
+        return transfer.matrix(outcomes, "error", 1, "both correct")
+    return transfer.matrix(outcomes, "matching", 5 if bench.scale.photographs else 1, "both correct")
 
 
 def transfers(bench: Bench) -> Table:
@@ -183,6 +191,10 @@ def _parameters(law: Law) -> dict[str, float]:
     (a_low, a_high), (b_low, b_high) = law.a_interval, law.b_interval
     ends = {"a_low": a_low, "a_high": a_high, "b_low": b_low, "b_high": b_high}
     return {"a": law.a, "b": law.b, **ends, "explained": law.explained, "p_value": law.p_value}
+
+
+def _source(model: Model) -> str:
+    return "the images at hand" if model.accuracy is None else model.said_by
 
 
 def _whole(number: int | None) -> str:

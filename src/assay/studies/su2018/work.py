@@ -18,6 +18,7 @@ from assay.evaluation.run import WAVE_SIZE
 from assay.evaluation.subject import choose_device
 from assay.store import Store
 from assay.studies.making import Making, Member
+from assay.studies.photographs import pixels, seen
 from assay.studies.shelf import Shelf
 from assay.studies.study import Cell, Passes, Study
 from assay.studies.su2018.bench import Bench
@@ -30,9 +31,6 @@ CHUNK: Final = 8
 
 SECONDS_A_WAVE: Final = 600
 """An interrupt loses what is in flight, so a wave of slow samples holds fewer of them."""
-
-BALL: Final = L2(2.0)
-"""Where CLEVER looks: well beyond the distances of models trained on clean images."""
 
 AIMS: Final = ("random", "least-likely")
 
@@ -110,7 +108,7 @@ class Work:
             results=results,
             slopes={name: pd.concat(found, ignore_index=True) for name, found in slopes.items() if found},
             outcomes={way: pd.concat(found, ignore_index=True) for way, found in outcomes.items()},
-            pixels=int(self.dataset.images(slice(0, 1))[0, 0].numel()),
+            pixels={model.name: pixels(model.name, self.dataset) for model in self.models},
         )
 
     def _do(
@@ -157,15 +155,15 @@ class Work:
         if not store.exists() or not store.done(with_images=True) >= set(samples.ids):
             return False
         spec, held = store.manifest()["spec"], self.members[model].identity
-        return spec["data"]["sha256"] == self.dataset.sha256 and all(
-            spec["model"].get(key) == held[key] for key in held
-        )
+        return spec["data"]["sha256"] == samples.sha256 and all(spec["model"].get(key) == held[key] for key in held)
 
     # ---------------------------------------------------------------- CLEVER
 
     @property
     def _clever(self) -> Clever:
-        return Clever(BALL, self.scale.clever_batches, self.scale.clever_samples, AIMS, self.seed)
+        return Clever(
+            L2(self.scale.clever_radius), self.scale.clever_batches, self.scale.clever_samples, AIMS, self.seed
+        )
 
     def _chunks(self) -> Iterator[tuple[Model, Dataset]]:
         wanted = min(self.scale.clever_images, len(self.dataset))
@@ -181,7 +179,7 @@ class Work:
     def _look_at(self, model: Model, chunk: Dataset) -> Callable[[], pd.DataFrame]:
         def make() -> pd.DataFrame:
             network = self.members[model.name].network
-            x = chunk.images(slice(None)).to(network.device)
+            x = seen(model.name, chunk).images(slice(None)).to(network.device)
             right = labels_of(network.mean_logits(x)).cpu() == chunk.labels
             known = [sample for sample, ok in zip(chunk.ids, right.tolist(), strict=True) if ok]
             if not known:
@@ -213,7 +211,7 @@ class Work:
         """Take the examples of a run that seeks the minimum, or make them to the last step, and show them to all."""
 
         def make() -> pd.DataFrame:
-            samples = self._images(column)
+            samples = seen(source.name, self._images(column))
             if column.transfers:
                 found = Examples.of_result(results[source.name, goal, column.name], samples)
             else:
@@ -223,14 +221,20 @@ class Work:
                 folder = self.out / "examples" / making.spec.key
                 found = making.examples(folder, Silence())
             targets = {name: member.network.module for name, member in self.members.items()}
-            return meet({source.name: found}, targets, device=self.device)
+            return meet({source.name: found}, targets, sizes=self._sizes, device=self.device)
 
         return make
+
+    @cached_property
+    def _sizes(self) -> dict[str, tuple[int, int]]:
+        """Height and width of the images that each model sees."""
+        first = {name: seen(name, self.dataset).images(slice(0, 1)) for name in self.members}
+        return {name: (image.shape[-2], image.shape[-1]) for name, image in first.items()}
 
     @property
     def _shelf(self) -> Shelf:
         return Shelf(self.out / "work")
 
     def _seconds(self, model: Model, passes: Passes) -> float:
-        cell = Cell(("",), model.name, ThreatModel(BALL), "", passes)
+        cell = Cell(("",), model.name, ThreatModel(self._clever.norm), "", passes)
         return self.study.seconds_a_sample(cell)

@@ -3,15 +3,29 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 from assay.analysis.law import Scatter
 from assay.analysis.transfer import TransferMatrix
+from assay.eps import format_eps
 from assay.errors import StoreFailed
 from assay.studies.page import Finding
 from assay.studies.su2018.bench import METRICS, Bench
+from assay.studies.su2018.beside import beside
 from assay.studies.su2018.findings import findings
 from assay.studies.su2018.tables import WORDS, matrix, scatter, tables
+
+SMALL_IMAGES: Final = (
+    "- The models are small ones for CIFAR-10, trained here; accuracies lie closer together than on ImageNet.",
+    "- Matching rates of targets are top-1: of ten classes, the best five would hold nearly everything.",
+)
+PHOTOGRAPHS: Final = (
+    "- The networks are those whose weights are at hand, three of them among the paper's 18; there is no VGG.",
+    "- The photographs are those named, which may have been chosen among what a network knows; accuracies in the law "
+    "are the publishers', on the validation set.",
+    "- Each network sees photographs, and is attacked, at its own size; a larger image is cut at the centre for a "
+    "smaller network, and a smaller one set on black, as in the authors' program.",
+)
 
 
 @final
@@ -39,6 +53,7 @@ def figures(bench: Bench) -> Iterator[Figure]:
 def write(bench: Bench, out: Path, draw: Callable[[Figure, Path], None]) -> list[Finding]:
     """Write everything that the work at hand can say, and return the findings."""
     made, drawn, found = tables(bench), list(figures(bench)), findings(bench)
+    made = [beside(bench), *made] if bench.scale.photographs else made
     try:
         (out / "figures").mkdir(parents=True, exist_ok=True)
         for table in made:
@@ -47,7 +62,8 @@ def write(bench: Bench, out: Path, draw: Callable[[Figure, Path], None]) -> list
             draw(figure, out / "figures" / f"{figure.name}.png")
             if isinstance(figure.content, TransferMatrix):
                 figure.content.rates.to_csv(out / f"{figure.name}.csv")
-        lines = ["# Su et al. (2018), Is Robustness the Cost of Accuracy?, on this zoo", "", *_scope(bench)]
+        where = "ImageNet" if bench.scale.photographs else "this zoo"
+        lines = [f"# Su et al. (2018), Is Robustness the Cost of Accuracy?, on {where}", "", *_scope(bench)]
         lines += [
             "| finding | |",
             "|---|---|",
@@ -67,15 +83,15 @@ def write(bench: Bench, out: Path, draw: Callable[[Figure, Path], None]) -> list
 def _scope(bench: Bench) -> list[str]:
     sizes = [len(result.records) for result in bench.results.values()]
     doubts = {name: text for result in bench.results.values() for name, text in result.flags.items()}
+    at, twice = (format_eps(n * bench.scale.fixed / 255) for n in (1, 2))
     lines = [
         f"Measured on {min(sizes)} to {max(sizes)} images, {len(bench.models)} models: {bench.scale.says}. Not as in "
         "the paper:",
         "",
-        "- The models are small ones for CIFAR-10, trained here; accuracies lie closer together than on ImageNet.",
+        *(PHOTOGRAPHS if bench.scale.photographs else SMALL_IMAGES),
         "- EAD-L1 has no kappa here, and transfers are shown for the smallest and the largest kappa of C&W.",
-        "- Matching rates of targets are top-1: of ten classes, the best five would hold nearly everything.",
         "- L2 is divided by the number of pixels, height times width.",
-        "- I-FGSM and FGSM examples that are shown to other models have taken all their steps at 8/255 (16/255).",
+        f"- I-FGSM and FGSM examples that are shown to other models have taken all their steps at {at} ({twice}).",
         "",
     ]
     if doubts:

@@ -1,0 +1,1 @@
+"""Networks for ImageNet: architectures of ours for weights that others have published; the files are the user's."""

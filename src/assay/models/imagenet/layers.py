@@ -1,0 +1,104 @@
+"""Convolutions as TensorFlow pads them, and inverted bottlenecks, which several networks for photographs share."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Activation = Callable[[Tensor], Tensor]
+
+
+class SameConv(nn.Conv2d):
+    """A convolution whose output has ceil(side / stride) pixels a side, the odd pixel of padding last.
+
+    The side is known when the network is built, so that the padding is a constant and the network can be traced.
+    """
+
+    def __init__(self, channels_in: int, channels: int, kernel: int, side: int, stride: int = 1, groups: int = 1):
+        missing = max((halved(side, stride) - 1) * stride + kernel - side, 0)
+        before, after = missing // 2, missing - missing // 2
+        super().__init__(channels_in, channels, kernel, stride, before if before == after else 0, groups=groups)
+        self.around = None if before == after else (before, after, before, after)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pad where the two ends differ, and convolve."""
+        return super().forward(x if self.around is None else F.pad(x, self.around))
+
+
+def halved(side: int, stride: int) -> int:
+    """Return the side of an image behind a convolution with this stride."""
+    return -(-side // stride)
+
+
+class Bottleneck(nn.Module):
+    """Widen, filter each channel, weigh the channels where asked to, narrow; add what came in where shapes agree."""
+
+    def __init__(
+        self,
+        channels_in: int,
+        channels: int,
+        kernel: int,
+        stride: int,
+        expansion: int,
+        side: int,
+        activation: Activation,
+        squeezed: int = 0,
+    ) -> None:
+        super().__init__()
+        wide = channels_in * expansion
+        self.expand = SameConv(channels_in, wide, 1, side) if expansion > 1 else None
+        self.dw = SameConv(wide, wide, kernel, side, stride, groups=wide)
+        self.se1 = nn.Conv2d(wide, squeezed, 1) if squeezed else None
+        self.se2 = nn.Conv2d(squeezed, wide, 1) if squeezed else None
+        self.proj = SameConv(wide, channels, 1, halved(side, stride))
+        self.activation = activation
+        self.adds = stride == 1 and channels_in == channels
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the block's features."""
+        h = x if self.expand is None else self.activation(self.expand(x))
+        h = self.activation(self.dw(h))
+        if self.se1 is not None and self.se2 is not None:
+            mean = h.mean((2, 3), keepdim=True)
+            h = h * torch.sigmoid(self.se2(self.activation(self.se1(mean))))
+        narrow: Tensor = self.proj(h)
+        return x + narrow if self.adds else narrow
+
+
+class Chain(nn.Module):
+    """A stem, bottlenecks, a last convolution, and a mean over the image, and a head."""
+
+    def __init__(
+        self, stem: nn.Module, blocks: list[nn.Module], top: nn.Module, head: nn.Module, activation: Activation
+    ):
+        super().__init__()
+        self.stem, self.blocks, self.top, self.fc = stem, nn.ModuleList(blocks), top, head
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return one logit a class."""
+        h = self.activation(self.stem(x))
+        for block in self.blocks:
+            h = block(h)
+        return logits_of(self.fc, self.activation(self.top(h)))
+
+
+def logits_of(head: nn.Module, features: Tensor) -> Tensor:
+    """Average features over the image and classify them, by a linear layer or a convolution of one pixel."""
+    mean = features.mean((2, 3), keepdim=isinstance(head, nn.Conv2d))
+    logits: Tensor = head(mean).flatten(1)
+    return logits
+
+
+class WithoutBackground(nn.Module):
+    """Drops the first logit of a network that knows 1,001 classes, of which that one is background."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of the thousand classes."""
+        logits: Tensor = self.network(x)[:, 1:]
+        return logits

@@ -1,0 +1,57 @@
+"""SqueezeNet 1.1 (Iandola et al. 2016, arXiv:1602.07360), which caffe trained on images with blue first."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+# Channels before, squeezed and expanded (of each kind) of the fire modules; None stands for pooling.
+FIRES = (
+    (64, 16, 64), (128, 16, 64), None,
+    (128, 32, 128), (256, 32, 128), None,
+    (256, 48, 192), (384, 48, 192), (384, 64, 256), (512, 64, 256),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SqueezeNet:
+    """Eight fire modules."""
+
+    def build(self, side: int, classes: int) -> nn.Module:
+        """Make a network with fresh weights; any side will do."""
+        return FireNetwork(classes)
+
+
+class FireNetwork(nn.Module):
+    """The network itself, from images with red first."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, 2), nn.ReLU(), _pool()]
+        layers += [_pool() if fire is None else Fire(*fire) for fire in FIRES]
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Sequential(nn.Dropout(), nn.Conv2d(512, classes, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return one logit a class, none of them negative: the last layer has a relu, too."""
+        return F.relu(self.classifier(self.features(x.flip(1)))).mean((2, 3))
+
+
+class Fire(nn.Module):
+    """Few channels of single pixels, then many of single pixels and of three by three."""
+
+    def __init__(self, channels_in: int, squeezed: int, expanded: int) -> None:
+        super().__init__()
+        self.squeeze = nn.Conv2d(channels_in, squeezed, 1)
+        self.expand1x1 = nn.Conv2d(squeezed, expanded, 1)
+        self.expand3x3 = nn.Conv2d(squeezed, expanded, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return both kinds, one behind the other."""
+        h = F.relu(self.squeeze(x))
+        return torch.cat((F.relu(self.expand1x1(h)), F.relu(self.expand3x3(h))), 1)
+
+
+def _pool() -> nn.Module:
+    return nn.MaxPool2d(3, 2, ceil_mode=True)

@@ -1,0 +1,245 @@
+"""How fast assay is beside other libraries, one worker and one sample; writes docs/speed.md and docs/speed.json.
+
+    python -m tools.speed cpu          # against foolbox, torchattacks, ART, adv-lib and pyautoattack; workers; scaling
+    python -m tools.speed gpu MODEL    # AutoAttack and express against pyautoattack on a GPU, 1,000 images
+
+Every ratio is of two times taken in turn in one run, medians of `--repeat`; seconds alone would not carry over.
+"""
+
+import argparse
+import datetime
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import assay
+from assay import data
+from assay.evaluation.subject import Subject
+
+EPS = 8 / 255
+FILE = Path("docs/speed.json")
+PAGE = Path("docs/speed.md")
+
+
+def main() -> None:
+    """Measure one part, merge it into the file, and write the page."""
+    options = argparse.ArgumentParser()
+    options.add_argument("part", choices=("cpu", "gpu", "page"))
+    options.add_argument("models", nargs="*", default=["resnet20-pgd", "resnet20-natural"])
+    options.add_argument("--images", type=int, default=64)
+    options.add_argument("--repeat", type=int, default=3)
+    options.add_argument("--out", type=Path, default=FILE)
+    chosen = options.parse_args()
+    known = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
+    if chosen.part == "cpu":
+        known["cpu"] = {"machine": machine("cpu"), **on_cpu(chosen.models, chosen.images, chosen.repeat)}
+    if chosen.part == "gpu":
+        known["gpu"] = {"machine": machine("cuda"), "rows": [on_gpu(name, chosen.repeat) for name in chosen.models]}
+    chosen.out.write_text(json.dumps(known, indent=1) + "\n")
+    if chosen.out == FILE:
+        PAGE.write_text(page(known))
+
+
+def machine(device: str) -> str:
+    """Say on what and when."""
+    name = (
+        torch.cuda.get_device_name()
+        if device == "cuda"
+        else f"{torch.get_num_threads()} cores of a {platform.machine()} CPU"
+    )
+    return f"{name}, torch {torch.__version__.split('+')[0]}, {datetime.date.today().isoformat()}"
+
+
+def timed(work: Callable[..., Any], *given: Any, **settings: Any) -> tuple[float, Any]:
+    """Run and time, on a GPU until it has finished."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    result = work(*given, **settings)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - start, result
+
+
+# ------------------------------------------------------------------------------------------------ CPU
+
+
+def on_cpu(models: list[str], images: int, repeat: int) -> dict[str, Any]:
+    """Compare with the other libraries, then workers with one process, then many samples with few."""
+    rows = [row for name in models for row in against_peers(name, images, repeat)]
+    return {"peers": rows, "workers": workers(), "scaling": scaling()}
+
+
+def against_peers(name: str, images: int, repeat: int) -> list[dict[str, Any]]:
+    """Time attacks that all libraries have, at equal steps, in turn; ours certifies what it finds as well."""
+    from tools import peers
+
+    samples = data.load("cifar10-1k").take(images)
+    x, y = samples.images(slice(None)), samples.labels
+    model = Subject.of(name).module.eval()
+    fixed = peers.fixed_budget(EPS, 40, 9, 100)["pgd"]
+    few = samples.take(16)
+    contests = [
+        ("pgd", "pgd:steps=40,restarts=1", assay.LInf(EPS), fixed, samples),
+        ("cw", "cw:search_steps=5,steps=100", assay.L2(1.0), peers.minimum_norm("L2", 100, 5, 1e-2, 3)["cw"], few),
+        ("ead", "ead:search_steps=5,steps=100", assay.L1(12.0), peers.minimum_norm("L1", 100, 5, 1e-2, 3)["ead"], few),
+    ]
+    rows = []
+    for label, spec, norm, others, shown in contests:
+        x, y = shown.images(slice(None)), shown.labels
+        for peer, attack in others.items():
+            ours, theirs = [], []
+            for _ in range(repeat if label == "pgd" else 1):
+                seconds, result = timed(assay.evaluate, model, shown, norm, spec, device="cpu", keep_images=True)
+                ours.append(seconds)
+                seconds, x_adv = timed(attack, model, x, y)
+                theirs.append(seconds)
+            rows.append(
+                {
+                    "model": name,
+                    "attack": label,
+                    "library": peer,
+                    "images": len(shown),
+                    "ours": statistics.median(ours),
+                    "theirs": statistics.median(theirs),
+                    "assay found": of_ours(result, label),
+                    "library found": of_peer(model, x, x_adv.detach(), y, norm, label),
+                }
+            )
+            print(rows[-1], flush=True)
+    rows.append(autoattack_row(name, model, samples.take(32)))
+    return rows
+
+
+def of_ours(result: assay.Result, label: str) -> float:
+    """Robust accuracy on a fixed budget, else the median distance."""
+    return result.robust_accuracy if label == "pgd" else float(result.records["distance"].median())
+
+
+def of_peer(model: nn.Module, x: torch.Tensor, x_adv: torch.Tensor, y: torch.Tensor, norm: Any, label: str) -> float:
+    """The same of another library's images, judged by us."""
+    with torch.no_grad():
+        wrong = model(x_adv.float()).argmax(1) != y
+    if label == "pgd":
+        return float((~wrong).double().mean())
+    distance = norm.size((x_adv - x).flatten(1).double())
+    return float(torch.where(wrong, distance, torch.inf).median())
+
+
+def autoattack_row(name: str, model: nn.Module, samples: data.Dataset) -> dict[str, Any]:
+    """Time AutoAttack once beside its authors' own."""
+    ours, result = timed(assay.evaluate, model, samples, assay.LInf(EPS), "autoattack", device="cpu")
+    theirs, standing = timed(reference, model, samples, "cpu")
+    row = {"model": name, "attack": "autoattack", "library": "authors", "images": len(samples), "ours": ours}
+    row |= {"theirs": theirs, "assay found": result.robust_accuracy, "library found": standing}
+    print(row, flush=True)
+    return row
+
+
+def reference(model: nn.Module, samples: data.Dataset, device: str) -> float:
+    """Run pyautoattack and return the robust accuracy that our own forward pass confirms."""
+    from tools.compare_autoattack import reference_verdicts
+
+    return float(reference_verdicts(model, samples, torch.device(device)).double().mean())
+
+
+def workers() -> dict[str, float]:
+    """Throughput of two processes on two cores beside one with both, on work long enough to pay for their start."""
+    request: dict[str, Any] = {"limit": 256, "device": "cpu", "keep_images": False, "wave_size": 32}
+    one, _ = timed(assay.evaluate, "resnet20x2-pgd", "cifar10-1k", assay.LInf(EPS), "apgd", **request)
+    two, _ = timed(assay.evaluate, "resnet20x2-pgd", "cifar10-1k", assay.LInf(EPS), "apgd", workers=2, **request)
+    torch.set_num_threads(1)
+    alone, _ = timed(assay.evaluate, "resnet20x2-pgd", "cifar10-1k", assay.LInf(EPS), "apgd", **request)
+    torch.set_num_threads(2)
+    found = {"one process, both cores": one, "one process, one core": alone, "two workers": two}
+    print(found, flush=True)
+    return found
+
+
+def scaling() -> list[dict[str, float]]:
+    """Seconds a sample for more and more samples."""
+    images, labels = data.load("cifar10-1k").images(slice(None)), data.load("cifar10-1k").labels
+    rows = []
+    for count in (100, 1000, 10_000):
+        times = -(-count // 1000)
+        shown = images.repeat(times, 1, 1, 1)[:count], labels.repeat(times)[:count]
+        spec = "pgd:steps=3"
+        seconds, _ = timed(
+            assay.evaluate, "resnet20-pgd", shown, assay.LInf(EPS), spec, device="cpu", keep_images=False
+        )
+        rows.append({"samples": count, "milliseconds a sample": 1000 * seconds / count})
+        print(rows[-1], flush=True)
+    return rows
+
+
+# ------------------------------------------------------------------------------------------------ GPU
+
+
+def on_gpu(name: str, repeat: int) -> dict[str, Any]:
+    """Time the reference once, and ours several times: the first one also loads its kernels, as the reference does."""
+    samples = data.load("cifar10-1k")
+    model = Subject.of(name).module.eval().to("cuda")
+    row: dict[str, Any] = {"model": name, "images": len(samples)}
+    row["reference"], row["reference accuracy"] = timed(reference, model, samples, "cuda")
+    for attack in ("autoattack", "express"):
+        runs = [
+            timed(assay.evaluate, name, samples, assay.LInf(EPS), attack, device="cuda", keep_images=False)
+            for _ in range(repeat)
+        ]
+        row[f"{attack} first"], row[attack] = runs[0][0], statistics.median(seconds for seconds, _ in runs)
+        row[f"{attack} accuracy"] = runs[-1][1].robust_accuracy
+        row["search"] = runs[-1][1].manifest["spec"]["model"].get("search", "the model itself")
+        print(row, flush=True)
+    return row
+
+
+# ------------------------------------------------------------------------------------------------ page
+
+
+def page(known: dict[str, Any]) -> str:
+    """Write what is known as Markdown."""
+    lines = ["# Speed\n", "Ratios of times taken in turn in one run. Made by `python -m tools.speed cpu` and `gpu`.\n"]
+    if "cpu" in known:
+        cpu = known["cpu"]
+        lines += [f"## Beside other libraries, on {cpu['machine']}\n"]
+        lines += ["Quality is robust accuracy for attacks on a budget and the median distance for C&W and EAD.\n"]
+        lines += [
+            "| model | attack | library | images | assay, s | library, s | times faster | assay found | library found |"
+        ]
+        lines += ["|---|---|---|---|---|---|---|---|---|"]
+        for row in cpu["peers"]:
+            lines.append(
+                f"| {row['model']} | {row['attack']} | {row['library']} | {row['images']} | {row['ours']:.1f} | "
+                f"{row['theirs']:.1f} | {row['theirs'] / row['ours']:.1f} | {row['assay found']:.4g} | "
+                f"{row['library found']:.4g} |"
+            )
+        lines += ["\n## Workers and many samples\n", "| APGD-100 on 256 images of resnet20x2-pgd | s |", "|---|---|"]
+        lines += [f"| {name} | {seconds:.1f} |" for name, seconds in cpu["workers"].items()]
+        lines += ["\n| samples, PGD-3 on resnet20-pgd | ms a sample |", "|---|---|"]
+        lines += [f"| {row['samples']:,} | {row['milliseconds a sample']:.2f} |" for row in cpu["scaling"]]
+    if "gpu" in known:
+        lines += [f"\n## AutoAttack and express beside pyautoattack, on {known['gpu']['machine']}\n"]
+        lines += [
+            "L-inf 8/255; medians, and the first run of the process, which loads kernels as the reference's does.\n"
+        ]
+        lines += ["| model | images | reference | autoattack (first) | times | express (first) | times | accuracies |"]
+        lines += ["|---|---|---|---|---|---|---|---|"]
+        for row in known["gpu"]["rows"]:
+            lines.append(
+                f"| {row['model']} | {row['images']:,} | {row['reference']:.1f} s | {row['autoattack']:.1f} s "
+                f"({row['autoattack first']:.1f}) | {row['reference'] / row['autoattack']:.1f} | "
+                f"{row['express']:.1f} s ({row['express first']:.1f}) | {row['reference'] / row['express']:.1f} | "
+                f"{row['reference accuracy']:.1%}, {row['autoattack accuracy']:.1%}, {row['express accuracy']:.1%} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
