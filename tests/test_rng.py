@@ -242,3 +242,13 @@ def test_no_value_of_any_stream_is_seen_twice() -> None:
     rng = Streams.of(0, names(50))
     words = torch.cat([rng.integers(2**62, 400) for _ in range(5)], 1).flatten()
     assert len(np.unique(words.numpy())) == len(words)
+
+
+def test_copies_of_a_row_draw_apart_and_belong_to_it_alone() -> None:
+    together = Streams.of(0, names(5)).copied(3)
+    drawn = together.integers(2**62, 7)
+    assert drawn.shape == (15, 7)
+    assert len(np.unique(drawn.flatten().numpy())) == 15 * 7
+    alone = Streams.of(0, names(5)[3:4]).copied(3).integers(2**62, 7)
+    assert torch.equal(alone, drawn[9:12])
+    assert not torch.equal(together.integers(2**62, 7), drawn), "the next draw is another one"

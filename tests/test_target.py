@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from assay.attacks import create
 from assay.attacks.attack import Attack
 from assay.evaluation.verify import Claims, measure, verify
 from assay.target import DecisionBox, Ledger, NoRowsLeft, ScoreBox, WhiteBox
@@ -315,6 +316,50 @@ def test_a_spent_budget_ends_a_row() -> None:
     box.among(torch.tensor([False, True])).decisions(with_first_value(grey(1), 0.1, 0.2, 0.3))
     (rows,) = box.keep(torch.arange(2))
     assert rows.tolist() == [0]
+
+
+def test_copies_of_a_row_are_asked_apart_and_finish_together() -> None:
+    ledger = untargeted_books(3)
+    box = open_box(WhiteBox, first_value_decides(), ledger)
+    many = box.copied(2)
+    assert torch.equal(many.ball.centre, grey(3).repeat_interleave(2, 0))
+    tags = many.pin(torch.arange(6))
+    x = grey(6)
+    x[3, 0] = 0.55  # the second copy of the middle row crosses
+    gradient, logits = many.gradient(x, lambda logits, goal, wanted: logits[:, 0] * wanted, torch.arange(6.0))
+    torch.testing.assert_close(gradient[5], 5 * gradient[1])
+    assert logits.shape == (6, 2)
+    (kept,) = many.keep(x)
+    assert torch.equal(kept, x[[0, 1, 4, 5]])
+    assert tags().tolist() == [0, 1, 4, 5]
+    assert ledger.claimed.tolist() == [False, True, False]
+    assert torch.equal(ledger.x_adv[1], x[3])
+    assert ledger.queries.tolist() == [2, 2, 2]
+    assert ledger.iterations.tolist() == [1, 1, 1]
+    (left,) = box.keep(torch.arange(3))
+    assert left.tolist() == [0, 2]
+
+
+def test_copies_stay_within_the_budget_of_their_row() -> None:
+    ledger = untargeted_books(2, query_budget=5)
+    many = open_box(WhiteBox, first_value_decides(), ledger).copied(3)
+    for _ in range(3):
+        many.decisions(grey(6))
+    assert ledger.queries.tolist() == [5, 5]
+
+
+def test_a_box_that_looks_away_misses_no_claim_and_takes_none_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU rows leave a little late; what they do meanwhile is booked and changes nothing."""
+    x = images(6, (4,), low=0.3, high=0.7)
+    labels = first_value_decides()(x).argmax(1)
+    at_once, at_once_adv = run(first_value_decides(), create("pgd:steps=20"), LInf(0.08), x, labels)
+    monkeypatch.setattr(WhiteBox, "_looks_away", lambda box: box._iteration % 4 != 0)
+    late, late_adv = run(first_value_decides(), create("pgd:steps=20"), LInf(0.08), x, labels)
+    assert 0 < at_once["success"].sum() < len(x)
+    assert torch.equal(late_adv, at_once_adv)
+    for column in ("success", "distance", "claimed_at_iteration", "claimed_at_query"):
+        assert late[column].tolist() == pytest.approx(at_once[column].tolist(), nan_ok=True)
+    assert late["backwards"].sum() > at_once["backwards"].sum()
 
 
 def test_a_view_of_no_rows_answers_with_nothing() -> None:

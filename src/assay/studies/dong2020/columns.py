@@ -116,8 +116,8 @@ QUICK: Final = Scale(
     cw_steps=40,
     goals=(False,),
     rows=QUICK_ROWS,
-    images=40,
-    query_images=10,
+    images=28,
+    query_images=8,
     without=frozenset({"ZOO", "MIM L2", "transfer L2", "score L2", "score eps"}),
     says="untargeted; 1,000 queries instead of 20,000 (50 points a step instead "
     "of 500); C&W 4 x 40 steps instead of 12 x 100; no ZOO; of L2 only white-box attacks (without MIM) and "
