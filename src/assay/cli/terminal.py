@@ -69,13 +69,10 @@ class Terminal:
             self._remedy(part)
         for name, text in result.flags.items():
             self._out.print(Text(f"Flag {name}: {text}"))
-        if result.doubtful:
-            self._out.print(
-                Text(
-                    f"{len(result.doubtful)} standing samples are in doubt: a stronger attack may still break them; "
-                    "--confirm runs AutoAttack on them."
-                )
-            )
+        if count := len(result.doubtful):
+            which, it = ("1 standing sample is", "it") if count == 1 else (f"{count} standing samples are", "them")
+            told = f"{which} in doubt: a stronger attack may still break {it}; --confirm runs AutoAttack on {it}."
+            self._out.print(Text(told))
 
     def _remedy(self, part: "Result") -> None:
         """Print which remedy a part applies, why, and what it left standing."""

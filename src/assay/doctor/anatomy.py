@@ -31,16 +31,17 @@ class Call:
 def find_bridge(module: nn.Module, x: Tensor, goal: Goal) -> Bridge | None:
     """Build a bridge to the first layer that gradients reach from the logits.
 
-    It starts at the layer before; at the image where there is none, since the fault then lies before all layers.
+    It starts at the nearest layer before that they would go on from to the image; at the image where there is none.
     """
-    calls, logits = _watch(module, x)
+    image = x.detach().requires_grad_()
+    calls, logits = _watch(module, image)
+    calls = _last(calls)
     alive = _alive(calls, goal.margin(logits))
     if not alive:
         return None
     first = alive[0]
-    earlier = [call for call in calls[: calls.index(first)] if call.layer is not first.layer]
-    for source in reversed(earlier):
-        if (bridge := _built(first, source.layer, source.gave)) is not None:
+    for source in reversed(calls[: calls.index(first)]):
+        if _reached_from(image, source.gave) and (bridge := _built(first, source.layer, source.gave)) is not None:
             return bridge
     return _built(first, None, x)
 
@@ -72,16 +73,27 @@ def _by_channel(values: Tensor) -> Tensor:
     return rows - rows.mean(0)
 
 
-def _alive(calls: list[Call], margin: Tensor) -> list[Call]:
-    """Return the calls, in order, that gradients reach: of each layer, the last."""
+def _last(calls: list[Call]) -> list[Call]:
+    """Return the last call of each layer: those before belong to an optimisation of the model's own."""
     last = {call.layer: call.number for call in calls}
-    final_calls = [call for call in calls if call.number == last[call.layer]]
+    return [call for call in calls if call.number == last[call.layer]]
+
+
+def _alive(calls: list[Call], margin: Tensor) -> list[Call]:
+    """Return the calls, in order, that gradients reach from the logits."""
     if not margin.requires_grad:
         return []
-    slopes = torch.autograd.grad(margin.sum(), [call.shown for call in final_calls], allow_unused=True)
-    return [
-        call for call, slope in zip(final_calls, slopes, strict=True) if slope is not None and bool((slope != 0).any())
-    ]
+    shown = [call.shown for call in calls]
+    slopes = torch.autograd.grad(margin.sum(), shown, allow_unused=True, retain_graph=True)
+    return [call for call, slope in zip(calls, slopes, strict=True) if slope is not None and bool((slope != 0).any())]
+
+
+def _reached_from(image: Tensor, values: Tensor) -> bool:
+    """Say whether gradients lead from some values to the image."""
+    if not values.requires_grad:
+        return False
+    (slope,) = torch.autograd.grad(values.sum(), image, allow_unused=True, retain_graph=True)
+    return slope is not None and bool((slope != 0).any())
 
 
 def _watch(module: nn.Module, x: Tensor) -> tuple[list[Call], Tensor]:
@@ -104,7 +116,7 @@ def _watch(module: nn.Module, x: Tensor) -> tuple[list[Call], Tensor]:
             calls.append(Call(layer, number, shown[layer], gave))
 
     with _on_every_layer(module, before, after):
-        logits: Tensor = adaptive(module)(x.detach().requires_grad_())
+        logits: Tensor = adaptive(module)(x)
     return calls, logits.float()
 
 
