@@ -28,6 +28,9 @@ def format_eps(eps: float) -> str:
 
 def _fraction(text: str) -> Fraction:
     above, _, below = text.partition("/")
-    if not all(math.isfinite(float(part)) and float(part) for part in (above, below or "1")):
-        raise ValueError  # a fraction computes 1e999999999 digit by digit, and would never end
+    over, under = float(above), float(below or 1)  # a fraction computes 1e999999999 digit by digit, and never ends
+    if not (math.isfinite(over) and math.isfinite(under) and under):
+        raise ValueError
+    if not over:
+        return Fraction(0)
     return Fraction(above.strip()) / Fraction(below.strip() or 1)
