@@ -362,6 +362,16 @@ def test_a_box_that_looks_away_misses_no_claim_and_takes_none_back(monkeypatch: 
     assert late["backwards"].sum() > at_once["backwards"].sum()
 
 
+def test_a_claim_is_the_point_that_was_asked_about_whatever_becomes_of_the_tensor() -> None:
+    ledger = untargeted_books(1)
+    box = open_box(WhiteBox, first_value_decides(), ledger)
+    x = grey(1, first=0.55)
+    box.decisions(x)
+    x.fill_(0.1)
+    assert ledger.x_adv[0, 0] == pytest.approx(0.55)
+    assert ledger.distance.tolist() == pytest.approx([0.15])
+
+
 def test_a_view_of_no_rows_answers_with_nothing() -> None:
     box = open_box(WhiteBox, first_value_decides(), untargeted_books(2))
     inner = box.among(torch.zeros(2, dtype=torch.bool))

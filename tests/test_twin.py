@@ -1,5 +1,7 @@
 """The twin that is searched: as good as the model, or none at all."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import fx, nn
@@ -140,7 +142,7 @@ def test_a_model_beyond_the_range_of_half_precision_has_no_such_twin():
     assert _half(Loud().eval(), None, X) is None
 
 
-@pytest.mark.parametrize("attack", ["pgd:steps=10", "square:steps=100"])
+@pytest.mark.parametrize("attack", ["pgd:steps=3", "square:steps=100"])
 def test_what_a_search_leaves_in_doubt_is_settled_in_full_precision(monkeypatch, attack):
     exact = evaluate(attack, precision="exact")
     doubt = 1.5  # larger than many a success
@@ -151,6 +153,41 @@ def test_what_a_search_leaves_in_doubt_is_settled_in_full_precision(monkeypatch,
     assert late.any(), "the search was sure of all it found"
     assert found.records["success"].sum() >= exact.records["success"].sum()
     assert (found.records["valid"] | ~found.records["claimed"]).all()
+    assert (found.records["claimed_at_query"].fillna(0) <= found.records["queries"]).all()
+
+
+@pytest.mark.parametrize("attack", ["fgsm", "pgd:steps=3", "pgd:steps=10", "square:steps=100"])
+def test_a_twin_without_error_makes_no_other_attack_of_it(monkeypatch, attack):
+    exact = evaluate(attack, precision="exact")
+    search_in_doubt(monkeypatch, lambda module: Twin(Halved(module, 0.0), "float16", torch.float16, 1e-4))
+    found = evaluate(attack)
+    assert found.records["success"].equals(exact.records["success"])
+
+
+def flattened(scale, logits, goal):
+    return scale * logit_margin(logits, goal)
+
+
+def test_a_gradient_in_half_keeps_its_size_however_flat_the_loss_is():
+    model = models.load("resnet20-pgd").eval()
+    goal = Untargeted(model(X).argmax(1))
+    plain = Network(model, 10, torch.device("cpu"), 8)
+    half = Network(model, 10, torch.device("cpu"), 8, twin=Twin(model, "float16", torch.float32, 0.1))
+    for scale in (1.0, 1e-12):
+        flat = partial(flattened, scale)
+        (slope, _), (other, _) = plain.gradient(X, flat, goal), half.gradient(X, flat, goal)
+        torch.testing.assert_close(other, slope, rtol=1e-3, atol=1e-5 * float(slope.abs().max()))
+
+
+def test_a_twin_that_fails_is_left_for_the_model_itself(monkeypatch):
+    class Broken(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("no kernel for this many images")
+
+    exact = evaluate("pgd:steps=5", precision="exact")
+    search_in_doubt(monkeypatch, lambda module: Twin(Broken(), "float16", torch.float16, 0.1))
+    found = evaluate("pgd:steps=5")
+    assert found.records["success"].equals(exact.records["success"])
 
 
 def test_a_minimum_is_never_sought_in_doubt(monkeypatch):

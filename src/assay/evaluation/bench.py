@@ -15,7 +15,7 @@ from assay.data import Dataset
 from assay.errors import BadRequest
 from assay.evaluation.engine import Wave, run_wave
 from assay.evaluation.opening import Precision, open_network
-from assay.evaluation.run import BATCH_SIZE
+from assay.evaluation.sizes import BATCH_SIZE
 from assay.evaluation.subject import Subject, choose_device
 from assay.models.framing import seen_by
 from assay.target import Network, Pool

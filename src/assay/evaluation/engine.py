@@ -19,20 +19,21 @@ from assay.records import SCHEMA
 from assay.rng import Streams
 from assay.target import Ledger, Network, NoRowsLeft, Pool, WhiteBox
 from assay.target.network import TwinFailed
+from assay.target.precision import full_precision
 from assay.threat import Ball, Targeted, ThreatModel, labels_of
 from assay.threat.losses import logit_margin
 
 RETRIES: Final = 2
 """How often rows whose claim did not verify are attacked again, each time held to a clearer success."""
 
-LAST_STEPS: Final = 10
-"""Gradient steps in full precision that every sample must survive which has survived a search in half precision."""
+LAST_STEPS: Final = 5
+"""Gradient steps in full precision on the samples that half precision may have kept from falling."""
 
-LAST_STEP: Final = 0.2
-"""Length of the first of them, as a part of the radius; the others are shorter and shorter."""
+LAST_STEP: Final = 0.05
+"""Length of each, as a part of the radius: enough to cross a doubt, too short to make another attack of this one."""
 
 FULL_PRECISION: Final = "full-precision"
-"""The stage under which their claims are booked."""
+"""The stage under which the claims of that closer look are booked."""
 
 
 @final
@@ -87,7 +88,8 @@ def _run(
         ledger.expect_noise(goal.margin(drawn).std(1) / looks**0.5)
     rng = Streams.of(seed, wave.ids, network.device)
     search = _Search(network, attack, threat, ledger, rng, wave, seed, pulse)
-    rows, verdict = search.run()
+    with full_precision(network.device):  # a twin in half precision is called as it is, but with the same kernels
+        rows, verdict = search.run()
     columns = _verdicts(wave, ledger, clean_logits, rows, verdict) | _costs(ledger, time.perf_counter() - started)
     columns["other_rules"] = search.judge_other_rules()
     records = pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
@@ -116,7 +118,7 @@ class _Search:
         for attempt in range(1 + RETRIES):
             for _ in range(getattr(self.attack, "restarts", 1)):
                 self._attack_once(standing)
-            self._walk_on_exactly(standing)
+            self._look_closer(standing)
             rows, verdict = self._verify()
             refused = torch.from_numpy(~verdict.valid).to(rows.device)
             if attempt == RETRIES or not refused.any():
@@ -138,20 +140,20 @@ class _Search:
             box.decisions(self.attack(box, box.ball.centre))
         self.network.check()
 
-    def _walk_on_exactly(self, standing: Tensor) -> None:
-        """After a search in doubt, go on from each row's nearest miss on the model itself: a look, and a few steps."""
-        ledger, exact = self.ledger, self.network.exact
+    def _look_closer(self, standing: Tensor) -> None:
+        """After a search in doubt, look at each row's nearest miss on the model itself; go on from the close ones."""
+        ledger, exact, doubt = self.ledger, self.network.exact, self.network.doubt
         rows = (standing & ~ledger.claimed).nonzero().squeeze(1)
         if ledger.nearest_miss is None or not len(rows):
             return
-        ledger.enter(FULL_PRECISION)
-        ledger.look_again(rows, exact.logits(ledger.nearest_miss[rows]))
-        ledger.dismissed[:] = False
-        rows = rows[~ledger.done[rows]]
-        if issubclass(self.attack.access, WhiteBox) and len(rows):
-            box = WhiteBox(exact, ledger, self.rng.among(rows), rows, self.pulse, pool=self.wave.pool)
-            with suppress(NoRowsLeft):
-                box.decisions(_last_steps(box, ledger.nearest_miss[rows]))
+        with ledger.without_doubt(FULL_PRECISION):
+            margin = ledger.look_again(rows, exact.logits(ledger.nearest_miss[rows]))
+            ledger.dismissed[:] = False
+            rows = rows[(margin <= 2 * doubt) & ~ledger.done[rows]]
+            if issubclass(self.attack.access, WhiteBox) and len(rows):
+                box = WhiteBox(exact, ledger, self.rng.among(rows), rows, self.pulse, pool=self.wave.pool)
+                with suppress(NoRowsLeft):
+                    box.decisions(_last_steps(box, ledger.nearest_miss[rows]))
         exact.check()
 
     def _verify(self) -> tuple[Tensor, Verdict]:
@@ -200,10 +202,10 @@ class _Search:
 
 
 def _last_steps(box: WhiteBox, x: Tensor) -> Tensor:
-    """Climb from x in shorter and shorter steps."""
-    for left in range(LAST_STEPS, 0, -1):
+    """Climb a little from x."""
+    for _ in range(LAST_STEPS):
         gradient, _ = box.gradient(x, logit_margin)
-        (x,) = box.keep(box.ball.step(x, gradient, box.ball.eps * LAST_STEP * left / LAST_STEPS))
+        (x,) = box.keep(box.ball.step(x, gradient, LAST_STEP * box.ball.eps))
     return x
 
 

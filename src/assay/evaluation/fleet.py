@@ -57,6 +57,9 @@ class Duty:
         """Attack these rows of the dataset as one wave; where the model fails, find the samples it fails on."""
         try:
             return self._attack(rows, pulse)
+        except torch.OutOfMemoryError as error:  # outside the model, which takes smaller batches by itself
+            if len(rows) == 1:
+                raise ModelFailed("There is no memory left to attack even one sample: free some.") from error
         except ModelFailed as error:
             # To ask a service again costs money, and a lack of memory is no sample's fault.
             if type(self.network) is not Network or isinstance(error.__cause__, torch.OutOfMemoryError):
@@ -64,8 +67,12 @@ class Duty:
             afresh = self.on(self.network.device)  # without what the failed calls have left behind
             if len(rows) == 1:
                 return afresh._blame(rows[0], error)
-            half = len(rows) // 2
-            return afresh.do(rows[:half], _unseen).and_then(afresh.do(rows[half:], _unseen))
+            return afresh._by_halves(rows)
+        return self._by_halves(rows)
+
+    def _by_halves(self, rows: Share) -> Outcome:
+        half = len(rows) // 2
+        return self.do(rows[:half], _unseen).and_then(self.do(rows[half:], _unseen))
 
     def _blame(self, row: int, error: ModelFailed) -> Outcome:
         """Record that the model fails on a sample, if it still answers those it was first shown; else it is broken."""

@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, final, get_args
+from typing import Any, final, get_args
 
 import torch
 from torch import nn
@@ -27,6 +27,7 @@ from assay.evaluation.preflight import check_attack, check_probe, probe
 from assay.evaluation.progress import Meter, Progress, Silence, StopRequest, polite_stop
 from assay.evaluation.request import as_dataset, as_list, as_threat, distinct_names, whole
 from assay.evaluation.result import CONFIRMS, Result
+from assay.evaluation.sizes import BATCH_SIZE, fitting_wave
 from assay.evaluation.spec import RunSpec
 from assay.evaluation.subject import Subject, choose_device
 from assay.models.framing import seen_by
@@ -35,9 +36,6 @@ from assay.remote import over_the_wire
 from assay.store import Store
 from assay.target import Network
 from assay.threat import Norm, ThreatModel
-
-BATCH_SIZE: Final = {"cpu": 32, "cuda": 1024}
-WAVE_SIZE: Final = {"cpu": 128, "cuda": 2048}
 
 
 def evaluate(
@@ -100,14 +98,15 @@ def evaluate(
     if precision not in get_args(Precision):
         raise BadRequest(f"precision must be fast or exact, not {precision!r}.")
     chosen_device, subject = choose_device(device), Subject.of(model, name)
+    dataset = seen_by(subject.module, as_dataset(data)).take(None if limit is None else whole("limit", limit))
     job = Job(
         subject=subject,
-        dataset=seen_by(subject.module, as_dataset(data)).take(None if limit is None else whole("limit", limit)),
+        dataset=dataset,
         threat=as_threat(threat),
         seed=whole("seed", seed),
         device=chosen_device,
         batch_size=BATCH_SIZE.get(chosen_device.type, 32) if batch_size is None else batch_size,
-        wave_size=WAVE_SIZE.get(chosen_device.type, 128) if wave_size is None else wave_size,
+        wave_size=fitting_wave(chosen_device, dataset) if wave_size is None else wave_size,
         keep_images=keep_images,
         query_budget=query_budget,
         shard=shard,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from assay.data import Dataset
 from assay.errors import AssayError
 from assay.evaluation.opening import open_network
-from assay.evaluation.run import BATCH_SIZE
+from assay.evaluation.sizes import BATCH_SIZE
 from assay.evaluation.subject import Subject
 from assay.remote import Service
 from assay.target import Network

@@ -75,8 +75,8 @@ def gather(places: Sequence[Path], published: Sequence[Path] = ()) -> Gathered:
 
 def model_id(result: Result) -> str:
     """Return what tells a model from all others, whatever it is called."""
-    traits = {key: value for key, value in result.manifest["spec"]["model"].items() if key not in ("name", "eot", "search")}
-    return json.dumps(traits, sort_keys=True)
+    told = result.manifest["spec"]["model"].items()
+    return json.dumps({key: value for key, value in told if key not in ("name", "eot", "search")}, sort_keys=True)
 
 
 def _entries(piles: Iterable[_Pile]) -> list[Entry]:

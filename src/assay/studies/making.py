@@ -23,7 +23,7 @@ from assay.data import Dataset
 from assay.errors import BadRequest, Interrupted
 from assay.evaluation.manifest import write_manifest
 from assay.evaluation.progress import Meter, Progress, polite_stop
-from assay.evaluation.run import BATCH_SIZE
+from assay.evaluation.sizes import BATCH_SIZE
 from assay.evaluation.spec import RunSpec
 from assay.evaluation.subject import Subject
 from assay.evaluation.verify import Claims, verify

@@ -17,7 +17,7 @@ from assay.data import Dataset
 from assay.data.framing import photos_of
 from assay.evaluation import Result, evaluate
 from assay.evaluation.progress import Progress
-from assay.evaluation.run import BATCH_SIZE, WAVE_SIZE
+from assay.evaluation.sizes import BATCH_SIZE, WAVE_SIZE
 from assay.evaluation.subject import Subject, choose_device
 from assay.models.from_file import is_file_spec
 from assay.models.sources import is_source_spec

@@ -20,7 +20,7 @@ from assay.analysis.transfer import Among, Measure, TransferMatrix
 from assay.data import Dataset
 from assay.errors import BadRequest
 from assay.evaluation import Result
-from assay.evaluation.run import BATCH_SIZE
+from assay.evaluation.sizes import BATCH_SIZE
 from assay.evaluation.subject import choose_device
 from assay.rng import seeded
 from assay.target import Network

@@ -22,7 +22,7 @@ from assay.errors import BadRequest, Interrupted
 from assay.evaluation import Result
 from assay.evaluation.preflight import check_model
 from assay.evaluation.progress import Progress, polite_stop
-from assay.evaluation.run import BATCH_SIZE
+from assay.evaluation.sizes import BATCH_SIZE
 from assay.evaluation.subject import Subject, choose_device
 from assay.models.card import ModelCard
 from assay.registry import describe

@@ -138,6 +138,7 @@ class DecisionBox:
 
         Rows leave it with their first success there; what it spends and finds is booked for this box too.
         """
+        assert self._copies == 1, "radii belong to rows, not to their copies"
         books = self._ledger.beside(self._rows, eps)
         rows = torch.arange(len(self._rows), device=self._rows.device)
         return type(self)(self._network, books, self.rng, rows, self._pulse, self._pool)

@@ -4,7 +4,7 @@ To know whether a point is a success is to ask the device for a value, which mak
 So points are taken down as they come and sorted out together, when the claims are next read: once an iteration.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 import torch
@@ -13,8 +13,8 @@ from torch import Tensor
 NEVER: Final = -1
 """Stands for an iteration or query count that did not happen."""
 
-MOST_WAITING: Final = 16
-"""Offers that may wait; an attack that never looks would otherwise fill the memory with them."""
+MOST_WAITING: Final = 1 << 26
+"""Values in offers that may wait, and be copied for it; beside a larger one a look costs nothing."""
 
 
 @final
@@ -59,10 +59,12 @@ class Claims:
         self.iteration[fallen] = self.query[fallen] = 0
 
     def take(self, offer: Offer) -> None:
-        """Take points down."""
+        """Take points down, as they are now: the attack may go on to change its tensors in place."""
         self._waiting.append(offer)
-        if len(self._waiting) >= MOST_WAITING:
+        if sum(one.x.numel() for one in self._waiting) > MOST_WAITING:
             self.settle()
+        else:
+            self._waiting[-1] = replace(offer, x=offer.x.clone())
 
     def settle(self) -> "Claims":
         """Sort out what is waiting, in the order it came."""

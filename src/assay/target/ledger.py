@@ -1,7 +1,8 @@
 """What every query cost and the best it found, row by row, kept where no attack can touch it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
@@ -48,7 +49,8 @@ class Ledger:
         self.query_budget = query_budget
         self.lowest_margin = torch.full((rows,), torch.inf, device=device)
         self.clean_margin = self.lowest_margin
-        self.required_margin = torch.full((rows,), -doubt if doubt else torch.inf, device=device)
+        self.required_margin = torch.full((rows,), torch.inf, device=device)
+        self.doubt = doubt
         self.nearest_miss = ball.centre.clone() if doubt else None
         self.noise = torch.zeros(rows, device=device)
         self._counts = torch.zeros((rows, 4), dtype=torch.int64, device=device)
@@ -82,9 +84,21 @@ class Ledger:
         books._main, books._main_rows = self, rows
         return books
 
-    def enter(self, stage: str) -> None:
+    def enter(self, stage: str | None) -> None:
         """Book claims under this name from here on."""
         self._stages.append(stage)
+
+    @contextmanager
+    def without_doubt(self, stage: str) -> Iterator[None]:
+        """Book for a while what is seen exactly, under a name of its own."""
+        before, doubt = self._stages[-1], self.doubt
+        self.enter(stage)
+        self.doubt = 0.0
+        try:
+            yield
+        finally:
+            self.enter(before)
+            self.doubt = doubt
 
     @property
     def claims(self) -> Claims:
@@ -161,19 +175,24 @@ class Ledger:
         clearer = torch.where(self.noise[rows] > 0, self.required_margin[rows] - self.noise[rows], -2 * doubt)
         self.required_margin[rows] = torch.minimum(self.required_margin[rows], clearer)
         claims.take_back(rows)
+        if self.nearest_miss is not None:
+            self.nearest_miss[rows] = self.ball.centre[rows]
+            self.lowest_margin = self.lowest_margin.index_copy(0, rows, self.clean_margin[rows])
         for best in self.others.values():
             best.forget(rows)
 
-    def look_again(self, rows: Tensor, logits: Tensor) -> None:
-        """Claim the nearest misses that reach the goal when seen without doubt, as all will be from here on.
+    def look_again(self, rows: Tensor, logits: Tensor) -> Tensor:
+        """Claim the nearest misses that reach the goal when seen exactly; return their margins.
 
         This look, like that at the clean images, is the evaluator's and is free.
         """
         assert self.nearest_miss is not None
-        self.required_margin[rows] = torch.inf
         x, sight = self.nearest_miss[rows][:, None], self._looking_at(rows)
-        reached, margin = sight.goal.reached(logits)[:, None], sight.goal.margin(logits)[:, None]
-        self._claims.take(self._offer(rows, x, reached, sight.ball.distance(x), margin))
+        margin = sight.goal.margin(logits)
+        reached = sight.goal.reached(logits) & (margin <= self.required_margin[rows])
+        offer = self._offer(rows, x, reached[:, None], sight.ball.distance(x), margin[:, None])
+        self._claims.take(replace(offer, queries=offer.queries - 1))  # the point was asked about before
+        return margin
 
     def demand(self, rows: Tensor, margin: float) -> None:
         """From now on, claim only points that reach the goal by this margin or more."""
@@ -192,7 +211,8 @@ class Ledger:
         feasible = in_box & (distance <= sight.radius)
         seen = sight.goal.margin(logits)
         self._note_lowest(rows, x, torch.where(feasible, seen, torch.inf))
-        reached = sight.goal.reached(logits) & (seen <= self.required_margin[rows][:, None])
+        required = self.required_margin[rows].clamp(max=-self.doubt) if self.doubt else self.required_margin[rows]
+        reached = sight.goal.reached(logits) & (seen <= required[:, None])
         counts = reached & (in_box if self.seeks_minimum else feasible)
         self._claims.take(self._offer(rows, x, counts, distance, seen))
         for best in self.others.values():

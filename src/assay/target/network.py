@@ -26,7 +26,7 @@ GPU_LANES: Final = 32
 
 
 class TwinFailed(Exception):
-    """The twin left the range of its precision: a signal to the engine, which goes on with the model itself."""
+    """The twin raised an error or left the range of its precision: the engine goes on with the model itself."""
 
 
 CHECK_EVERY: Final = 50
@@ -222,6 +222,7 @@ class Network:
                         f"There is no memory left for {LANES} images at a time: free some, or choose another device."
                     ) from error
                 self.batch_size = max(LANES, self.batch_size // 2)
+                self._lanes = min(self._lanes, self.batch_size)
                 continue
             start = rows.stop
 
@@ -236,6 +237,8 @@ class Network:
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
+            if self.twin and not forward:
+                raise TwinFailed from error
             raise ModelFailed(f"The model raised an error on a batch of {len(images)} images: {error}") from error
         self._notice(
             logits.isfinite().logical_not().any() if self.doubt else logits.isnan().any(),
@@ -246,7 +249,7 @@ class Network:
 
     def _sane(self, gradient: Tensor) -> Tensor:
         self._notice(
-            gradient.isnan().any(),
+            gradient.isfinite().logical_not().any() if self.doubt else gradient.isnan().any(),
             "The model's gradient is NaN on an image inside [0, 1]: look for a square root, a norm or a "
             "division at zero; an attack would stand still there and the model look robust.",
         )

@@ -33,6 +33,9 @@ HALF_COSINE: Final = 0.95
 DOUBT: Final = 4.0
 """How many times the largest error seen a margin must clear zero by, to count while searching in half precision."""
 
+LEAST_DOUBT: Final = 1e-6
+"""Of a twin in half precision that made no error on the images shown."""
+
 FOLDED: Final = "batch norms folded"
 HALF: Final = "float16"
 
@@ -64,7 +67,7 @@ class Twin:
 
 def find_twin(module: nn.Module, x: Tensor) -> Twin | None:
     """Return the model's twin, or None where there is none; images `x` show whether both answer alike."""
-    if module.training or not isinstance(module, nn.Module) or _is_watched(module) or x.dim() != 4:
+    if not isinstance(module, nn.Module) or module.training or _is_watched(module) or x.dim() != 4:
         return None
     shown = torch.cat((x, x.flip(-1), 1 - x)).to(image_dtype(module))
     with full_precision(x.device):
@@ -144,7 +147,7 @@ def _half(module: nn.Module, full: Twin | None, shown: Tensor) -> Twin | None:
     same_way = torch.cosine_similarity(slope, other_slope).amin() >= HALF_COSINE
     if not (same_way and error <= HALF_TOLERANCE * _largest(expected)):  # false for NaN too
         return None
-    return Twin(quick, f"{HALF}, {full.name}" if full else HALF, torch.float16, DOUBT * error)
+    return Twin(quick, f"{HALF}, {full.name}" if full else HALF, torch.float16, max(DOUBT * error, LEAST_DOUBT))
 
 
 @torch.enable_grad()

@@ -30,6 +30,7 @@ class WhiteBox(ScoreBox):
 
         Success is still judged on the images themselves, so a gradient costs one more look.
         """
+        assert self._copies == 1, "a change of the input is drawn for rows, not for their copies"
         box = WhiteBox(self._network, self._ledger, self.rng, self._rows, self._pulse, self._pool, self._inner)
         box._transform = transform
         return box
@@ -46,8 +47,8 @@ class WhiteBox(ScoreBox):
 
         Rows that finish meanwhile go on for a few steps, which are booked and change no claim.
         """
-        away = self._network.device.type == "cuda" and self._iteration > FIRST_LOOKS
-        return away and self._iteration % LOOK_EVERY != 0
+        away = self._network.device.type == "cuda" and not self._ledger.main.seeks_minimum
+        return away and self._iteration > FIRST_LOOKS and self._iteration % LOOK_EVERY != 0
 
     def margin_left(self) -> Tensor:
         """Return how much of a row's clean margin is left at the best point seen inside its ball, as a part of it."""

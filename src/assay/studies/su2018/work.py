@@ -14,7 +14,7 @@ from assay.data import Dataset
 from assay.errors import Interrupted
 from assay.evaluation import Result, evaluate
 from assay.evaluation.progress import Progress, Silence, StopRequest, polite_stop
-from assay.evaluation.run import WAVE_SIZE
+from assay.evaluation.sizes import WAVE_SIZE
 from assay.evaluation.subject import choose_device
 from assay.store import Store
 from assay.studies.making import Making, Member
