@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-long check clean picture crosscheck crosscheck-queries
+.PHONY: run test test-long check clean docs picture crosscheck crosscheck-queries
 
 run: $(VENV)/.ready
 	$(BIN)/assay run
@@ -23,6 +23,13 @@ check: $(VENV)/.ready-dev
 
 clean:
 	rm -rf $(VENV) runs report
+
+# The documentation as a site, in build/docs; pages that are made from the code are made anew, and a warning ends it.
+docs: $(VENV)/.ready-dev
+	$(BIN)/python -m tools.attack_pages
+	$(BIN)/python -m tools.api_page
+	$(BIN)/python -m tools.cost_model
+	$(BIN)/python -m mkdocs build --strict
 
 # docs/crosscheck.md: our attacks beside those of other libraries, in about a quarter of an hour on two cores.
 crosscheck: $(VENV)/.ready-dev

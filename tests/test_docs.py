@@ -164,6 +164,11 @@ def test_no_formula_is_left_of_an_attack_that_is_gone():
     assert set(attack_formulas.FORMULAS) == set(attacks.attack_names())
 
 
+def test_the_readme_names_every_attack():
+    readme = PAGES[0].read_text()
+    assert not [name for name in attacks.attack_names() if f"`{name}`" not in readme]
+
+
 def test_rows_of_other_pages_are_shown_where_they_belong():
     assert attack_pages.belongs("apgd", "apgd:loss=dlr")
     assert attack_pages.belongs("square", "square Linf")

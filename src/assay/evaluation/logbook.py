@@ -77,7 +77,9 @@ class _Functions:
 
 
 def _tensorboard(title: str, folder: str | None) -> Sheet:
-    writer = _package("torch.utils.tensorboard", "tensorboard").SummaryWriter(f"{folder or 'runs-log'}/{title}")
+    writer = _package("torch.utils.tensorboard", "tensorboard").SummaryWriter(
+        f"{folder or 'logs'}/{title.replace('/', '-')}"
+    )
 
     def write(step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
