@@ -1,6 +1,7 @@
 """Auto-PGD: projected gradient ascent whose step size adapts to each sample."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -10,7 +11,7 @@ from torch import Tensor
 from assay.attacks.attack import Attack
 from assay.errors import BadRequest
 from assay.registry import register
-from assay.target import WhiteBox
+from assay.target import NoRowsLeft, WhiteBox
 from assay.target.network import Loss
 from assay.threat import L1, L2, Ball, LInf, per_row
 from assay.threat.losses import dlr, dlr_towards, ranked_classes
@@ -81,8 +82,9 @@ def towards_each(view: WhiteBox, classes: Tensor, climb: Callable[[WhiteBox, Ten
     Together, few rows fill a call to the model; the first climb that succeeds ends those of its row.
     """
     many = view.copied(classes.shape[1])
-    many.decisions(climb(many, classes.flatten()))
-    view.keep()
+    with suppress(NoRowsLeft):
+        many.decisions(climb(many, classes.flatten()))
+    view.keep()  # whoever fell meanwhile, be it all: a row alone is booked like a row in company
     return view.ball.centre
 
 
