@@ -180,8 +180,8 @@ model, out, attack, limit = argv
 assay.evaluate(model, "cifar10-1k", assay.LInf(1 / 255), attack, limit=int(limit), out=out)
 """
 EVAL = """
-from assay.evaluation import run
-run.WAVE_SIZE = {"cpu": 4}
+from assay.evaluation import sizes
+sizes.WAVE_SIZE = {"cpu": 4}
 code = main(["eval", "models.py:one", "--attack", "pgd:steps=60", "--eps", "0.5/255", "--targeted", "least-likely",
              "--limit", "32", "--out", argv[0], "--quiet"])
 """
