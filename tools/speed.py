@@ -88,8 +88,20 @@ def against_peers(name: str, images: int, repeat: int) -> list[dict[str, Any]]:
     few = samples.take(16)
     contests = [
         ("pgd", "pgd:steps=40,restarts=1", assay.LInf(EPS), fixed, samples),
-        ("cw", "cw:search_steps=5,steps=100,initial_c=0.01", assay.L2(1.0), peers.minimum_norm("L2", 100, 5, 1e-2, 3)["cw"], few),
-        ("ead", "ead:search_steps=5,steps=100,initial_c=0.01", assay.L1(12.0), peers.minimum_norm("L1", 100, 5, 1e-2, 3)["ead"], few),
+        (
+            "cw",
+            "cw:search_steps=5,steps=100,initial_c=0.01",
+            assay.L2(1.0),
+            peers.minimum_norm("L2", 100, 5, 1e-2, 3)["cw"],
+            few,
+        ),
+        (
+            "ead",
+            "ead:search_steps=5,steps=100,initial_c=0.01",
+            assay.L1(12.0),
+            peers.minimum_norm("L1", 100, 5, 1e-2, 3)["ead"],
+            few,
+        ),
     ]
     rows = []
     for label, spec, norm, others, shown in contests:
