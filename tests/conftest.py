@@ -1,4 +1,6 @@
-"""What all tests share: property tests that try the same examples every time, and one thread a process."""
+"""What all tests share: the same examples every time, one thread a process, and an interrupt that interrupts."""
+
+import signal
 
 import torch
 from hypothesis import settings
@@ -8,3 +10,6 @@ settings.load_profile("steady")
 
 # Where cores are shared, threads that wait for each other make small networks fifty times slower.
 torch.set_num_threads(1)
+
+# Shells have jobs in the background ignore it, and so would every process that a test starts and means to interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)

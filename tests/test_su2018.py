@@ -177,7 +177,7 @@ def test_runs_of_another_model_of_the_same_name_are_refused(names, tmp_path):
     for name in ("FGSM 8/255", "C&W κ=0"):  # read by the study, and by what keeps images
         cell = next(cell for cell in again.study.cells if cell.place[2] == name)
         with pytest.raises(BadRequest, match="another"):
-            again._result(cell, Silence())
+            again.study.result(cell, Silence())
 
 
 def test_what_was_interrupted_goes_on(names, done, tmp_path, monkeypatch):

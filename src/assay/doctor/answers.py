@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from assay.doctor.finding import Finding
 from assay.doctor.patient import SEED, Patient
 from assay.rng import Streams
-from assay.target import Network
 from assay.threat.losses import logit_margin
 
 JOLT: Final = 1e-3
@@ -55,8 +54,7 @@ def unstable(patient: Patient) -> Finding:
 
 def _fickle(patient: Patient) -> Finding:
     """Compare the gradients of single draws: where they disagree, one of them leads nowhere."""
-    whole = patient.network
-    once = Network(whole.module, whole.classes, whole.device, whole.batch_size)
+    once = patient.network.drawing_once()
     drawn = [once.gradient(patient.x0, logit_margin, patient.goal)[0].flatten(1) for _ in range(DRAWS)]
     alike = torch.stack([F.cosine_similarity(one, other) for one, other in combinations(drawn, 2)]).mean(0)
     typical = float(alike.median())

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from assay.doctor.finding import Finding
 from assay.doctor.patient import SEED, Patient
-from assay.evaluation.flags import MISLED, NUDGE
+from assay.evaluation.flags import MISLED, kept_promises
 from assay.rng import Streams
 from assay.threat.losses import logit_margin
 
@@ -32,15 +32,11 @@ def unavailable(patient: Patient) -> Finding:
 
 def misleading(patient: Patient) -> Finding:
     """Compare how a tiny step changes the answer with what the gradient foretold."""
-    if patient.network.random or patient.network.is_adaptive:
-        return Finding("misleading gradients", 0.0, MISLED, "not asked: draws differ, or the gradient is declared")
     gradient, _ = patient.network.gradient(patient.x0, logit_margin, patient.goal)
-    step = NUDGE * gradient.sign()
-    foretold = 2 * (gradient * step).flatten(1).sum(1)
-    seen = _margin(patient, patient.x0 - step) - _margin(patient, patient.x0 + step)
-    ratio = (seen / foretold)[foretold > 0]
+    ratio = kept_promises(patient.network, patient.x0, patient.goal, gradient)
     if not len(ratio):
-        return Finding("misleading gradients", 0.0, MISLED, "not asked: there are none")
+        why = "not asked: draws differ, the gradient is declared, or there is none"
+        return Finding("misleading gradients", 0.0, MISLED, why)
     wrong_way = float((ratio < -MISLED).float().mean()) > 0.5
     return Finding(
         "misleading gradients",
@@ -54,7 +50,3 @@ def misleading(patient: Patient) -> Finding:
 def _stuck(patient: Patient, x: Tensor) -> Tensor:
     gradient, _ = patient.network.gradient(x, logit_margin, patient.goal)
     return gradient.flatten(1).abs().amax(1) == 0
-
-
-def _margin(patient: Patient, x: Tensor) -> Tensor:
-    return patient.goal.margin(patient.network.logits(x))

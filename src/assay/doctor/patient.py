@@ -13,6 +13,7 @@ from assay.rng import Streams
 from assay.target import Network
 from assay.target.network import Loss
 from assay.threat import L1, L2, Ball, Goal, LInf, Norm, ThreatModel, Untargeted
+from assay.threat.losses import own_loss
 
 SEED: Final = 0
 
@@ -90,7 +91,7 @@ class Patient:
         x = self.ball(min(eps, self.norm.eps)).sample(Streams.of(SEED, self.ids, self.x0.device))
         margins, reached = [], []
         for _ in range(steps):
-            gradient, logits = self.network.gradient(x, loss or _goals_own, self.goal)
+            gradient, logits = self.network.gradient(x, loss or own_loss, self.goal)
             margins.append(self.goal.margin(logits))
             reached.append(self.goal.reached(logits))
             x = ball.step(x, gradient, rel_step * ball.eps)
@@ -107,7 +108,3 @@ class Patient:
         wave = Wave(self.ids, self.x0, self.goal.labels)
         records, _ = run_wave(self.network, attack, ThreatModel(self.norm), wave, SEED, None, lambda ledger: None)
         return torch.tensor(records["success"].to_pylist(), dtype=torch.bool, device=self.x0.device)
-
-
-def _goals_own(logits: Tensor, goal: Goal) -> Tensor:
-    return goal.loss(logits)

@@ -85,8 +85,7 @@ def _inlet(name: str, patient: Patient, outlet: list[Treatment]) -> list[Treatme
 def gives_gradients(treated: Treated, patient: Patient) -> bool:
     """Try a treatment on a few images: a model may do what no hook can follow, and then it is none."""
     few = slice(0, LANES)
-    whole = patient.network
-    tried = Network(treated, whole.classes, whole.device, whole.batch_size, whole.draws, whole.random)
+    tried = patient.network.around(treated)
     try:
         gradient, _ = tried.gradient(patient.x0[few], logit_margin, patient.goal.among(few))
         tried.check()

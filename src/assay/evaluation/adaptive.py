@@ -105,7 +105,8 @@ def _attack(
     rows = [row for row, sample in enumerate(job.dataset.ids) if sample in standing]
     smaller = dataclasses.replace(job, dataset=job.dataset.select(rows), shard=(1, 1))
     chosen = attacks.create(attack)
-    plain = job.spec(chosen, network)
+    treated = network.around(remedy.module)
+    plain = job.spec(chosen, treated)
     spec = dataclasses.replace(plain, attack={**plain.attack, "remedy": remedy.name})
     remarks = {
         "key": spec.key,
@@ -113,14 +114,5 @@ def _attack(
         CONFIRMS: [part.manifest["key"] for part in parts.values()],
         ADAPTIVE: {"remedy": remedy.name, "because": remedy.because, "how": remedy.how},
     }
-    store = smaller.open(network, flags, chosen, folder, remarks)
-    treated = Network(
-        remedy.module,
-        network.classes,
-        network.device,
-        network.batch_size,
-        network.draws,
-        network.random,
-        checks_late=network.checks_late,
-    )
+    store = smaller.open(treated, flags, chosen, folder, remarks)
     return smaller.run(treated, chosen, store)

@@ -15,7 +15,7 @@ from assay.data import Dataset
 from assay.errors import BadRequest
 from assay.evaluation.engine import Wave, run_wave
 from assay.evaluation.opening import Precision, open_network
-from assay.evaluation.sizes import BATCH_SIZE
+from assay.evaluation.sizes import fitting_batch
 from assay.evaluation.subject import Subject, choose_device
 from assay.models.framing import seen_by
 from assay.target import Network, Pool
@@ -82,7 +82,7 @@ def bench(
     if repeat < 1:
         raise BadRequest("--repeat must be at least 1.")
     where = choose_device(device)
-    size = batch_size or BATCH_SIZE.get(where.type, 32)
+    size = batch_size or fitting_batch(where)
     for name in models:
         module = Subject.of(name).module
         seen = seen_by(module, dataset)

@@ -57,23 +57,28 @@ def run_wave(
     pulse: Callable[[Ledger], None],
 ) -> tuple[pa.Table, Tensor]:
     """Attack a wave and return its verified records and its adversarial images, clean where none was found."""
-    searched = network.searched_for(attack.seeks_minimum)
+    started, searched = time.perf_counter(), network.searched_for(attack.seeks_minimum)
+    ledger, clean_logits = _open_ledger(searched, attack, threat, wave, seed, query_budget)
+    rng = Streams.of(seed, wave.ids, network.device)
+    search = _Search(searched, attack, threat, ledger, rng, wave, seed, pulse)
     try:
-        return _run(searched, attack, threat, wave, seed, query_budget, pulse)
+        with full_precision(network.device):  # a twin in half precision is called as it is, but with the same kernels
+            rows, verdict = search.run()
     except TwinFailed:
-        return _run(network.exact, attack, threat, wave, seed, query_budget, pulse)
+        return run_wave(network.exact, attack, threat, wave, seed, query_budget, pulse)
+    columns = _verdicts(wave, ledger, clean_logits, rows, verdict) | _costs(ledger, time.perf_counter() - started)
+    columns["other_rules"] = search.judge_other_rules()
+    records = pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
+    x_adv, holds = wave.x0.cpu().clone(), rows[torch.from_numpy(verdict.valid).to(rows.device)]
+    x_adv[holds.cpu()] = ledger.x_adv[holds].cpu()
+    return records, x_adv
 
 
-def _run(
-    network: Network,
-    attack: Attack[Any],
-    threat: ThreatModel,
-    wave: Wave,
-    seed: int,
-    query_budget: int | None,
-    pulse: Callable[[Ledger], None],
-) -> tuple[pa.Table, Tensor]:
-    started, exact = time.perf_counter(), network.exact
+def _open_ledger(
+    network: Network, attack: Attack[Any], threat: ThreatModel, wave: Wave, seed: int, query_budget: int | None
+) -> tuple[Ledger, Tensor]:
+    """Look at the clean images; return the books of an attack on them, and their logits."""
+    exact = network.exact
     drawn = exact.drawn_logits(wave.x0)
     exact.check()
     clean_logits = drawn.mean(1)
@@ -86,16 +91,7 @@ def _run(
     if network.draws > 1:
         looks = network.draws if issubclass(attack.access, WhiteBox) else 1
         ledger.expect_noise(goal.margin(drawn).std(1) / looks**0.5)
-    rng = Streams.of(seed, wave.ids, network.device)
-    search = _Search(network, attack, threat, ledger, rng, wave, seed, pulse)
-    with full_precision(network.device):  # a twin in half precision is called as it is, but with the same kernels
-        rows, verdict = search.run()
-    columns = _verdicts(wave, ledger, clean_logits, rows, verdict) | _costs(ledger, time.perf_counter() - started)
-    columns["other_rules"] = search.judge_other_rules()
-    records = pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
-    x_adv, holds = wave.x0.cpu().clone(), rows[torch.from_numpy(verdict.valid).to(rows.device)]
-    x_adv[holds.cpu()] = ledger.x_adv[holds].cpu()
-    return records, x_adv
+    return ledger, clean_logits
 
 
 @final

@@ -47,7 +47,8 @@ def find_flags(network: Network, dataset: Dataset, probabilities: bool) -> tuple
     goal = Untargeted(dataset.labels[:SAMPLES].to(network.device))
     gradient, logits = network.gradient(x, logit_margin, goal)
     stuck = int((gradient.flatten(1).abs().amax(1) == 0).sum())
-    misled = 0.0 if stuck == len(x) else _surprise(network, x, goal, gradient)
+    kept = kept_promises(network, x, goal, gradient)
+    misled = float((kept - 1).abs().median()) if len(kept) else 0.0
     found = {
         "randomised": network.random
         and f"The model draws random numbers: gradients are means over {network.draws} draws, and a success counts "
@@ -75,18 +76,18 @@ def find_flags(network: Network, dataset: Dataset, probabilities: bool) -> tuple
     return tuple(Flag(name, text) for name, text in found.items() if text)
 
 
-def _surprise(network: Network, x: Tensor, goal: Goal, gradient: Tensor) -> float:
-    """Return how far, typically, a tiny step misses the change its gradient foretells, as a part of that change.
+def kept_promises(network: Network, x: Tensor, goal: Goal, gradient: Tensor) -> Tensor:
+    """Return by how much a tiny step changes each image's margin, as a part of what its gradient foretells.
 
-    Where nothing can be foretold, because draws differ or the gradient is declared to be another's, there is none.
+    Where nothing can be foretold, because draws differ, the gradient is declared to be another's, or is zero, an
+    image is left out.
     """
     if network.random or network.is_adaptive:
-        return 0.0
+        return gradient.new_zeros(0)
     step = NUDGE * gradient.sign()
     foretold = 2 * (gradient * step).flatten(1).sum(1)
     seen = goal.margin(network.logits(x - step)) - goal.margin(network.logits(x + step))
-    moved = foretold > 0
-    return float((seen / foretold - 1).abs()[moved].median())
+    return (seen / foretold)[foretold > 0]
 
 
 def _differentiates_itself(network: Network, x: Tensor) -> bool:

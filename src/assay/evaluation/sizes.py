@@ -12,6 +12,11 @@ WAVE_VALUES: Final = {"cpu": 1 << 22, "cuda": 1 << 24}
 LEAST_WAVE: Final = 16
 
 
+def fitting_batch(device: torch.device) -> int:
+    """Return how many images a call to the model holds."""
+    return BATCH_SIZE.get(device.type, 32)
+
+
 def fitting_wave(device: torch.device, dataset: Dataset) -> int:
     """Return how many samples to hold in flight: fewer of large images, of which an attack keeps many copies."""
     values = dataset.images(slice(0, 1)).numel()

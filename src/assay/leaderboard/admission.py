@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from assay.data import Dataset
 from assay.errors import AssayError
 from assay.evaluation.opening import open_network
-from assay.evaluation.sizes import BATCH_SIZE
+from assay.evaluation.sizes import fitting_batch
 from assay.evaluation.subject import Subject
 from assay.remote import Service
 from assay.target import Network
@@ -44,7 +44,7 @@ def admit(subject: Subject, dataset: Dataset, device: torch.device) -> list[Chec
     if isinstance(subject.module, Service):
         return [Check("model", None, "A service shows no gradients and no code: its rules cannot be checked.")]
     try:
-        batch = BATCH_SIZE.get(device.type, 32)
+        batch = fitting_batch(device)
         network, flags = open_network(subject.module, dataset, device, batch, _EOT, despite_flags=True)
     except AssayError as error:
         return [Check("can be judged", False, str(error))]

@@ -4,20 +4,21 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, final
 
 import torch
+from torch import Tensor
 
 from assay import models
 from assay.data import Dataset
 from assay.data.framing import photos_of
 from assay.evaluation import Result, evaluate
 from assay.evaluation.progress import Progress
-from assay.evaluation.sizes import BATCH_SIZE, WAVE_SIZE
+from assay.evaluation.sizes import fitting_batch, fitting_wave
 from assay.evaluation.subject import Subject, choose_device
 from assay.models.from_file import is_file_spec
 from assay.models.sources import is_source_spec
@@ -63,6 +64,7 @@ class Cell:
     query_budget: int | None = None
     limit: int | None = None  # fewer samples than the study has, for runs that cost much
     source: str | None = None
+    keep_images: bool = False
 
     def folder(self, seed: int) -> Path:
         """Where the run lives inside the study's folder; other settings or weights make it another run's place."""
@@ -102,7 +104,7 @@ class Study:
     def missing(self, cell: Cell) -> int:
         """Count the samples of a run that have no record yet."""
         store = Store(self.out / cell.folder(self.seed))
-        done = store.done() if store.exists() else frozenset()
+        done = store.done(with_images=cell.keep_images) if store.exists() else frozenset()
         return sum(sample not in done for sample in cell.samples(self.dataset).ids)
 
     def estimate(self) -> float:
@@ -124,7 +126,11 @@ class Study:
     def run(self, progress: Progress) -> Iterator[tuple[Cell, Result]]:
         """Run each cell, or what is missing of it; one that is finished is only read."""
         for cell in self.cells:
-            yield cell, self._read(cell, progress) or self._run(cell, progress)
+            yield cell, self.result(cell, progress)
+
+    def result(self, cell: Cell, progress: Progress) -> Result:
+        """Run one cell, or what is missing of it; or only read it."""
+        return self._read(cell, progress) or self._run(cell, progress)
 
     def _read(self, cell: Cell, progress: Progress) -> Result | None:
         """Read a finished run, if it is one of the very model and data that are here now."""
@@ -140,18 +146,18 @@ class Study:
         return Result.of_store(store, list(samples.ids))
 
     def _run(self, cell: Cell, progress: Progress) -> Result:
-        device = choose_device(self.device)
-        fitting = int(_SECONDS_A_WAVE / max(self.seconds_a_sample(cell), 1e-9))
+        device, samples = choose_device(self.device), cell.samples(self.dataset)
+        in_time = int(_SECONDS_A_WAVE / max(self.seconds_a_sample(cell), 1e-9))
         return evaluate(
             cell.model,
-            cell.samples(self.dataset),
+            samples,
             cell.threat,
             cell.attack,
             seed=self.seed,
             device=device,
-            wave_size=min(WAVE_SIZE.get(device.type, 128), max(8, fitting)),
+            wave_size=min(fitting_wave(device, samples), max(8, in_time)),
             out=self.out / cell.folder(self.seed),
-            keep_images=False,
+            keep_images=cell.keep_images,
             query_budget=cell.query_budget,
             eot=DRAWS,
             smallest_eps=cell.smallest_eps,
@@ -196,22 +202,33 @@ def _subject(model: str) -> Subject:
     return Subject.of(model)
 
 
+def _timed(dataset: Dataset, device: torch.device) -> int:
+    """Return how many images to time: a GPU is as quick with few as with one, and large images take longer."""
+    return 4 * _TIMED if device.type == "cuda" else _TIMED if photos_of(dataset) is None else _TIMED // 2
+
+
 @lru_cache(maxsize=64)
 def _speed(model: str, dataset: Dataset, device: torch.device) -> Speed:
     """Time a few passes of a model, once."""
     dataset = seen(model, dataset)
-    rows = slice(0, min(_TIMED if photos_of(dataset) is None else _TIMED // 2, len(dataset)))
+    rows = slice(0, min(_timed(dataset, device), len(dataset)))
     x, goal = dataset.images(rows).to(device), Untargeted(dataset.labels[rows].to(device))
     module = _subject(model).module.to(device)
     with torch.no_grad():
         first, second = module(x), module(x)
     draws = 1 if torch.allclose(first, second, rtol=1e-3, atol=1e-3) else DRAWS
-    network = Network(module, first.shape[1], device, BATCH_SIZE.get(device.type, 32), draws)
-    seconds = []
-    for ask in (network.logits, lambda x: network.gradient(x, lambda logits, _: logits[:, 0], goal)):
+    network = Network(module, first.shape[1], device, fitting_batch(device), draws)
+    asks = (network.logits, lambda x: network.gradient(x, lambda logits, _: logits[:, 0], goal))
+    return Speed(*(_time(ask, x) / len(x) for ask in asks))
+
+
+def _time(ask: Callable[[Tensor], object], x: Tensor) -> float:
+    """Time a pass; on a GPU the second one, as the first has kernels to choose and load."""
+    on_gpu = x.device.type == "cuda"
+    for _ in range(1 + on_gpu):
         start = time.perf_counter()
         ask(x)
-        if device.type == "cuda":
+        if on_gpu:
             torch.cuda.synchronize()
-        seconds.append((time.perf_counter() - start) / len(x))
-    return Speed(*seconds)
+        seconds = time.perf_counter() - start
+    return seconds

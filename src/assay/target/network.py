@@ -90,6 +90,14 @@ class Network:
         """The floating type of the images the model is shown."""
         return image_dtype(self.module) if self.twin is None else self.twin.dtype
 
+    def around(self, module: nn.Module) -> "Network":
+        """Return the same around another module, such as this one behind or before something."""
+        return self._but(module=module, twin=None)
+
+    def drawing_once(self) -> "Network":
+        """Return the same with gradients of single draws, where the model draws random numbers."""
+        return self._but(draws=1)
+
     def on(self, device: torch.device) -> "Network":
         """Return the same on another device."""
         return self._but(device=device, twin=None if self.twin is None else self.twin.to(device))

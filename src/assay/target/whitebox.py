@@ -9,7 +9,7 @@ from torch import Tensor
 from assay.rng import Streams
 from assay.target.boxes import ScoreBox
 from assay.target.network import Loss, SeenAs
-from assay.threat import Goal
+from assay.threat.losses import own_loss
 
 RowTransform = Callable[[Tensor, Tensor], Tensor]
 """From images and the row each belongs to, to what a loss is shown of them."""
@@ -64,7 +64,7 @@ class WhiteBox(ScoreBox):
 
         What else the loss must know of a row, such as a class it aims at, is passed as one value a row.
         """
-        climb = loss or _goals_own
+        climb = loss or own_loss
         forwards, backwards = self._network.passes
         change = None if self._transform is None else self._transform(self.rng, x)
 
@@ -94,10 +94,6 @@ class WhiteBox(ScoreBox):
     def _logits_only(self, x: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
         logits = self._network.mean_logits(x)
         return logits, logits
-
-
-def _goals_own(logits: Tensor, goal: Goal) -> Tensor:
-    return goal.loss(logits)
 
 
 def _for_points(change: RowTransform, owner: Tensor) -> SeenAs:

@@ -1,4 +1,4 @@
-"""Losses that attacks climb instead of the goal's own cross-entropy; one number a row, raised by success.
+"""Losses that attacks climb; one number a row, raised by success.
 
 All work for both kinds of goal.
 """
@@ -6,6 +6,11 @@ All work for both kinds of goal.
 from torch import Tensor
 
 from assay.threat.goals import Goal, Untargeted
+
+
+def own_loss(logits: Tensor, goal: Goal) -> Tensor:
+    """What the goal itself asks for: cross-entropy."""
+    return goal.loss(logits)
 
 
 def dlr(logits: Tensor, goal: Goal) -> Tensor:

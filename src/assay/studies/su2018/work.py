@@ -1,10 +1,10 @@
 """Does the study's work, each piece once: attacks, CLEVER, and examples shown to every model."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Final, final
 
 import pandas as pd
 
@@ -12,11 +12,9 @@ from assay import attacks
 from assay.analysis.clever import Clever
 from assay.data import Dataset
 from assay.errors import Interrupted
-from assay.evaluation import Result, evaluate
+from assay.evaluation import Result
 from assay.evaluation.progress import Progress, Silence, StopRequest, polite_stop
-from assay.evaluation.sizes import WAVE_SIZE
 from assay.evaluation.subject import choose_device
-from assay.store import Store
 from assay.studies.making import Making, Member
 from assay.studies.photographs import pixels, seen
 from assay.studies.shelf import Shelf
@@ -28,9 +26,6 @@ from assay.threat import L2, LInf, ThreatModel, labels_of
 
 CHUNK: Final = 8
 """Images whose CLEVER estimates are made, and kept, together."""
-
-SECONDS_A_WAVE: Final = 600
-"""An interrupt loses what is in flight, so a wave of slow samples holds fewer of them."""
 
 AIMS: Final = ("random", "least-likely")
 
@@ -90,7 +85,7 @@ class Work:
 
     def run(self, progress: Progress) -> Bench:
         """Do what is missing and return all that is known."""
-        results = {cell.place: self._result(cell, progress) for cell in self.study.cells}
+        results = {cell.place: result for cell, result in self.study.run(progress)}
         with polite_stop() as stop:
             slopes: dict[str, list[pd.DataFrame]] = {model.name: [] for model in self.models}
             for model, chunk in self._chunks():
@@ -122,40 +117,6 @@ class Work:
             return self._shelf.frame(piece.kind, piece.told, make)
         finally:
             progress.finish()
-
-    # ---------------------------------------------------------------- attacks
-
-    def _result(self, cell: Cell, progress: Progress) -> Result:
-        column = next(one for one in self.scale.columns() if one.name == cell.place[2])
-        goal: Any = cell.place[1]
-        if not column.transfers or goal not in self.scale.transfer_goals:
-            return next(iter(replace(self.study, cells=(cell,)).run(progress)))[1]
-        store, samples = Store(self.study.out / cell.folder(self.seed)), cell.samples(self.dataset)
-        if self._holds(store, cell.model, samples):
-            progress.start(str(store.manifest()["title"]), len(samples), len(samples))
-            progress.finish()
-            return Result.of_store(store, list(samples.ids))
-        device = choose_device(self.device)
-        fitting = int(SECONDS_A_WAVE / max(self.study.seconds_a_sample(cell), 1e-9))
-        return evaluate(
-            cell.model,
-            samples,
-            cell.threat,
-            cell.attack,
-            seed=self.seed,
-            device=device,
-            wave_size=min(WAVE_SIZE.get(device.type, 128), max(8, fitting)),
-            out=store.path,
-            keep_images=True,
-            progress=progress,
-        )
-
-    def _holds(self, store: Store, model: str, samples: Dataset) -> bool:
-        """Say whether a run is finished, images and all, and is one of the very model and data that are here now."""
-        if not store.exists() or not store.done(with_images=True) >= set(samples.ids):
-            return False
-        spec, held = store.manifest()["spec"], self.members[model].identity
-        return spec["data"]["sha256"] == samples.sha256 and all(spec["model"].get(key) == held[key] for key in held)
 
     # ---------------------------------------------------------------- CLEVER
 
