@@ -2,9 +2,10 @@
 
     python -m tools.load_test resnet20-natural --clients 200 --seconds 20
 
-Starts the service, measures the batched forward rate of the model first, then lets many clients ask over loopback,
-each as soon as its last answer came, and prints both rates, the errors and the latencies as JSON. Clients speak
-HTTP by hand over asyncio and share one process, so that they take little of the machine they share with the service.
+In turn, a few times: measures the batched forward rate of the model by itself, then starts the service and lets many
+clients ask over loopback, each as soon as its last answer came. Prints the medians of both rates, the errors and the
+latencies as JSON. Clients speak HTTP by hand over asyncio and share one process, so that they take little of the
+machine they share with the service.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import re
 import subprocess
 import sys
 import time
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -77,33 +79,45 @@ async def load(port: int, clients: int, seconds: float) -> dict[str, Any]:
     return {**seen, "wall": time.perf_counter() - started}
 
 
+def serve_and_load(model: str, clients: int, seconds: float) -> dict[str, Any]:
+    """Start a service of its own, let all clients ask, and stop it."""
+    request = [sys.executable, "-m", "assay", "serve", model, "--port", "0", "--max-batch", str(BATCH)]
+    with subprocess.Popen(request, stderr=subprocess.PIPE, text=True) as service:
+        assert service.stderr is not None
+        told = re.search(r":(\d+)/classify", service.stderr.readline())
+        assert told, "the service did not start"
+        found = asyncio.run(load(int(told[1]), clients, seconds))
+        service.terminate()
+    return found
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Load test of assay serve.")
     parser.add_argument("model", nargs="?", default="resnet20-natural")
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    alone = forward_rate(given.model, given.seconds / 2)
-    request = [sys.executable, "-m", "assay", "serve", given.model, "--port", "0", "--max-batch", str(BATCH)]
-    with subprocess.Popen(request, stderr=subprocess.PIPE, text=True) as service:
-        assert service.stderr is not None
-        told = re.search(r":(\d+)/classify", service.stderr.readline())
-        assert told, "the service did not start"
-        found = asyncio.run(load(int(told[1]), given.clients, given.seconds))
-        service.terminate()
-    rate = len(found["seconds"]) / found["wall"]
-    slow = np.quantile(found["seconds"], [0.5, 0.99]).tolist()
+    alone, served, errors, latencies = [], [], 0, []
+    for _ in range(given.rounds):
+        alone.append(forward_rate(given.model, given.seconds / 2))
+        found = serve_and_load(given.model, given.clients, given.seconds)
+        served.append(len(found["seconds"]) / found["wall"])
+        errors += found["errors"]
+        latencies += found["seconds"]
+    slow = np.quantile(latencies, [0.5, 0.99]).tolist()
     figures = {
         "model": given.model,
         "clients": given.clients,
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "requests": len(found["seconds"]),
-        "errors": found["errors"],
-        "images_a_second": round(rate, 1),
-        "model_alone_images_a_second": round(alone, 1),
-        "part_of_model_alone": round(rate / alone, 3),
+        "rounds": given.rounds,
+        "requests": len(latencies),
+        "errors": errors,
+        "images_a_second": [round(rate, 1) for rate in served],
+        "model_alone_images_a_second": [round(rate, 1) for rate in alone],
+        "part_of_model_alone": round(median(served) / median(alone), 3),
         "seconds_median_and_p99": [round(value, 3) for value in slow],
     }
     print(json.dumps(figures, indent=2))

@@ -71,8 +71,9 @@ class Terminal:
             self._out.print(Text(f"Flag {name}: {text}"))
         if count := len(result.doubtful):
             which, it = ("1 standing sample is", "it") if count == 1 else (f"{count} standing samples are", "them")
-            told = f"{which} in doubt: a stronger attack may still break {it}; --confirm runs AutoAttack on {it}."
-            self._out.print(Text(told))
+            remote = "service" in result.manifest.get("spec", {}).get("model", {})
+            how = "spend more queries" if remote else f"--confirm runs AutoAttack on {it}"
+            self._out.print(Text(f"{which} in doubt: a stronger attack may still break {it}; {how}."))
 
     def _remedy(self, part: "Result") -> None:
         """Print which remedy a part applies, why, and what it left standing."""
