@@ -2,9 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(INSTALL) --constraint constraints.txt
+HASHED := $(INSTALL) --no-deps --require-hashes --requirement
 
-.PHONY: run test test-long check clean docs picture crosscheck crosscheck-queries
+.PHONY: run test test-long check clean docs crosscheck crosscheck-queries
 
 run: $(VENV)/.ready
 	$(BIN)/assay run
@@ -41,21 +43,19 @@ crosscheck-queries: $(VENV)/.ready-dev
 	$(PIP) --no-deps --requirement tools/peers.txt
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.crosscheck_queries
 
-# torch comes first and pinned: whatever else asks for it later finds it there and leaves it alone.
-$(VENV)/.ready: pyproject.toml constraints.txt
+# Every file that is installed has its hash in locks/, written by `python -m tools.lock`; torch is pinned without one,
+# because its build is a matter of the machine. What a lock does not know, on another system, comes by its pin.
+$(VENV)/.ready: pyproject.toml constraints.txt locks/run.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(HASHED) locks/run.txt
 	$(PIP) torch
-	$(PIP) --editable .
+	$(PIP) --no-build-isolation --editable .
 	touch $@
 
 # The peers we compare with declare dependencies we do not want (one pins an ancient requests, one pulls
 # torchvision), so they come without theirs; tests/oracles.txt lists what they really import.
-$(VENV)/.ready-dev: $(VENV)/.ready tests/oracles.txt
-	$(PIP) --editable '.[dev]'
-	$(PIP) --no-deps --requirement tests/oracles.txt
+$(VENV)/.ready-dev: $(VENV)/.ready locks/test.txt locks/oracles.txt
+	$(HASHED) locks/test.txt
+	$(PIP) --no-build-isolation --editable '.[dev]'
+	$(HASHED) locks/oracles.txt
 	touch $@
-
-# The picture at the top of the README, taken from the report of `make run`.
-picture: run
-	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1100,1290 \
-	  --screenshot=docs/report.png file://$(CURDIR)/report/index.html

@@ -8,6 +8,7 @@ import pytest
 
 import assay
 from assay.analysis.rates import Rate
+from assay.cli import main
 from assay.errors import BadRequest, UnknownName
 from assay.evaluation.logbook import Logbook
 
@@ -68,6 +69,16 @@ def test_tensorboard(monkeypatch):
     noted(monkeypatch, "tensorboard", torch__utils__tensorboard=SimpleNamespace(SummaryWriter=lambda folder: writer))
     assert writer.seen[0] == ("add_scalar", "robust accuracy", 0.5, 2)
     assert len(writer.seen) == 4
+    assert writer.seen[-1] == ("close",)
+
+
+def test_the_command_line_logs_too(monkeypatch, tmp_path):
+    writer = Watcher()
+    tensorboard = SimpleNamespace(SummaryWriter=lambda folder: writer)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", tensorboard)
+    request = ["eval", "resnet20-natural", "--attack", "fgsm", "--limit", "4", "--out", str(tmp_path / "out")]
+    assert main([*request, "--log", "tensorboard", "--quiet"]) == 0
+    assert any(seen[:2] == ("add_scalar", "robust accuracy") and seen[3] == 4 for seen in writer.seen)
     assert writer.seen[-1] == ("close",)
 
 

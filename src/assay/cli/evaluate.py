@@ -46,6 +46,7 @@ def evaluate(
     precision: Literal["fast", "exact"] = "fast",
     workers: int = 1,
     ray: str | None = None,
+    log: Literal["tensorboard", "wandb", "mlflow"] | None = None,
     quiet: bool = False,
     json: bool = False,
 ) -> None:
@@ -115,6 +116,8 @@ def evaluate(
         Processes on this machine that share the work.
     ray
         Address of a Ray cluster that does the work, or `local`.
+    log
+        Also write the robust accuracy so far to TensorBoard (in `logs/`), Weights & Biases or MLflow.
     quiet
         Print the final table only.
     json
@@ -122,6 +125,7 @@ def evaluate(
     """
     from assay import doctor
     from assay.cli.terminal import Terminal
+    from assay.evaluation.logbook import Logbook
 
     terminal = Terminal(quiet=quiet or json)
     if naive and defense is None:
@@ -155,7 +159,7 @@ def evaluate(
             workers=workers,
             ray=ray,
             name=model,
-            progress=progress,
+            progress=progress if log is None else Logbook.to(log, also=progress),
         )
     shown = [part.counting_uint8_only() if uint8 else part for part in result.parts.values() or [result]]
     if json:
