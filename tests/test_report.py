@@ -606,7 +606,9 @@ def test_the_gallery_shows_the_easiest_and_the_hardest(photos, tmp_path):
     assert page.path.stat().st_size < 200_000
     classes = data.load("cifar10-1k").classes
     first = fell[0]
-    assert f"{classes[first['label']]} → {classes[first['adv_label']]} fell, most clearly wrong" in page.text
+    before, after = (f"({100 * first[name]:.0f} %)" for name in ("clean_confidence", "adv_confidence"))
+    told = f"{classes[first['label']]} {before} → {classes[first['adv_label']]} {after} fell, most clearly wrong"
+    assert told in page.text
     assert page.text.index("Easiest to break") < page.text.index("Hardest to break")
 
 

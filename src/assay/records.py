@@ -17,6 +17,7 @@ SCHEMA: Final = pa.schema(
         ("label", pa.int64()),
         ("target", pa.int64()),  # null when any wrong label will do
         ("clean_label", pa.int64()),
+        ("clean_confidence", pa.float64()),  # softmax of the clean label; of a service, of whatever it shows
         ("clean_ok", pa.bool_()),  # the clean image is classified correctly
         ("claimed", pa.bool_()),  # the attack showed a point that reached the goal
         ("valid", pa.bool_()),  # verification agreed with the claim; null without a claim
@@ -24,6 +25,7 @@ SCHEMA: Final = pa.schema(
         ("success", pa.bool_()),  # claimed, valid and within eps
         ("distance", pa.float64()),  # of the verified point, in the norm of the threat; null without one
         ("adv_label", pa.int64()),  # what the model says of the verified point; null without one
+        ("adv_confidence", pa.float64()),  # softmax of that label
         ("redrawn", pa.float64()),  # of a random model: part of fresh draws in which the point reaches the goal
         ("margin", pa.float64()),  # to the goal: at the verified point, else the lowest any query saw
         ("clean_margin", pa.float64()),  # to the goal, at the clean image

@@ -12,6 +12,7 @@ from typing import Final, final
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.special import softmax
 from torch import Tensor, nn
 
 from assay.rng import seeded
@@ -38,6 +39,7 @@ class Verdict:
     within_eps: Flags
     distance: Numbers
     label: npt.NDArray[np.int64]
+    confidence: Numbers
     margin: Numbers
     uint8_ok: Flags
     redrawn: Numbers | None = None  # of a random model: part of the draws in which the goal is reached
@@ -66,7 +68,7 @@ class Claims:
 def verify(module: nn.Module, device: torch.device, claims: Claims) -> Verdict:
     """Judge each claim on its own."""
     if not len(claims.x0):
-        return Verdict([], *(np.zeros(0, dtype=kind) for kind in (bool, float, int, float, bool)))
+        return Verdict([], *(np.zeros(0, dtype=kind) for kind in (bool, float, int, float, float, bool)))
     clean, claimed = _flat(claims.x0), _flat(claims.x_adv)
     wanted = claims.wanted.cpu().numpy()
     draws = _draws(module, device, claims.x_adv, claims.seeds)
@@ -86,6 +88,7 @@ def verify(module: nn.Module, device: torch.device, claims: Claims) -> Verdict:
         within_eps=within,
         distance=distance,
         label=label,
+        confidence=softmax(logits, axis=1)[np.arange(len(label)), label],
         margin=_margin(logits, wanted, claims.targeted),
         uint8_ok=_reached(eight_bits, wanted, claims.targeted),
         redrawn=None if claims.seeds is None else _reached(draws.argmax(2), wanted[:, None], claims.targeted).mean(1),

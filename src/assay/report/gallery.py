@@ -39,7 +39,9 @@ class Exhibit:
     attack: str
     page: str
     margin: float
-    clean_margin: float | None  # older records have none
+    clean_margin: float | None  # older records have none, nor the next two
+    clean_confidence: float | None
+    confidence: float | None  # of the verdict
     distance: str | None  # None where the sample stood
     pictures: "Triptych"
 
@@ -185,7 +187,13 @@ def _exhibits(selection: Selection, dataset: "Dataset", labels: Mapping[str, str
             attack=labels[run.key],
             page=run.page,
             margin=float(record["margin"]),
-            clean_margin=None if pd.isna(record["clean_margin"]) else float(record["clean_margin"]),
+            clean_margin=_known(record["clean_margin"]),
+            clean_confidence=_known(record["clean_confidence"]),
+            confidence=_known(record["adv_confidence" if won else "clean_confidence"]),
             distance=words.distance(float(record["distance"]), float(run.spec["threat"]["eps"])) if won else None,
             pictures=draw(dataset.images([rows[sample]])[0], images[run.key][sample] if won else None),
         )
+
+
+def _known(value: Any) -> float | None:
+    return None if pd.isna(value) else float(value)
