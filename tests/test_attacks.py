@@ -418,7 +418,7 @@ def test_binary_images_are_broken_where_that_is_possible(name: str, norm: type[N
     labels = torch.zeros(len(x), dtype=torch.int64)
     x = x[model(x).argmax(1) == 0]
     exact = distances(model, x, labels[: len(x)], norm.name)
-    x, exact = x[np.isfinite(exact)][:3], exact[np.isfinite(exact)][:3]
+    x, exact = x[np.isfinite(exact)][:2], exact[np.isfinite(exact)][:2]
     assert len(x)
     for image, distance in zip(x, exact, strict=True):
         above = 3.0 * distance if case is NOISE or norm in case.reach_in_box else case.reach * distance
@@ -475,7 +475,7 @@ def test_a_gradient_that_is_no_number_is_named_and_not_taken_for_robustness(name
         run(model, make(name), norm(1 if norm is L0 else 0.9), x, model(x).argmax(1))
 
 
-@pytest.mark.parametrize("confidence", [1, 10, 20, 40])
+@pytest.mark.parametrize("confidence", [10, 40])
 @every_attack
 def test_a_sure_model_is_broken_at_the_same_distance(name: str, norm: type[Norm], confidence: int) -> None:
     """Scaling all logits changes no label and no distance, so it must not hide a model from an attack."""

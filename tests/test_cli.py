@@ -145,7 +145,7 @@ def test_an_unknown_option_names_the_nearest():
 
 
 def test_ctrl_c_finishes_the_shard_and_the_same_command_resumes(folder):
-    request = [sys.executable, "-m", "assay", "eval", "model.py:make", "--attack", "pgd:steps=60", "--eps", "0.2/255"]
+    request = [sys.executable, "-m", "assay", "eval", "model.py:make", "--attack", "pgd:steps=20", "--eps", "0.2/255"]
     request += ["--targeted", "least-likely", "--limit", "400", "--out", "out"]
     with subprocess.Popen(request, stderr=subprocess.PIPE, text=True) as process:
         while process.poll() is None and not list(folder.glob("out/shards/*.parquet")):

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import save
+from tools.lock import read_pins
 
 import assay
 from assay import data, models
@@ -507,3 +509,16 @@ def test_nothing_is_sent_on_import_evaluation_or_report(tmp_path):
         text=True,
     )
     assert "the network was used" in refused.stderr, "the guard must work, or passing it proves nothing"
+
+
+def test_every_pin_of_the_set_up_has_hashes():
+    """A version that is raised without `python -m tools.lock` would be installed unchecked, or not at all."""
+    root = Path(__file__).parents[1]
+    pins = read_pins(root / "constraints.txt") | read_pins(root / "tests/oracles.txt")
+    pins.pop("torch")
+    locked: dict[str, str] = {}
+    for file in ("run", "test", "oracles"):
+        lock = (root / f"locks/{file}.txt").read_text()
+        found = re.findall(r"^(\S+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", lock, re.MULTILINE)
+        locked |= {name: version for name, version, _ in found}
+    assert locked == pins
