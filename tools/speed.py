@@ -1,6 +1,7 @@
 """How fast assay is beside other libraries, one worker and one sample; writes docs/speed.md and docs/speed.json.
 
-    python -m tools.speed cpu          # against foolbox, torchattacks, ART, adv-lib and pyautoattack; workers; scaling
+    python -m tools.speed cpu          # against foolbox, torchattacks, ART and pyautoattack; workers; scaling
+    python -m tools.speed cpu --only cw,ead   # these alone; what is known of the others stays
     python -m tools.speed gpu MODEL    # AutoAttack and express against pyautoattack on a GPU, 1,000 images
 
 Every ratio is of two times taken in turn in one run, medians of `--repeat`; seconds alone would not carry over.
@@ -35,11 +36,13 @@ def main() -> None:
     options.add_argument("models", nargs="*", default=["resnet20-pgd", "resnet20-natural"])
     options.add_argument("--images", type=int, default=64)
     options.add_argument("--repeat", type=int, default=3)
+    options.add_argument("--only", default="pgd,cw,ead,autoattack,workers,scaling")
     options.add_argument("--out", type=Path, default=FILE)
     chosen = options.parse_args()
     known = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
     if chosen.part == "cpu":
-        known["cpu"] = {"machine": machine("cpu"), **on_cpu(chosen.models, chosen.images, chosen.repeat)}
+        found = on_cpu(chosen.models, chosen.images, chosen.repeat, chosen.only.split(","))
+        known["cpu"] = merged(known.get("cpu", {}), {"machine": machine("cpu"), **found})
     if chosen.part == "gpu":
         known["gpu"] = {"machine": machine("cuda"), "rows": [on_gpu(name, chosen.repeat) for name in chosen.models]}
     chosen.out.write_text(json.dumps(known, indent=1) + "\n")
@@ -71,13 +74,24 @@ def timed(work: Callable[..., Any], *given: Any, **settings: Any) -> tuple[float
 # ------------------------------------------------------------------------------------------------ CPU
 
 
-def on_cpu(models: list[str], images: int, repeat: int) -> dict[str, Any]:
+def on_cpu(models: list[str], images: int, repeat: int, only: list[str]) -> dict[str, Any]:
     """Compare with the other libraries, then workers with one process, then many samples with few."""
-    rows = [row for name in models for row in against_peers(name, images, repeat)]
-    return {"peers": rows, "workers": workers(), "scaling": scaling()}
+    rows = [row for name in models for row in against_peers(name, images, repeat, only)]
+    found: dict[str, Any] = {"peers": rows}
+    for name, measure in (("workers", workers), ("scaling", scaling)):
+        if name in only:
+            found[name] = measure()
+    return found
 
 
-def against_peers(name: str, images: int, repeat: int) -> list[dict[str, Any]]:
+def merged(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Put new rows in the place of old ones of the same model, attack and library."""
+    rows = {tuple(row[key] for key in ("model", "attack", "library")): row for row in before.get("peers", [])}
+    rows |= {tuple(row[key] for key in ("model", "attack", "library")): row for row in now["peers"]}
+    return before | now | {"peers": list(rows.values())}
+
+
+def against_peers(name: str, images: int, repeat: int, only: list[str]) -> list[dict[str, Any]]:
     """Time attacks that all libraries have, at equal steps, in turn; ours certifies what it finds as well."""
     from tools import peers
 
@@ -104,7 +118,7 @@ def against_peers(name: str, images: int, repeat: int) -> list[dict[str, Any]]:
         ),
     ]
     rows = []
-    for label, spec, norm, others, shown in contests:
+    for label, spec, norm, others, shown in (contest for contest in contests if contest[0] in only):
         x, y = shown.images(slice(None)), shown.labels
         for peer, attack in others.items():
             ours, theirs = [], []
@@ -126,7 +140,8 @@ def against_peers(name: str, images: int, repeat: int) -> list[dict[str, Any]]:
                 }
             )
             print(rows[-1], flush=True)
-    rows.append(autoattack_row(name, model, samples.take(32)))
+    if "autoattack" in only:
+        rows.append(autoattack_row(name, model, samples.take(32)))
     return rows
 
 
@@ -232,10 +247,12 @@ def page(known: dict[str, Any]) -> str:
                 f"{row['theirs']:.1f} | {row['theirs'] / row['ours']:.1f} | {row['assay found']:.4g} | "
                 f"{row['library found']:.4g} |"
             )
-        lines += ["\n## Workers and many samples\n", "| APGD-100 on 256 images of resnet20x2-pgd | s |", "|---|---|"]
-        lines += [f"| {name} | {seconds:.1f} |" for name, seconds in cpu["workers"].items()]
-        lines += ["\n| samples, PGD-3 on resnet20-pgd | ms a sample |", "|---|---|"]
-        lines += [f"| {row['samples']:,} | {row['milliseconds a sample']:.2f} |" for row in cpu["scaling"]]
+        if "workers" in cpu:
+            lines += ["\n## Workers\n", "| APGD-100 on 256 images of resnet20x2-pgd | s |", "|---|---|"]
+            lines += [f"| {name} | {seconds:.1f} |" for name, seconds in cpu["workers"].items()]
+        if "scaling" in cpu:
+            lines += ["\n## Many samples\n", "| samples, PGD-3 on resnet20-pgd | ms a sample |", "|---|---|"]
+            lines += [f"| {row['samples']:,} | {row['milliseconds a sample']:.2f} |" for row in cpu["scaling"]]
     if "gpu" in known:
         lines += [f"\n## AutoAttack and express beside pyautoattack, on {known['gpu']['machine']}\n"]
         lines += [
