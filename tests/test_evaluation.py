@@ -1,5 +1,6 @@
 """evaluate and Result: what they promise a Python user, and what they refuse before any work."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -280,6 +281,19 @@ def test_whatever_changes_results_is_another_run(learnt, tmp_path, change):
     assay.evaluate(**request, out=tmp_path / "run", batch_size=3, wave_size=2)
     with pytest.raises(errors.WrongFolder):
         assay.evaluate(**{**request, **other}, out=tmp_path / "run")
+
+
+def test_attacks_that_search_one_model_in_different_ways_are_merged(learnt):
+    """A GPU searches in half precision for some attacks and not for those that seek the nearest point."""
+    net, (x, y) = learnt
+    plain = assay.evaluate(net, (x, y), assay.LInf(2 / 255), "fgsm", limit=8)
+    spec = plain.manifest["spec"]
+    in_half = {**plain.manifest, "spec": {**spec, "model": {**spec["model"], "search": "float16"}}}
+    other = {**plain.manifest, "spec": {**spec, "model": {**spec["model"], "sha256": "another"}}}
+    both = assay.Result.worst_of({"a": plain, "b": dataclasses.replace(plain, manifest=in_half)})
+    assert both.robust_accuracy == plain.robust_accuracy
+    with pytest.raises(errors.BadRequest, match="another model"):
+        assay.Result.worst_of({"a": plain, "b": dataclasses.replace(plain, manifest=other)})
 
 
 def test_runs_that_do_not_belong_together_are_not_merged(learnt, tmp_path):

@@ -123,7 +123,7 @@ class Result:
         first = next(iter(parts.values()))
         everyone = first._samples
         for name, part in parts.items():
-            if any(part.manifest["spec"][key] != first.manifest["spec"][key] for key in ("model", "data", "threat")):
+            if _about(part) != _about(first):
                 raise BadRequest(f"{name} is a run of another model, data or threat: load the runs one by one.")
             samples = part._samples
             if not (samples <= everyone if CONFIRMS in part.manifest else samples == everyone):
@@ -205,3 +205,10 @@ def _gather_images(records: pd.DataFrame, parts: Mapping[str, Result]) -> "torch
             return None
         images.append(x_adv[where[name][sample]])
     return torch.stack(images)
+
+
+def _about(result: Result) -> dict[str, Any]:
+    """Say what a run is about; not how its model was searched, which depends on the attack."""
+    spec = result.manifest["spec"]
+    model = {key: value for key, value in spec["model"].items() if key != "search"}
+    return {"model": model, "data": spec["data"], "threat": spec["threat"]}
