@@ -36,7 +36,7 @@ class CW(Attack[WhiteBox]):
 
     `kappa` is the margin by which a point must win to count; an image that is wrong from the start counts as it is.
     Unlike the authors' code, a descent begins where the one before found its closest success, with half its rate, or
-    stopped without one, and a row rests once it stands still: the same distances for a third of the gradients.
+    stopped without one, and a row rests once it stands still: about as near for a third of the gradients.
     `abort_early=False` goes to the last step.
     """
 
