@@ -56,21 +56,25 @@ class CW(Attack[WhiteBox]):
         view.demand(self.kappa)
         c = torch.full((len(x0),), self.initial_c, device=x0.device)
         low, high = torch.zeros_like(c), torch.full_like(c, torch.inf)
-        rate, w = torch.full_like(c, self.rate), _unbounded(x0)
+        rate, w, lost = torch.full_like(c, self.rate), _unbounded(x0), torch.ones_like(c, dtype=torch.bool)
         for _ in range(self.search_steps):
-            found, w = self._descend(view.among(torch.ones_like(c, dtype=torch.bool)), c, rate, w, high.isinf())
-            low, high = torch.where(found, low, c), torch.where(found, c, high)
+            holds, lost, w = self._descend(view.among(torch.ones_like(lost)), c, rate, w, lost)
+            low, high = torch.where(holds, low, c), torch.where(holds, c, high)
             c = torch.where(high.isinf(), 10 * c, (low + high) / 2)
-            rate = torch.where(found, FINER * rate, rate)
-            c, low, high, rate, w = view.keep(c, low, high, rate, w)
+            rate = torch.where(lost, rate, FINER * rate)
+            c, low, high, rate, w, lost = view.keep(c, low, high, rate, w, lost)
         return view.ball.centre
 
-    def _descend(self, view: WhiteBox, c: Tensor, rate: Tensor, w: Tensor, lost: Tensor) -> tuple[Tensor, Tensor]:
-        """Minimise the loss at each row's c; say which rows won by kappa on the way, and where to begin the next time.
+    def _descend(
+        self, view: WhiteBox, c: Tensor, rate: Tensor, w: Tensor, lost: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Minimise the loss at each row's c; say where it holds, which rows are lost, and where to begin the next time.
 
-        That is at the closest success of all; a row that is lost, because it has never had one, goes on from its end.
+        c holds if a row wins by kappa to the end, in its last window: it may begin at a success and slide back. The
+        next descent begins at the closest success of all; a row that has had none is lost, and goes on from its end.
         """
-        best, found, row = w.clone(), torch.zeros_like(lost), torch.arange(len(c), device=c.device)
+        best, holds, row = w.clone(), torch.zeros_like(lost), torch.arange(len(c), device=c.device)
+        lost = lost.clone()
         nearest = lowest = torch.full_like(c, torch.inf, dtype=torch.float64)
         nearest_before = lowest_before = lowest
         c, rate, start = per_row(c, w), per_row(rate, w), _unbounded(view.ball.centre).tanh()
@@ -84,7 +88,7 @@ class CW(Attack[WhiteBox]):
             won = view.goal.reached(logits) & (view.goal.margin(logits) <= -self.kappa)
             closer = won & (distance < nearest)
             nearest = torch.where(closer, distance, nearest)
-            found[row[won]] = True
+            holds[row[won]], lost[row[won]] = True, False
             best[row[closer]] = w[closer]
 
             slope = (2 * (x - view.ball.centre) - c * climb) * ((1 - tanh.square()) / 2).float()
@@ -93,12 +97,13 @@ class CW(Attack[WhiteBox]):
             w = w - rate * direction
 
             lowest = torch.minimum(lowest, distance.square() - c.flatten() * self._minus_hinge(logits, view.goal))
-            searching = lost[row] & ~found[row]
-            best[row[searching]] = w[searching]
-            if self.abort_early and step % window == 0:
+            best[row[lost[row]]] = w[lost[row]]
+            if step % window == 0 and step < self.steps:
                 wanders = direction.flatten(1).abs().mean(1) > WANDERS
                 falls = wanders | (lowest < falling * lowest_before)
-                going = torch.where(found[row], nearest < falling * nearest_before, falls)
+                moves = torch.where(lost[row], falls, nearest < falling * nearest_before)
+                going = moves if self.abort_early else torch.ones_like(moves)
+                holds[row[going]] = False
                 nearest_before, lowest_before = nearest, lowest
                 view = view.among(going)
                 row, c, rate, nearest, nearest_before, lowest, lowest_before, w, start, mean, square = (
@@ -113,7 +118,7 @@ class CW(Attack[WhiteBox]):
             )
             if not len(row):
                 break
-        return found, best
+        return holds, lost, best
 
     def _minus_hinge(self, logits: Tensor, goal: Goal) -> Tensor:
         return -(goal.margin(logits) + self.kappa).clamp(min=0)
