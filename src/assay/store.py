@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import torch
 
 MANIFEST: Final = "manifest.json"
+SEARCH: Final = ("eot", "search")
+"""What a manifest says of a model that belongs to the attack on it: gradients averaged, a quicker twin."""
 _BYTES_A_RECORD: Final = 512  # generous: a Parquet row of ours takes about 150
 _SPARE_BYTES: Final = 16 << 20
 _IMAGES_HASH: Final = b"assay-images-sha256"

@@ -12,7 +12,7 @@ import pyarrow as pa
 from assay.analysis import curves, rates, trust
 from assay.errors import BadRequest
 from assay.records import SCHEMA, to_pandas
-from assay.store import Store
+from assay.store import SEARCH, Store
 
 if TYPE_CHECKING:
     import torch
@@ -210,5 +210,5 @@ def _gather_images(records: pd.DataFrame, parts: Mapping[str, Result]) -> "torch
 def _about(result: Result) -> dict[str, Any]:
     """Say what a run is about; not how its model was searched, which depends on the attack."""
     spec = result.manifest["spec"]
-    model = {key: value for key, value in spec["model"].items() if key != "search"}
+    model = {key: value for key, value in spec["model"].items() if key not in SEARCH}
     return {"model": model, "data": spec["data"], "threat": spec["threat"]}

@@ -16,7 +16,7 @@ from assay.leaderboard import records_file
 from assay.leaderboard.card import EntryCard, card_of_zoo
 from assay.leaderboard.entry import Entry, arena_of, measured
 from assay.leaderboard.model_info import read_folder
-from assay.store import MANIFEST
+from assay.store import MANIFEST, SEARCH
 
 CARD: Final = "card.json"
 
@@ -76,7 +76,7 @@ def gather(places: Sequence[Path], published: Sequence[Path] = ()) -> Gathered:
 def model_id(result: Result) -> str:
     """Return what tells a model from all others, whatever it is called."""
     told = result.manifest["spec"]["model"].items()
-    return json.dumps({key: value for key, value in told if key not in ("name", "eot", "search")}, sort_keys=True)
+    return json.dumps({key: value for key, value in told if key not in ("name", *SEARCH)}, sort_keys=True)
 
 
 def _entries(piles: Iterable[_Pile]) -> list[Entry]:

@@ -15,13 +15,11 @@ from assay.eps import format_eps
 from assay.errors import BadRequest, StoreFailed
 from assay.records import to_pandas
 from assay.report import words
-from assay.store import MANIFEST, Store
+from assay.store import MANIFEST, SEARCH, Store
 
 if TYPE_CHECKING:
     import torch
 
-SEARCH: Final = ("eot", "search")
-"""What a specification says of a model that belongs to the attack on it: gradients averaged, a quicker twin."""
 MEMBERS: Final = "members"
 _NORMS = {"Linf": 0, "L2": 1, "L1": 2, "L0": 3}
 

@@ -12,7 +12,8 @@ from assay.analysis import compare, ranks, rates, trust
 from assay.analysis.fairness import fairness
 from assay.analysis.ranks import Ranks
 from assay.analysis.rates import Rate
-from assay.report.runs import SEARCH, Run
+from assay.report.runs import Run
+from assay.store import SEARCH
 
 Frames = Mapping[str, pd.DataFrame]
 """Records by the key of their run."""
