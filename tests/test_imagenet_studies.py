@@ -22,7 +22,7 @@ from assay.models.weights import sha256_of
 from assay.store import Store
 from assay.studies import dong2020, photographs, study, su2018
 from assay.studies.dong2020.rows import substitute_for
-from assay.studies.su2018.bench import LTWO
+from assay.studies.su2018.bench import CLEVER, LINF, LTWO, RMSD
 from assay.studies.su2018.plan import Scale
 from assay.studies.su2018.tables import distortions
 from assay.threat import LabelList, LInf, ThreatModel
@@ -139,6 +139,8 @@ def test_su2018_on_photographs_of_two_sizes(photos, tmp_path, monkeypatch):
     assert len(distances) == 3
     values = bench.values(small, LTWO, "untargeted")
     assert np.allclose(values, distances / 1024)
+    assert np.allclose(bench.values(small, RMSD, "untargeted"), distances / math.sqrt(3 * 1024))
+    assert bench.metrics == (LINF, LTWO, RMSD, CLEVER)
     table = distortions(bench).frame.set_index(["model", "goal", "measure"])
     told = table.loc[("small", "untargeted", "RMSD of C&W, x 255"), "mean"]
     assert told == pytest.approx(255 * distances.mean() / math.sqrt(3 * 1024))

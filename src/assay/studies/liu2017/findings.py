@@ -137,7 +137,7 @@ def _targeted(bench: Bench) -> Answer:
     return verdict, [
         f"On models other than its source an example reaches its target in {_told(rate)} of cases, on its source in "
         f"{_told(_pooled(bench, SINGLE, own=True))}; almost never is read as below {RARE:.0%}.",
-        f"With {len(bench.dataset.classes)} classes a mistake is the target by chance in {chance:.0%} of cases; the "
+        f"With {len(bench.dataset.classes)} classes a mistake is the target by chance in {chance:.1%} of cases; the "
         "paper's models have 1,000.",
     ]
 

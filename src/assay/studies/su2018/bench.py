@@ -1,5 +1,6 @@
 """What was measured, looked up by model, goal and attack, and the numbers that tables, figures and findings share."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,7 +30,8 @@ class Metric:
 LINF: Final = Metric("linf", "I-FGSM, L∞ distortion", "mean L∞ distortion, pixels in [0, 1]")
 LTWO: Final = Metric("l2", "C&W, L2 distortion", "mean L2 distortion / pixels")
 CLEVER: Final = Metric("clever", "CLEVER score (an estimate)", "mean CLEVER estimate, L2")
-METRICS: Final = (LINF, LTWO, CLEVER)
+RMSD: Final = Metric("rmsd", "C&W, RMSD", "mean RMSD, pixels in [0, 1]")
+"""L2 over pixels falls as images grow, at one and the same change a pixel: beside it, where sizes differ."""
 
 
 @final
@@ -80,16 +82,26 @@ class Bench:
 
     def column_of(self, metric: Metric) -> str:
         """Name the attack whose distances a metric is made of; CLEVER has none."""
-        names = {LINF: smallest_of(self.scale.iterations[-1]), LTWO: f"C&W κ={self.scale.kappas[0]}"}
-        return names.get(metric, "")
+        least = f"C&W κ={self.scale.kappas[0]}"
+        return {LINF: smallest_of(self.scale.iterations[-1]), LTWO: least, RMSD: least}.get(metric, "")
+
+    @property
+    def distortions(self) -> tuple[Metric, ...]:
+        """The metrics that verdicts rest on."""
+        return (LINF, LTWO, RMSD) if len({self.pixels_of(model) for model in self.models}) > 1 else (LINF, LTWO)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """All metrics; CLEVER estimates, so no verdict rests on it."""
+        return (*self.distortions, CLEVER)
 
     def values(self, model: Model, metric: Metric, goal: GoalName | None = None) -> pd.Series:
         """Return a metric's value of each image by sample id."""
         goal = goal or self.goal
         if metric is not CLEVER:
-            return self.distances(model, goal, self.column_of(metric)) / (
-                self.pixels_of(model) if metric is LTWO else 1
-            )
+            pixels = self.pixels_of(model)
+            unit = {LTWO: pixels, RMSD: math.sqrt(3 * pixels)}.get(metric, 1)
+            return self.distances(model, goal, self.column_of(metric)) / unit
         found = self.slopes.get(model.name)
         if found is None or "estimate" not in found or goal == "untargeted":
             return pd.Series(dtype=float)
@@ -99,7 +111,7 @@ class Bench:
     def robustness(self) -> pd.DataFrame:
         """One row a model and metric: its mean, bootstrap interval and number of images, beside what it is made of."""
         rows = []
-        for metric in METRICS:
+        for metric in self.metrics:
             for model in self.models:
                 values = self.values(model, metric)
                 if not len(values):

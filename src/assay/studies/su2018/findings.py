@@ -16,7 +16,7 @@ from assay.analysis.ranks import holm
 from assay.analysis.transfer import holds
 from assay.eps import format_eps
 from assay.studies.page import Answer, Finding, Verdict, numbered
-from assay.studies.su2018.bench import LINF, LTWO, METRICS, Bench, Metric, bootstrap
+from assay.studies.su2018.bench import LINF, Bench, Metric, bootstrap
 from assay.studies.su2018.tables import matrix, scatter
 
 LEVEL: Final = 0.05
@@ -50,14 +50,14 @@ def _law(bench: Bench) -> Answer:
     """Fit the law to all models: a slope above zero is what the paper says."""
     verdicts: list[Verdict] = []
     reasons = []
-    for metric in METRICS:
+    for metric in bench.metrics:
         points = bench.of_metric(metric)
         fitted = scatter(bench, metric) if len(points) else None
         if fitted is None or fitted.of_all is None:
             reasons.append(f"{metric.title}: fewer than three models, so no fit.")
             continue
         whole, (low, high) = fitted.of_all, fitted.of_all.b_interval
-        if metric in (LINF, LTWO):
+        if metric in bench.distortions:
             verdicts.append("holds" if low > 0 else "does not hold" if high < 0 else "cannot be said")
         told = f"{metric.title}: b = {whole.b:.3g} (95 % interval {low:.3g} to {high:.3g}, R² {whole.explained:.2f}, "
         told += f"{whole.models} models of accuracy {points['accuracy'].min():.1%} to {points['accuracy'].max():.1%})"
@@ -92,7 +92,7 @@ def _architecture(bench: Bench) -> Answer:
     """Compare the variance between models that families explain with what size explains."""
     verdicts: list[Verdict] = []
     reasons = []
-    for metric in METRICS:
+    for metric in bench.metrics:
         points = bench.of_metric(metric)
         points = points[points["parameters"].notna()] if len(points) else points
         if len(points) < 4 or points["family"].nunique() in (1, len(points)):
@@ -101,7 +101,7 @@ def _architecture(bench: Bench) -> Answer:
         size = np.log10(points["parameters"].to_numpy(float))
         by_family = law.explained_by_group(points["value"], points["family"].tolist())
         by_size = law.explained_by_number(points["value"], size)
-        if metric in (LINF, LTWO):
+        if metric in bench.distortions:
             verdicts.append(_which(by_family, by_size))
         reasons.append(
             f"{metric.title}: family explains {by_family.share:.0%} of the variance between {len(points)} models "

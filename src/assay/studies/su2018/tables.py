@@ -10,7 +10,7 @@ from assay.analysis.law import Law, Scatter
 from assay.analysis.transfer import TransferMatrix
 from assay.eps import format_eps
 from assay.studies.page import MISSING, Table
-from assay.studies.su2018.bench import METRICS, Bench, Metric
+from assay.studies.su2018.bench import Bench, Metric
 from assay.studies.su2018.plan import GoalName, Model, smallest_of
 
 WORDS: Final = {"untargeted": "no target", "random": "a random target", "least-likely": "the least likely target"}
@@ -139,7 +139,7 @@ def scatter(bench: Bench, metric: Metric) -> Scatter:
 def laws(bench: Bench) -> Table:
     """Make the fitted parameters that the paper gives under Figure 2."""
     rows: list[dict[str, Any]] = []
-    for metric in METRICS:
+    for metric in bench.metrics:
         if not len(bench.of_metric(metric)):
             continue
         fitted = scatter(bench, metric)

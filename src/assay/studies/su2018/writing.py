@@ -10,7 +10,7 @@ from assay.analysis.transfer import TransferMatrix
 from assay.eps import format_eps
 from assay.errors import StoreFailed
 from assay.studies.page import Finding
-from assay.studies.su2018.bench import METRICS, Bench
+from assay.studies.su2018.bench import Bench
 from assay.studies.su2018.beside import beside
 from assay.studies.su2018.findings import findings
 from assay.studies.su2018.tables import WORDS, matrix, scatter, tables
@@ -40,7 +40,7 @@ class Figure:
 
 def figures(bench: Bench) -> Iterator[Figure]:
     """List the counterparts of Figures 2 to 5."""
-    for metric in METRICS:
+    for metric in bench.metrics:
         if len(bench.of_metric(metric)):
             title = f"As Figure 2: {metric.title}, {WORDS[bench.goal]}"
             yield Figure(f"scatter-{metric.key}", title, scatter(bench, metric))
@@ -90,7 +90,8 @@ def _scope(bench: Bench) -> list[str]:
         "",
         *(PHOTOGRAPHS if bench.scale.photographs else SMALL_IMAGES),
         "- EAD-L1 has no kappa here, and transfers are shown for the smallest and the largest kappa of C&W.",
-        "- L2 is divided by the number of pixels, height times width.",
+        "- L2 is divided by the number of pixels, height times width, as in the paper. At one and the same change a "
+        "pixel that falls as images grow, so where sizes differ the verdicts rest on RMSD too.",
         f"- I-FGSM and FGSM examples that are shown to other models have taken all their steps at {at} ({twice}).",
         "",
     ]
