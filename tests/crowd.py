@@ -66,7 +66,7 @@ def _write(folder: Path, model: str, attack: dict[str, object], table: pa.Table)
         "threat": {"norm": "Linf", "eps": EPS, "target": None, "query_budget": None},
         "attack": attack,
         "seed": 0,
-        "version": 2,
+        "version": 3,
     }
     key = hashlib.sha256(json.dumps(spec).encode()).hexdigest()[:16]
     manifest = {"key": key, "spec": spec, "title": f"{attack['name']} on {model}", "started": "2026-01-01T00:00:00"}

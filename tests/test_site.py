@@ -4,13 +4,13 @@ nothing that a name or a label smuggled in."""
 import contextlib
 import csv
 import io
-import os
 import shutil
 import struct
 
 import pytest
 import torch
 from PIL import Image
+from tools import chromium
 from torch import nn
 
 import assay
@@ -20,9 +20,7 @@ from assay.store import Store
 from tests.crowd import write_runs
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = os.environ.get("ASSAY_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-FLAGS += ["--disable-component-update", "--disable-sync"]
+CHROMIUM = chromium.find()
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium: install it, or name it in ASSAY_CHROMIUM"),
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -90,7 +88,7 @@ def site(places, tmp_path_factory):
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        found = driver.chromium.launch(executable_path=CHROMIUM, args=list(chromium.FLAGS))
         yield found
         found.close()
 

@@ -11,7 +11,7 @@ import pytest
 from assay import data
 from assay.analysis.curves import Curve
 from assay.errors import BadRequest, Interrupted
-from assay.evaluation import Result, engine
+from assay.evaluation import Result, engine, evaluate, opening, run
 from assay.evaluation import fleet as evaluation
 from assay.evaluation.progress import Silence
 from assay.records import SCHEMA
@@ -140,7 +140,28 @@ def test_the_estimate_is_planned_passes_times_their_measured_time(models, monkey
     )
     whole = Study(cells, data.load("cifar10-1k").take(3), tmp_path)
     opening = 100 * 2 + 50 * 5
-    assert whole.estimate() == 3 * 10 * 5 + 2 * 100 * 2 + 3 * 7 * 5 + 3 * opening
+    assert whole.estimate() == 3 * 10 * 5 + 2 * 100 * 2 + 3 * 7 * 5 + 2 * opening  # one a number of samples
+
+
+def test_a_model_is_looked_at_once_before_all_its_runs(models, monkeypatch, tmp_path):
+    looks, really = [], opening.open_network
+
+    def look(module, *rest):
+        looks.append(module)
+        return really(module, *rest)
+
+    monkeypatch.setattr(run, "open_network", look)
+    study._subject.cache_clear()
+    threat = ThreatModel(LInf(8 / 255))
+    cells = [
+        Cell((name,), models[0].model, threat, name, Passes()) for name in ("fgsm", "bim:steps=2", "uniform-noise")
+    ]
+    whole = Study(tuple(cells), data.load("cifar10-1k").take(3), tmp_path)
+    together = [result.records for _, result in whole.run(Silence())]
+    assert len(looks) == 1
+    for cell, records in zip(cells, together, strict=True):
+        alone = evaluate(models[0].model, data.load("cifar10-1k").take(3), threat, cell.attack).records
+        pd.testing.assert_frame_equal(records.drop(columns="seconds"), alone.drop(columns="seconds"))
 
 
 def test_the_full_study_is_the_papers():

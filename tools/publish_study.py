@@ -1,4 +1,4 @@
-"""Puts a finished study into the documentation: its page, and its pictures in a third of the bytes.
+"""Puts a finished study into the documentation: its page and its pictures.
 
 python -m tools.publish_study runs/studies/su2018 su2018-imagenet "one NVIDIA H200, in 15 minutes"
 """
@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from PIL import Image
+from tools.pictures import shrink
 
 STUDIES: Final = Path("docs/studies")
-COLOURS: Final = 128  # as many as our plots have, with the smooth edges of their letters
 
 
 def publish(study: Path, place: Path, where: str) -> None:
@@ -22,9 +21,7 @@ def publish(study: Path, place: Path, where: str) -> None:
     source = f"Measured on {where}, by `assay study {place.name.replace('-', ' --dataset ')}`; written on {when}."
     (place / "study.md").write_text(f"{title}\n\n{source}\n{rest.rstrip()}\n", encoding="utf-8")
     for picture in sorted((study / "figures").glob("*.png")):
-        plain = Image.open(picture).convert("RGB")
-        small = plain.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-        small.save(place / "figures" / picture.name, optimize=True)
+        shrink(picture, place / "figures" / picture.name)
 
 
 def main() -> None:

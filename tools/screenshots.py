@@ -3,19 +3,14 @@
 Needs chromium and Python's playwright (`pip install playwright`; its own browser is not needed).
 """
 
-import os
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
-
-FLAGS: Final = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
-COLOURS: Final = 128
-"""Enough for flat pages, and a third of the bytes."""
+from tools import chromium
+from tools.pictures import shrink
 
 
 @dataclass(frozen=True)
@@ -42,12 +37,11 @@ SHOTS: Final = (
 
 def main(site: Path, out: Path = Path("docs/pictures")) -> None:
     """Take every picture that the site has a page for."""
-    chromium = os.environ.get("ASSAY_CHROMIUM") or shutil.which("chromium")
-    if chromium is None:
+    if (found := chromium.find()) is None:
         sys.exit("No chromium: install it, or name it in ASSAY_CHROMIUM.")
     out.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=[*FLAGS, "--hide-scrollbars"])
+        browser = driver.chromium.launch(executable_path=found, args=[*chromium.FLAGS, "--hide-scrollbars"])
         for shot in SHOTS:
             pages = sorted(site.glob(shot.page))
             if pages:
@@ -66,8 +60,7 @@ def take(browser: Browser, address: str, shot: Shot, path: Path) -> None:
         page.wait_for_timeout(300)
     page.screenshot(path=path)
     context.close()
-    with Image.open(path) as taken:
-        taken.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    shrink(path, path)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,19 @@
 """Carlini and Wagner's L2 attack."""
 
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, Self, final
 
 import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
+from assay.attacks.descents import bisected, window_of
 from assay.registry import register
 from assay.target import WhiteBox
 from assay.threat import L2, Goal, per_row
 
 INSIDE: Final = 1 - 1e-6
 """Pulls pixels off the walls: at 0 and 1 themselves the tanh is flat and they could never move."""
-
-WINDOW: Final = 10
-"""Steps after which progress is looked at, or a tenth of all steps if that is more."""
 
 STILL: Final = 0.3
 """A row stands still if a window changes its closest success, or its loss as long as it has none, by less than this
@@ -36,8 +34,8 @@ class CW(Attack[WhiteBox]):
 
     `kappa` is the margin by which a point must win to count; an image that is wrong from the start counts as it is.
     Unlike the authors' code, a descent begins where the one before found its closest success, with half its rate, or
-    stopped without one, and a row rests once it stands still: about as near for a third of the gradients.
-    `abort_early=False` goes to the last step.
+    stopped without one, and ends once it stands still: about as near for a third of the gradients. Rows descend side by
+    side, each with a c of its own, and none waits for another. `abort_early=False` goes to the last step.
     """
 
     access = WhiteBox
@@ -54,74 +52,110 @@ class CW(Attack[WhiteBox]):
     def __call__(self, view: WhiteBox, x0: Tensor) -> Tensor:
         """Search for the smallest c at which the descent still finds a way."""
         view.demand(self.kappa)
-        c = torch.full((len(x0),), self.initial_c, device=x0.device)
-        low, high = torch.zeros_like(c), torch.full_like(c, torch.inf)
-        rate, w, lost = torch.full_like(c, self.rate), _unbounded(x0), torch.ones_like(c, dtype=torch.bool)
-        for _ in range(self.search_steps):
-            holds, lost, w = self._descend(view.among(torch.ones_like(lost)), c, rate, w, lost)
-            low, high = torch.where(holds, low, c), torch.where(holds, c, high)
-            c = torch.where(high.isinf(), 10 * c, (low + high) / 2)
-            rate = torch.where(lost, rate, FINER * rate)
-            c, low, high, rate, w, lost = view.keep(c, low, high, rate, w, lost)
+        rows, window = _Rows.at(x0, self.initial_c, self.rate), window_of(self.steps)
+        for tick in range(1, self.search_steps * self.steps + 1):
+            self._step(view, rows)
+            if tick % window == 0:
+                rows.end(self._over(rows))
+                view.dismiss(rows.descents == self.search_steps)
+            rows = _Rows(*view.keep(*rows.tensors))
         return view.ball.centre
 
-    def _descend(
-        self, view: WhiteBox, c: Tensor, rate: Tensor, w: Tensor, lost: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Minimise the loss at each row's c; say where it holds, which rows are lost, and where to begin the next time.
+    def _step(self, view: WhiteBox, rows: "_Rows") -> None:
+        """Look at where the rows are, and go on."""
+        centre, c = view.ball.centre, per_row(rows.c, rows.w)
+        tanh = rows.w.tanh()
+        x = (centre + (tanh - rows.start) / 2).float().clamp(0, 1)  # the clean image itself at first
+        climb, logits = view.gradient(x, self._minus_hinge)
+        distance = view.ball.distance(x)
+        won = view.goal.reached(logits) & (view.goal.margin(logits) <= -self.kappa)
+        rows.look(won, distance, distance.square() - rows.c * self._minus_hinge(logits, view.goal))
+        rows.descend((2 * (x - centre) - c * climb) * ((1 - tanh.square()) / 2).float())
 
-        c holds if a row wins by kappa to the end, in its last window: it may begin at a success and slide back. The
-        next descent begins at the closest success of all; a row that has had none is lost, and goes on from its end.
-        """
-        best, holds, row = w.clone(), torch.zeros_like(lost), torch.arange(len(c), device=c.device)
-        lost = lost.clone()
-        nearest = lowest = torch.full_like(c, torch.inf, dtype=torch.float64)
-        nearest_before = lowest_before = lowest
-        c, rate, start = per_row(c, w), per_row(rate, w), _unbounded(view.ball.centre).tanh()
-        mean, square = torch.zeros_like(view.ball.centre), torch.zeros_like(view.ball.centre)
-        window, falling = max(WINDOW, self.steps // 10), 1 - STILL / self.steps
-        for step in range(1, self.steps + 1):
-            tanh = w.tanh()
-            x = (view.ball.centre + (tanh - start) / 2).float().clamp(0, 1)  # the clean image itself at first
-            climb, logits = view.gradient(x, self._minus_hinge)
-            distance = view.ball.distance(x)
-            won = view.goal.reached(logits) & (view.goal.margin(logits) <= -self.kappa)
-            closer = won & (distance < nearest)
-            nearest = torch.where(closer, distance, nearest)
-            holds[row[won]], lost[row[won]] = True, False
-            best[row[closer]] = w[closer]
-
-            slope = (2 * (x - view.ball.centre) - c * climb) * ((1 - tanh.square()) / 2).float()
-            mean, square = 0.9 * mean + 0.1 * slope, 0.999 * square + 0.001 * slope.square()
-            direction = (mean / (1 - 0.9**step)) / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
-            w = w - rate * direction
-
-            lowest = torch.minimum(lowest, distance.square() - c.flatten() * self._minus_hinge(logits, view.goal))
-            best[row[lost[row]]] = w[lost[row]]
-            if step % window == 0 and step < self.steps:
-                wanders = direction.flatten(1).abs().mean(1) > WANDERS
-                falls = wanders | (lowest < falling * lowest_before)
-                moves = torch.where(lost[row], falls, nearest < falling * nearest_before)
-                going = moves if self.abort_early else torch.ones_like(moves)
-                holds[row[going]] = False
-                nearest_before, lowest_before = nearest, lowest
-                view = view.among(going)
-                row, c, rate, nearest, nearest_before, lowest, lowest_before, w, start, mean, square = (
-                    tensor[going]
-                    for tensor in (
-                        *(row, c, rate, nearest, nearest_before, lowest, lowest_before),
-                        *(w, start, mean, square),
-                    )
-                )
-            row, c, rate, nearest, nearest_before, lowest, lowest_before, w, start, mean, square = view.keep(
-                row, c, rate, nearest, nearest_before, lowest, lowest_before, w, start, mean, square
-            )
-            if not len(row):
-                break
-        return holds, lost, best
+    def _over(self, rows: "_Rows") -> Tensor:
+        """Say whose descent is at its end: at its last step, or standing still."""
+        over = rows.steps == self.steps
+        return over | ~rows.moves(1 - STILL / self.steps) if self.abort_early else over
 
     def _minus_hinge(self, logits: Tensor, goal: Goal) -> Tensor:
         return -(goal.margin(logits) + self.kappa).clamp(min=0)
+
+
+@final
+@dataclass
+class _Rows:
+    """Rows on their way down, each with a c, a rate and a clock of its own."""
+
+    w: Tensor
+    start: Tensor  # tanh of the clean image
+    best: Tensor  # where the closest success of this descent was
+    mean: Tensor  # Adam's
+    square: Tensor
+    c: Tensor
+    low: Tensor
+    high: Tensor
+    rate: Tensor
+    descents: Tensor  # that have ended
+    steps: Tensor  # of this descent
+    nearest: Tensor  # success of this descent
+    nearest_before: Tensor  # at the last look
+    lowest: Tensor  # loss of this descent
+    lowest_before: Tensor
+    holds: Tensor  # won since the last look: at the end of a descent, its c is large enough
+    lost: Tensor  # never won
+
+    @classmethod
+    def at(cls, x0: Tensor, c: float, rate: float) -> Self:
+        """Stand at the clean images."""
+        w, still = _unbounded(x0), torch.zeros_like(x0)
+        first = torch.full((len(x0),), c, device=x0.device)
+        zero, endless, rates = torch.zeros_like(first), torch.full_like(first, torch.inf), torch.full_like(first, rate)
+        never, clock, no = endless.double(), zero.long(), zero.bool()
+        return cls(w, w.tanh(), w, still, still, first, zero, endless, rates, clock, clock, *(never,) * 4, no, ~no)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All of them, in the order of the fields."""
+        return tuple(vars(self).values())
+
+    def look(self, won: Tensor, distance: Tensor, loss: Tensor) -> None:
+        """Remember what was seen where the rows are."""
+        closer = won & (distance < self.nearest)
+        self.best = torch.where(per_row(closer, self.w), self.w, self.best)
+        self.nearest = torch.where(closer, distance, self.nearest)
+        self.lowest = torch.minimum(self.lowest, loss)
+        self.holds, self.lost = self.holds | won, self.lost & ~won
+
+    def descend(self, slope: Tensor) -> None:
+        """Take one step of Adam."""
+        self.steps = self.steps + 1
+        self.mean, self.square = 0.9 * self.mean + 0.1 * slope, 0.999 * self.square + 0.001 * slope.square()
+        self.w = self.w - per_row(self.rate, self.w) * self._direction()
+
+    def _direction(self) -> Tensor:
+        mean, square = (
+            total / per_row((1 - decay ** self.steps.double()).to(total.dtype), total)
+            for total, decay in ((self.mean, 0.9), (self.square, 0.999))
+        )
+        return mean / (square.sqrt() + 1e-8)
+
+    def moves(self, falling: float) -> Tensor:
+        """Say which rows have made progress since the last look, or are about to."""
+        wanders = self._direction().flatten(1).abs().mean(1) > WANDERS
+        falls = wanders | (self.lowest < falling * self.lowest_before)
+        return torch.where(self.lost, falls, self.nearest < falling * self.nearest_before)
+
+    def end(self, over: Tensor) -> None:
+        """End these descents, and begin the next of each row with another c; the others go on."""
+        finer = over & ~self.lost
+        self.c, self.low, self.high = bisected(self.c, self.low, self.high, over, self.holds)
+        self.rate = torch.where(finer, FINER * self.rate, self.rate)
+        self.w = torch.where(per_row(finer, self.w), self.best, self.w)
+        self.mean, self.square = (torch.where(per_row(over, m), 0, m) for m in (self.mean, self.square))
+        self.nearest, self.lowest = (torch.where(over, torch.inf, least) for least in (self.nearest, self.lowest))
+        self.nearest_before, self.lowest_before = self.nearest, self.lowest
+        self.descents, self.steps = self.descents + over, torch.where(over, 0, self.steps)
+        self.holds = torch.zeros_like(self.holds)
 
 
 def _unbounded(x: Tensor) -> Tensor:

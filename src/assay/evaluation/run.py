@@ -39,7 +39,7 @@ from assay.threat import Norm, ThreatModel
 
 
 def evaluate(
-    model: nn.Module | str,
+    model: nn.Module | str | Subject,
     data: Dataset | str | tuple[Any, Any],
     threat: Norm | ThreatModel | str,
     attack: str | Attack[Any] | Sequence[str | Attack[Any]],
@@ -68,7 +68,8 @@ def evaluate(
 
     Args:
         model: a module from [0, 1] images to logits, a zoo name, "path/to/file.py:factory", or one kept elsewhere, such
-            as "timm:resnet18"; a name may stand behind defenses, as in "jpeg:quality=75|resnet56-natural".
+            as "timm:resnet18"; a name may stand behind defenses, as in "jpeg:quality=75|resnet56-natural". A `Subject`
+            is looked at once before several runs.
         data: a dataset, its name or path, or a pair of images and labels.
         threat: such as `LInf(8 / 255)`, a `ThreatModel` with a target rule, or a known one, such as "cifar10-linf".
         attack: an attack, its name with settings ("pgd:steps=100"), or several of either.
@@ -97,7 +98,8 @@ def evaluate(
     """
     if precision not in get_args(Precision):
         raise BadRequest(f"precision must be fast or exact, not {precision!r}.")
-    chosen_device, subject = choose_device(device), Subject.of(model, name)
+    chosen_device = choose_device(device)
+    subject = model if isinstance(model, Subject) else Subject.of(model, name)
     dataset = seen_by(subject.module, as_dataset(data)).take(None if limit is None else whole("limit", limit))
     job = Job(
         subject=subject,
@@ -168,20 +170,23 @@ class Job:
             raise BadRequest(f"A shard is written i/n with 1 <= i <= n, such as 1/4, not {part}/{parts}.")
         if part > len(self.dataset):
             raise BadRequest(f"Shard {part}/{parts} of {len(self.dataset)} samples is empty: use fewer shards.")
-        network, flags = open_network(
-            self.subject.module,
-            self.dataset,
-            self.device,
-            self.batch_size,
-            self.eot,
-            self.despite_flags,
-            self.precision,
-        )
+        network, flags = self._open_network()
         if self.threat.target is not None:
             self.threat.target.check(self.dataset.ids, self.dataset.labels, network.classes)
         for attack in chosen:
             check_attack(attack, self.threat, flags, self.despite_flags)
             over_the_wire(network, attack)
+        return network, flags
+
+    def _open_network(self) -> tuple[Network, tuple[Flag, ...]]:
+        """Look at the model, unless this very subject was looked at before in the same way."""
+        how = (self.device, self.batch_size, self.eot, self.despite_flags, self.precision)
+        shown = (self.dataset.sha256, tuple(self.dataset.ids))
+        looks = self.subject.looks
+        if (shown, how) not in looks:
+            looks[shown, how] = open_network(self.subject.module, self.dataset, *how)
+        network, flags = looks[shown, how]
+        network.forget()
         return network, flags
 
     def spec(self, attack: Attack[Any], network: Network) -> RunSpec:

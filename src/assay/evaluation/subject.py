@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 import torch
@@ -19,11 +19,12 @@ NAIVE: Final = "naive"
 @final
 @dataclass(frozen=True)
 class Subject:
-    """A module and what tells it from all others."""
+    """A module and what tells it from all others; `looks` is what was seen of it before runs, by what it was shown."""
 
     name: str
     module: nn.Module
     identity: Mapping[str, Any]
+    looks: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, model: nn.Module | str, name: str | None = None) -> "Subject":

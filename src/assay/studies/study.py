@@ -110,7 +110,9 @@ class Study:
     def estimate(self) -> float:
         """Return about how many seconds are left at most: planned passes times what a pass takes here and now."""
         todo = [(cell, missing) for cell in self.cells if (missing := self.missing(cell))]
-        return sum(missing * self.seconds_a_sample(cell) + self._seconds(cell, *_OPENING) for cell, missing in todo)
+        opened = {(cell.model, cell.limit): cell for cell, _ in todo}
+        looks = sum(self._seconds(cell, *_OPENING) for cell in opened.values())
+        return looks + sum(missing * self.seconds_a_sample(cell) for cell, missing in todo)
 
     def seconds_a_sample(self, cell: Cell) -> float:
         """Return about what one sample of a run takes at most."""
@@ -149,7 +151,7 @@ class Study:
         device, samples = choose_device(self.device), cell.samples(self.dataset)
         in_time = int(_SECONDS_A_WAVE / max(self.seconds_a_sample(cell), 1e-9))
         return evaluate(
-            cell.model,
+            _subject(cell.model),
             samples,
             cell.threat,
             cell.attack,

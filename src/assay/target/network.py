@@ -112,11 +112,15 @@ class Network:
         if self._looks % CHECK_EVERY == 0:
             self.check()
 
+    def forget(self) -> None:
+        """Let go of what a run that ended early has left unchecked."""
+        self._found = {}
+
     def check(self) -> None:
         """Raise if anything that the model has returned so far was NaN, or beyond the precision of its twin."""
         for problem, found in self._found.items():
             if found:
-                self._found = {}
+                self.forget()
                 raise ModelFailed(problem) if not self.doubt else TwinFailed(problem)
 
     def logits(self, x: Tensor) -> Tensor:

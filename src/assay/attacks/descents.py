@@ -1,0 +1,21 @@
+"""What attacks share that search for the least weight c of a hinge, by one descent after another."""
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+WINDOW: Final = 10
+"""Steps after which progress is looked at, or a tenth of all steps if that is more."""
+
+
+def window_of(steps: int) -> int:
+    """Return the steps between two looks at progress, a divisor of all of them: all rows look at the same time."""
+    shortest = min(steps, max(WINDOW, steps // 10))
+    return next(n for n in range(shortest, steps + 1) if steps % n == 0)
+
+
+def bisected(c: Tensor, low: Tensor, high: Tensor, over: Tensor, holds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the next c of the rows whose descent is over, given whether it was large enough, and where it must lie."""
+    low, high = torch.where(over & ~holds, c, low), torch.where(over & holds, c, high)
+    return torch.where(over, torch.where(high.isinf(), 10 * c, (low + high) / 2), c), low, high
