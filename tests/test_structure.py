@@ -20,6 +20,7 @@ ROOMS = [
     "registry",
     "rng",
     "eps",
+    "memory",
     "data",
     "models",
     "defenses",

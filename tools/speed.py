@@ -99,28 +99,26 @@ def against_peers(name: str, images: int, repeat: int, only: list[str]) -> list[
     x, y = samples.images(slice(None)), samples.labels
     model = Subject.of(name).module.eval()
     fixed = peers.fixed_budget(EPS, 40, 9, 100)["pgd"]
-    few = samples.take(16)
     contests = [
-        ("pgd", "pgd:steps=40,restarts=1", assay.LInf(EPS), fixed, samples),
+        ("pgd", "pgd:steps=40,restarts=1", assay.LInf(EPS), fixed),
         (
             "cw",
             "cw:search_steps=5,steps=100,initial_c=0.01",
             assay.L2(1.0),
             peers.minimum_norm("L2", 100, 5, 1e-2, 3)["cw"],
-            few,
         ),
         (
             "ead",
             "ead:search_steps=5,steps=100,initial_c=0.01",
             assay.L1(12.0),
             peers.minimum_norm("L1", 100, 5, 1e-2, 3)["ead"],
-            few,
         ),
     ]
     rows = []
-    for label, spec, norm, others, shown in (contest for contest in contests if contest[0] in only):
-        x, y = shown.images(slice(None)), shown.labels
+    for label, spec, norm, others in (contest for contest in contests if contest[0] in only):
         for peer, attack in others.items():
+            shown = samples if label == "pgd" or peer != "ART" else samples.take(16)  # minutes an image
+            x, y = shown.images(slice(None)), shown.labels
             ours, theirs = [], []
             for _ in range(repeat if label == "pgd" else 1):
                 seconds, result = timed(assay.evaluate, model, shown, norm, spec, device="cpu", keep_images=True)

@@ -72,7 +72,7 @@ def load_substitute(source: str, device: torch.device) -> Network:
     classes = {_classes(name) for name in source.split("+")}
     if len(classes) > 1:
         raise BadRequest(f"The models of {source} know different numbers of classes: name models of one dataset.")
-    return Network(module, classes.pop(), device, batch_size=32 if device.type == "cpu" else 512)
+    return Network(module, classes.pop(), device)
 
 
 def _classes(name: str) -> int:

@@ -12,6 +12,7 @@ from assay.cli.leaderboard import leaderboard
 from assay.cli.study import study
 from assay.cli.zoo import zoo
 from assay.errors import AssayError
+from assay.memory import keep_freed_memory
 
 EXAMPLES: Final = """
 Examples:
@@ -56,6 +57,7 @@ app.command(zoo)
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code; what we raise on purpose is one sentence, not a traceback."""
+    keep_freed_memory()
     try:
         app(arguments, exit_on_error=False, result_action="return_value")
     except AssayError as error:

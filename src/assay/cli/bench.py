@@ -12,6 +12,7 @@ def bench(
     images: int = 64,
     repeat: int = 3,
     data: str = "cifar10-1k",
+    eps: str = "8/255",
     batch_size: int | None = None,
     device: Literal["cpu", "cuda"] | None = None,
     precision: Literal["fast", "exact"] = "fast",
@@ -34,6 +35,8 @@ def bench(
         Medians are of so many runs.
     data
         A dataset name or path.
+    eps
+        The radius under L-inf: where samples fall at the first step, a small one shows what many steps cost.
     batch_size
         Images a model call.
     device
@@ -51,6 +54,7 @@ def bench(
 
     from assay import data as datasets
     from assay.cli.terminal import Terminal
+    from assay.eps import parse_eps
     from assay.errors import StoreFailed
     from assay.evaluation.bench import LINEUP
     from assay.evaluation.bench import bench as measure
@@ -68,6 +72,7 @@ def bench(
         device=where,
         batch_size=batch_size,
         precision=precision,
+        eps=parse_eps(eps),
     ):
         timings.append(timing)
         terminal.say(f"{timing.model} {timing.attack}: {timing.ratio:.2f} times its bare passes")

@@ -21,7 +21,6 @@ from assay.doctor.search import Search
 from assay.errors import BadRequest
 from assay.evaluation.flags import Flag
 from assay.evaluation.opening import open_network
-from assay.evaluation.sizes import fitting_batch
 from assay.evaluation.subject import Subject, choose_device
 from assay.remote import Service
 from assay.rng import seeded
@@ -52,7 +51,7 @@ def diagnose(
     if isinstance(subject.module, Service):
         raise BadRequest("A service shows no gradients to examine: the doctor needs the model itself.")
     where = choose_device(device)
-    network, flags = open_network(subject.module, data, where, fitting_batch(where), DRAWS, despite_flags=True)
+    network, flags = open_network(subject.module, data, where, None, DRAWS, despite_flags=True)
     started = time.perf_counter()
     patient = admit(network, data, norm or LInf(8 / 255), samples)
     found = examine(patient, flags, subject.name, watch)

@@ -15,7 +15,6 @@ from assay.data import Dataset
 from assay.errors import BadRequest
 from assay.evaluation.engine import Wave, run_wave
 from assay.evaluation.opening import Precision, open_network
-from assay.evaluation.sizes import fitting_batch
 from assay.evaluation.subject import Subject, choose_device
 from assay.models.framing import seen_by
 from assay.target import Network, Pool
@@ -40,7 +39,7 @@ LINEUP: Final = (
 )
 """Attacks of every kind, with few steps: what is told of one step holds for all."""
 
-PREFERRED: Final[tuple[Norm, ...]] = (LInf(8 / 255), L2(1.0), L1(12.0))
+EPS: Final = 8 / 255
 
 
 @final
@@ -77,23 +76,28 @@ def bench(
     device: str | torch.device | None = None,
     batch_size: int | None = None,
     precision: Precision = "fast",
+    eps: float = EPS,
 ) -> Iterator[Timing]:
-    """Time every attack on every model, on the same images; bare passes are timed in turn with the attacks."""
+    """Time every attack on every model, on the same images; bare passes are timed in turn with the attacks.
+
+    `eps` is the radius under L-inf: the smaller, the longer samples last.
+    """
     if repeat < 1:
         raise BadRequest("--repeat must be at least 1.")
     where = choose_device(device)
-    size = batch_size or fitting_batch(where)
     for name in models:
         module = Subject.of(name).module
         seen = seen_by(module, dataset)
-        network, _ = open_network(module, seen, where, size, 20, False, precision)
+        network, _ = open_network(module, seen, where, batch_size, 20, False, precision)
         for spec in lineup:
-            yield _time(name, network, spec, seen, repeat)
+            yield _time(name, network, spec, seen, repeat, (LInf(eps), L2(1.0), L1(12.0)))
 
 
-def _time(name: str, network: Network, spec: str | Attack[Any], dataset: Dataset, repeat: int) -> Timing:
+def _time(
+    name: str, network: Network, spec: str | Attack[Any], dataset: Dataset, repeat: int, preferred: tuple[Norm, ...]
+) -> Timing:
     attack = attacks.create(spec)
-    norm = next((norm for norm in PREFERRED if type(norm) in attack.norms), None)
+    norm = next((norm for norm in preferred if type(norm) in attack.norms), None)
     if norm is None:
         raise BadRequest(f"{spec} knows neither Linf, L2 nor L1: leave it out.")
     x, y = dataset.images(slice(None)).to(network.device), dataset.labels.to(network.device)
@@ -122,7 +126,8 @@ def _time(name: str, network: Network, spec: str | Attack[Any], dataset: Dataset
 
 def _bare(network: Network, x: torch.Tensor, y: torch.Tensor, forwards: int, backwards: int) -> float:
     """Time so many passes in full batches; a backward comes with a forward, or further ones with the same."""
-    full = x[: network.batch_size].repeat(-(-network.batch_size // len(x)), *(1,) * (x.dim() - 1))[: network.batch_size]
+    size = network.images_a_call(x)
+    full = x[:size].repeat(-(-size // len(x)), *(1,) * (x.dim() - 1))[:size]
     goal = Untargeted(y[:1].expand(len(full)))
     module = network.twin.module if network.twin else network.module
 
@@ -138,7 +143,7 @@ def _bare(network: Network, x: torch.Tensor, y: torch.Tensor, forwards: int, bac
 
     def each(ask: Callable[[], torch.Tensor]) -> float:
         ask()
-        return min(_timed(network, ask)[0] for _ in range(3)) / len(full)
+        return statistics.median(_timed(network, ask)[0] for _ in range(5)) / len(full)
 
     look, step = each(forward), each(gradient)
     paired = min(forwards, backwards)

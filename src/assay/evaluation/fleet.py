@@ -24,6 +24,7 @@ from assay.errors import BadRequest, ModelFailed
 from assay.evaluation.engine import Wave, run_wave
 from assay.evaluation.outcome import Outcome
 from assay.evaluation.progress import StopRequest
+from assay.memory import keep_freed_memory
 from assay.records import SCHEMA
 from assay.remote import as_sent, over_the_wire
 from assay.rng import seeded
@@ -189,6 +190,7 @@ def _enlist(shipped: bytes, workers: int, counter: Any) -> None:
     """Make this process ready: an interrupt is the leader's to handle, and cores are shared."""
     global _duty
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_freed_memory()
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // workers))
     with counter.get_lock():
         index, counter.value = counter.value, counter.value + 1

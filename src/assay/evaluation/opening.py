@@ -32,7 +32,7 @@ def open_network(
     module: nn.Module,
     dataset: Dataset,
     device: torch.device,
-    batch_size: int,
+    batch_size: int | None,
     eot: int,
     despite_flags: bool,
     precision: Precision = "exact",

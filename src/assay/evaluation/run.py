@@ -27,7 +27,7 @@ from assay.evaluation.preflight import check_attack, check_probe, probe
 from assay.evaluation.progress import Meter, Progress, Silence, StopRequest, polite_stop
 from assay.evaluation.request import as_dataset, as_list, as_threat, distinct_names, whole
 from assay.evaluation.result import CONFIRMS, Result
-from assay.evaluation.sizes import fitting_batch, fitting_wave
+from assay.evaluation.sizes import fitting_wave
 from assay.evaluation.spec import RunSpec
 from assay.evaluation.subject import Subject, choose_device
 from assay.models.framing import seen_by
@@ -107,7 +107,7 @@ def evaluate(
         threat=as_threat(threat),
         seed=whole("seed", seed),
         device=chosen_device,
-        batch_size=fitting_batch(chosen_device) if batch_size is None else batch_size,
+        batch_size=batch_size,
         wave_size=fitting_wave(chosen_device, dataset) if wave_size is None else wave_size,
         keep_images=keep_images,
         query_budget=query_budget,
@@ -148,7 +148,7 @@ class Job:
     threat: ThreatModel
     seed: int
     device: torch.device
-    batch_size: int
+    batch_size: int | None
     wave_size: int
     keep_images: bool
     query_budget: int | None

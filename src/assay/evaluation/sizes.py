@@ -1,4 +1,4 @@
-"""How many images a call to the model holds, and how many samples are in flight, where nobody says."""
+"""How many samples are in flight, where nobody says."""
 
 from typing import Final
 
@@ -6,15 +6,9 @@ import torch
 
 from assay.data import Dataset
 
-BATCH_SIZE: Final = {"cpu": 32, "cuda": 1024}
 WAVE_SIZE: Final = {"cpu": 128, "cuda": 2048}
 WAVE_VALUES: Final = {"cpu": 1 << 22, "cuda": 1 << 24}
 LEAST_WAVE: Final = 16
-
-
-def fitting_batch(device: torch.device) -> int:
-    """Return how many images a call to the model holds."""
-    return BATCH_SIZE.get(device.type, 32)
 
 
 def fitting_wave(device: torch.device, dataset: Dataset) -> int:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from assay.data import Dataset
 from assay.errors import AssayError
 from assay.evaluation.opening import open_network
-from assay.evaluation.sizes import fitting_batch
 from assay.evaluation.subject import Subject
 from assay.remote import Service
 from assay.target import Network
@@ -44,8 +43,7 @@ def admit(subject: Subject, dataset: Dataset, device: torch.device) -> list[Chec
     if isinstance(subject.module, Service):
         return [Check("model", None, "A service shows no gradients and no code: its rules cannot be checked.")]
     try:
-        batch = fitting_batch(device)
-        network, flags = open_network(subject.module, dataset, device, batch, _EOT, despite_flags=True)
+        network, flags = open_network(subject.module, dataset, device, None, _EOT, despite_flags=True)
     except AssayError as error:
         return [Check("can be judged", False, str(error))]
     found = {flag.name: flag.text for flag in flags}

@@ -23,7 +23,6 @@ from assay.data import Dataset
 from assay.errors import BadRequest, Interrupted
 from assay.evaluation.manifest import write_manifest
 from assay.evaluation.progress import Meter, Progress, polite_stop
-from assay.evaluation.sizes import fitting_batch
 from assay.evaluation.spec import RunSpec
 from assay.evaluation.subject import Subject
 from assay.evaluation.verify import Claims, verify
@@ -53,7 +52,7 @@ class Member:
     def of(cls, model: str, name: str, classes: int, device: torch.device) -> "Member":
         """Load a model."""
         subject = Subject.of(model, name)
-        network = Network(subject.module, classes, device, fitting_batch(device))
+        network = Network(subject.module, classes, device)
         return cls(name, network, dict(subject.identity))
 
 

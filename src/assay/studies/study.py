@@ -18,7 +18,7 @@ from assay.data import Dataset
 from assay.data.framing import photos_of
 from assay.evaluation import Result, evaluate
 from assay.evaluation.progress import Progress
-from assay.evaluation.sizes import fitting_batch, fitting_wave
+from assay.evaluation.sizes import fitting_wave
 from assay.evaluation.subject import Subject, choose_device
 from assay.models.from_file import is_file_spec
 from assay.models.sources import is_source_spec
@@ -219,7 +219,7 @@ def _speed(model: str, dataset: Dataset, device: torch.device) -> Speed:
     with torch.no_grad():
         first, second = module(x), module(x)
     draws = 1 if torch.allclose(first, second, rtol=1e-3, atol=1e-3) else DRAWS
-    network = Network(module, first.shape[1], device, fitting_batch(device), draws)
+    network = Network(module, first.shape[1], device, draws=draws)
     asks = (network.logits, lambda x: network.gradient(x, lambda logits, _: logits[:, 0], goal))
     return Speed(*(_time(ask, x) / len(x) for ask in asks))
 

@@ -20,7 +20,6 @@ from assay.analysis.transfer import Among, Measure, TransferMatrix
 from assay.data import Dataset
 from assay.errors import BadRequest
 from assay.evaluation import Result
-from assay.evaluation.sizes import fitting_batch
 from assay.evaluation.subject import choose_device
 from assay.rng import seeded
 from assay.target import Network
@@ -142,7 +141,7 @@ def _logits(module: nn.Module, x: Tensor, device: torch.device, name: str) -> Te
     module.to(device)
     with seeded(name, device), torch.no_grad():
         classes = module(x[:1].to(device)).shape[1]
-        return Network(module, classes, device, fitting_batch(device)).logits(x.to(device)).cpu()
+        return Network(module, classes, device).logits(x.to(device)).cpu()
 
 
 def _outcomes(source: str, target: str, made: Examples, clean: Tensor, shown: Tensor) -> pd.DataFrame:

@@ -22,7 +22,6 @@ from assay.errors import BadRequest, Interrupted
 from assay.evaluation import Result
 from assay.evaluation.preflight import check_model
 from assay.evaluation.progress import Progress, polite_stop
-from assay.evaluation.sizes import fitting_batch
 from assay.evaluation.subject import Subject, choose_device
 from assay.models.card import ModelCard
 from assay.registry import describe
@@ -253,7 +252,7 @@ class Workbench:
         device = choose_device(self.device)
         nature = check_model(subject.module, self._data(Need("answers", model)), device, despite_flags=True)
         draws = DRAWS if nature.random else 1
-        return Network(subject.module, nature.classes, device, fitting_batch(device), draws, nature.random)
+        return Network(subject.module, nature.classes, device, None, draws, nature.random)
 
     @property
     def _shelf(self) -> Shelf:

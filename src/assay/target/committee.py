@@ -37,7 +37,7 @@ class Committee(Network):
             joined,
             members[0].classes,
             members[0].device,
-            min(member.batch_size for member in members),
+            min((member.batch_size for member in members if member.batch_size), default=None),
             max(member.draws for member in members),
             any(member.random for member in members),
         )

@@ -25,6 +25,14 @@ GPU_LANES: Final = 32
 """The same on a GPU, which chooses its kernels anew, and takes its time, for every number of images it has not met."""
 
 
+BATCH: Final = {"cpu": 32, "cuda": 1024}
+"""Images a call, where nobody says."""
+
+LARGE: Final = 3 * 64 * 64
+"""Values of an image beyond which a call on a CPU holds no more than its lanes: larger batches leave the caches, and
+gradients at 224 x 224 were measured to take up to twice as long."""
+
+
 class TwinFailed(Exception):
     """The twin raised an error or left the range of its precision: the engine goes on with the model itself."""
 
@@ -52,7 +60,7 @@ class Network:
         module: nn.Module,
         classes: int,
         device: torch.device,
-        batch_size: int,
+        batch_size: int | None = None,
         draws: int = 1,
         random: bool = False,
         twin: Twin | None = None,
@@ -131,7 +139,7 @@ class Network:
         def ask(rows: slice) -> None:
             logits[rows] = self._call(_pad(x[rows], self._lanes))[: rows.stop - rows.start]
 
-        self._in_batches(len(x), ask)
+        self._in_batches(x, ask)
         return logits
 
     def drawn_logits(self, x: Tensor) -> Tensor:
@@ -175,7 +183,7 @@ class Network:
             slope = self._slope_in_half(out, height, images) if self.doubt else self._slope(height(out), images)
             gradient[rows], logits[rows] = slope[:n], out.detach().mean(0)
 
-        self._in_batches(len(x), ask, self.draws)
+        self._in_batches(x, ask, self.draws)
         if seen_as is not None or self.is_adaptive:
             logits = self.mean_logits(x)
         return gradient, logits
@@ -195,7 +203,7 @@ class Network:
                 jacobian[rows, k] = self._slope(chosen[:, k].sum(), images, again=True)[:n]
             logits[rows] = out.detach()
 
-        self._in_batches(len(x), ask, self.draws)
+        self._in_batches(x, ask, self.draws)
         return jacobian, self.mean_logits(x) if self.is_adaptive else logits
 
     def _slope(self, height: Tensor, images: Tensor, again: bool = False) -> Tensor:
@@ -220,20 +228,26 @@ class Network:
         repeated = images.repeat(self.draws, *(1,) * (images.dim() - 1)) if self.draws > 1 else images
         return self._call(repeated, self._differentiable).view(self.draws, len(images), -1)
 
-    def _in_batches(self, n: int, ask: Callable[[slice], None], draws: int = 1) -> None:
-        """Ask about n rows, as many at a time as a call may hold; where memory runs out, half as many from then on."""
+    def images_a_call(self, x: Tensor) -> int:
+        """Return how many such images a call may hold: as many as were asked for, or as are quick."""
+        large = self.device.type == "cpu" and x[:1].numel() > LARGE
+        return self.batch_size or (LANES if large else BATCH.get(self.device.type, BATCH["cpu"]))
+
+    def _in_batches(self, x: Tensor, ask: Callable[[slice], None], draws: int = 1) -> None:
+        """Ask about all rows, as many at a time as a call may hold; where memory runs out, half as many from then."""
         start = 0
-        while start < n:
-            size = max(1 if draws == 1 else LANES, self.batch_size // draws)
-            rows = slice(start, min(start + size, n))
+        while start < len(x):
+            held = self.images_a_call(x)
+            size = max(1 if draws == 1 else LANES, held // draws)
+            rows = slice(start, min(start + size, len(x)))
             try:
                 ask(rows)
             except torch.OutOfMemoryError as error:
-                if self.batch_size <= LANES:
+                if held <= LANES:
                     raise ModelFailed(
                         f"There is no memory left for {LANES} images at a time: free some, or choose another device."
                     ) from error
-                self.batch_size = max(LANES, self.batch_size // 2)
+                self.batch_size = max(LANES, held // 2)
                 self._lanes = min(self._lanes, self.batch_size)
                 continue
             start = rows.stop

@@ -1,0 +1,34 @@
+"""Memory that is freed stays with a command, and changes no bit of what it computes."""
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import resource
+import torch
+from assay.memory import keep_freed_memory
+
+def faults(work):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    work()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+def work():
+    for _ in range(20):
+        parts = [torch.ones(2 << 20) for _ in range(4)]  # 8 MiB each
+
+work()
+usual = faults(work)
+keep_freed_memory()
+work()
+print(usual, faults(work))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a matter of glibc")
+def test_freed_memory_is_used_again():
+    told = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout
+    usual, kept = map(int, told.split())
+    assert kept < 0.1 * usual
