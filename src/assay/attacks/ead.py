@@ -78,6 +78,7 @@ class EAD(Attack[WhiteBox]):
 
     def _descend(self, view: WhiteBox, rows: "_Rows") -> Tensor:
         """Make all descents, and return the successes with the least net."""
+        rows.row = torch.arange(len(rows.row), device=rows.row.device)  # of those that the view still holds
         loosest, inner, window = rows.x.clone(), view.among(rows.row), window_of(self.steps)
         for tick in range(1, self.search_steps * self.steps + 1):
             self._step(inner, rows)
