@@ -1,4 +1,4 @@
-"""Memory that is freed stays with a command, and changes no bit of what it computes."""
+"""Memory that is freed stays with a command."""
 
 import subprocess
 import sys

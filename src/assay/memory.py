@@ -12,8 +12,8 @@ MMAP_THRESHOLD: Final = -3
 def keep_freed_memory() -> None:
     """Keep memory that is freed for the next tensors instead of giving it back to the system, where glibc knows how.
 
-    Every step of an attack frees what the next one wants again. To get it back page by page took a third of the time
-    of attacks on photographs; a process grows by a tenth. For processes of our own, not for those we are imported into.
+    Every step of an attack frees what the next one wants again, and to get it back page by page takes much of the time
+    of attacks on photographs. For processes of our own, not for those we are imported into.
     """
     if not sys.platform.startswith("linux"):
         return
