@@ -212,7 +212,7 @@ def test_rows_are_the_same_in_whatever_company_they_are_read(by_synset):
 def test_several_files_are_decoded_at_a_time(by_synset, monkeypatch):
     import threading
 
-    meeting, decode = threading.Barrier(2, timeout=10), photos.Photos._decode
+    meeting, decode = threading.Barrier(2, timeout=60), photos.Photos._decode
 
     def both(self, row, frame):
         meeting.wait()  # raises unless two decode at the same time

@@ -31,9 +31,14 @@ from assay.serve.server import count_classes, running
 from tests.services import NAMES, SHAPE, Tiny, bomb, dataset, file_of, offer, save
 
 
+def client_of(address):
+    """A client as patient as a busy machine needs: server, model and clients share this process."""
+    return httpx2.Client(base_url=address, timeout=60)
+
+
 @pytest.fixture(scope="module")
 def plain():
-    with running(Tiny(), offer()) as address, httpx2.Client(base_url=address) as client:
+    with running(Tiny(), offer()) as address, client_of(address) as client:
         yield client
 
 
@@ -75,14 +80,14 @@ def test_a_jpeg_is_read_as_its_decoder_reads_it(plain):
 def test_a_service_shows_what_its_terms_allow():
     x = dataset(3).images(slice(0, 3))
     terms = {"top_k": 2, "decimals": 1, "labels": ("a", "b", "c", "d")}
-    with running(Tiny(), offer(**terms)) as address, httpx2.Client(base_url=address) as client:
+    with running(Tiny(), offer(**terms)) as address, client_of(address) as client:
         shown = client.post("/classify", content=file_of(x[0])).json()["predictions"]
         assert len(shown) == 2
         assert all(one["label"] in "abcd" and one["confidence"] == round(one["confidence"], 1) for one in shown)
         labels, confidences = ask(client, x).json()["outputs"]
         assert labels["shape"] == confidences["shape"] == [3, 2]
         assert labels["datatype"] == "BYTES"
-    with running(Tiny(), offer(label_only=True)) as address, httpx2.Client(base_url=address) as client:
+    with running(Tiny(), offer(label_only=True)) as address, client_of(address) as client:
         assert list(client.post("/classify", content=file_of(x[0])).json()["predictions"][0]) == ["label"]
         (labels,) = ask(client, x).json()["outputs"]
         assert labels["data"] == [NAMES[index] for index in Tiny()(x).argmax(1)]
@@ -95,10 +100,11 @@ class Slow(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner, self.go = Tiny(), threading.Event()
+        self.inner, self.begun, self.go = Tiny(), threading.Event(), threading.Event()
         self.sizes: list[int] = []
 
     def forward(self, x):
+        self.begun.set()
         self.go.wait(50)
         self.sizes.append(len(x))
         return self.inner(x)
@@ -106,9 +112,11 @@ class Slow(nn.Module):
 
 def test_requests_that_wait_share_a_pass_and_get_their_own_answers():
     x, slow = dataset(40).images(slice(0, 40)), Slow()
-    with running(slow, offer(max_batch=16)) as address, httpx2.Client(base_url=address) as client:
+    with running(slow, offer(max_batch=16)) as address, client_of(address) as client:
         with ThreadPoolExecutor(40) as pool:
-            waiting = [pool.submit(client.post, "/classify", content=file_of(image)) for image in x]
+            waiting = [pool.submit(client.post, "/classify", content=file_of(x[0]))]
+            assert slow.begun.wait(50)  # with one image; those that come now must wait
+            waiting += [pool.submit(client.post, "/classify", content=file_of(image)) for image in x[1:]]
             deadline = time.monotonic() + 45
             while "assay_images_waiting 39" not in client.get("/metrics").text and time.monotonic() < deadline:
                 time.sleep(0.05)  # the server is a thread of this process, and needs its turn
@@ -146,7 +154,7 @@ def test_health_metrics_and_metadata(plain):
 
 def test_a_key_is_asked_for_where_there_is_one():
     content = file_of(dataset(1).images([0])[0])
-    with running(Tiny(), offer(api_key="s3cret")) as address, httpx2.Client(base_url=address) as client:
+    with running(Tiny(), offer(api_key="s3cret")) as address, client_of(address) as client:
         assert client.post("/classify", content=content).status_code == 401
         assert client.post("/classify", content=content, headers={"X-API-Key": "wrong"}).status_code == 401
         assert client.post("/classify", content=content, headers={"X-API-Key": "s3cret"}).status_code == 200
@@ -175,7 +183,7 @@ def test_each_client_has_a_bucket_of_its_own():
 
 def test_a_client_that_asks_too_often_is_told_when_to_come_back():
     content = file_of(dataset(1).images([0])[0])
-    with running(Tiny(), offer(per_second=1)) as address, httpx2.Client(base_url=address) as client:
+    with running(Tiny(), offer(per_second=1)) as address, client_of(address) as client:
         answers = [client.post("/classify", content=content) for _ in range(3)]
     assert answers[0].status_code == 200
     assert answers[-1].status_code == 429
@@ -316,7 +324,7 @@ class Broken(nn.Module):
 
 
 def test_a_model_that_fails_is_said_to_and_the_service_lives_on():
-    with running(Broken(), offer()) as address, httpx2.Client(base_url=address) as client:
+    with running(Broken(), offer()) as address, client_of(address) as client:
         for _ in range(2):
             answer = client.post("/classify", content=WHOLE)
             assert answer.status_code == 500
@@ -329,7 +337,7 @@ def test_a_model_that_fails_is_said_to_and_the_service_lives_on():
 
 def test_faults_come_as_often_as_asked_for():
     faults = Faults.parse("errors=0.2,bursts=0.05,burst_length=3,seed=1")
-    with running(Tiny(), offer(faults=faults)) as address, httpx2.Client(base_url=address) as client:
+    with running(Tiny(), offer(faults=faults)) as address, client_of(address) as client:
         found = [client.post("/classify", content=WHOLE).status_code for _ in range(200)]
     assert set(found) == {200, 429, 500}
     assert 20 <= found.count(500) <= 60
@@ -383,9 +391,9 @@ def test_the_command_serves_a_zoo_model_on_loopback_until_interrupted(tmp_path):
         address = re.search(r"(http://127\.0\.0\.1:\d+)/classify", told)
         assert address, told
         picture = save(Image.new("RGB", (32, 32), (30, 120, 220)))
-        answer = httpx2.post(f"{address[1]}/classify", content=picture, headers={"X-API-Key": "abc"}, timeout=20)
+        answer = httpx2.post(f"{address[1]}/classify", content=picture, headers={"X-API-Key": "abc"}, timeout=60)
         process.send_signal(signal.SIGINT)
-        _, rest = process.communicate(timeout=20)
+        _, rest = process.communicate(timeout=60)
     assert process.returncode in (0, 130), rest
     shown = answer.json()["predictions"]
     assert len(shown) == 3
