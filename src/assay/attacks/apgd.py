@@ -13,7 +13,7 @@ from assay.errors import BadRequest
 from assay.registry import register
 from assay.target import NoRowsLeft, WhiteBox
 from assay.target.network import Loss
-from assay.threat import L1, L2, Ball, LInf, per_row
+from assay.threat import L1, L2, Ball, LInf, per_row, where_rows
 from assay.threat.losses import dlr, dlr_towards, ranked_classes
 
 RHO: Final = 0.75
@@ -128,12 +128,12 @@ def ascend(view: WhiteBox, steps: int, loss: Loss, *known: Tensor) -> Tensor:
         before, height = height, loss(logits, view.goal, *told)
         rises = rises + (height > before)
         better = height > best_height
-        best, best_gradient = _where(better, x, best), _where(better, gradient, best_gradient)
+        best, best_gradient = where_rows(better, x, best), where_rows(better, gradient, best_gradient)
         best_height = torch.where(better, height, best_height)
         if k in checkpoints:
             stuck = (rises <= RHO * checkpoints[k]) | (~halved & (best_height <= last_best))
             length = torch.where(stuck, length / 2, length)
-            x, gradient = _where(stuck, best, x), _where(stuck, best_gradient, gradient)
+            x, gradient = where_rows(stuck, best, x), where_rows(stuck, best_gradient, gradient)
             rises, halved, last_best = torch.zeros_like(rises), stuck, best_height
         points = (x, x_old, gradient, best, best_gradient)
         numbers = (height, best_height, last_best, length, rises, halved)
@@ -186,14 +186,14 @@ def _climb_sparsely(view: WhiteBox, x: Tensor, steps: int, factor: float, loss: 
         gradient, logits = view.gradient(x, loss, *told)
         height = loss(logits, view.goal, *told)
         better = height > best_height
-        best, best_gradient = _where(better, x, best), _where(better, gradient, best_gradient)
+        best, best_gradient = where_rows(better, x, best), where_rows(better, gradient, best_gradient)
         best_height = torch.where(better, height, best_height)
         if k % max(int(0.04 * steps), 1) == 0:
             changed = (best != view.ball.centre).flatten(1).sum(1).to(share.dtype)
             sparser = changed < 0.95 * changed_before
             share, changed_before = changed / (1.5 * values), changed
             shrink = torch.where(sparser, torch.ones_like(shrink), shrink / 1.5).clamp(0.1, 1.0)
-            x, gradient = _where(sparser, best, x), _where(sparser, best_gradient, gradient)
+            x, gradient = where_rows(sparser, best, x), where_rows(sparser, best_gradient, gradient)
         points, numbers = (x, gradient, best, best_gradient), (best_height, share, changed_before, shrink)
         x, gradient, best, best_gradient, *rest = view.keep(*points, *numbers, *told)
         best_height, share, changed_before, shrink, *told = rest
@@ -215,7 +215,3 @@ def _steepest_share(x: Tensor, gradient: Tensor, share: Tensor) -> Tensor:
 
 def _wider(ball: Ball, factor: float) -> Ball:
     return Ball(ball.norm, ball.centre, factor * ball.eps)
-
-
-def _where(rows: Tensor, chosen: Tensor, other: Tensor) -> Tensor:
-    return torch.where(per_row(rows, chosen), chosen, other)

@@ -10,7 +10,7 @@ from assay.attacks.attack import Attack
 from assay.attacks.decision import Oracle, start_on_boundary, unit
 from assay.registry import register
 from assay.target import DecisionBox
-from assay.threat import L2, per_row
+from assay.threat import L2, per_row, where_rows
 
 
 @final
@@ -51,7 +51,7 @@ class Boundary(Attack[DecisionBox]):
             else:
                 on_sphere, hit = oracle.reaches(torch.stack((sphere, point), 1)).unbind(1)
                 rates, tally = self._adapt(rates, tally, on_sphere, hit)
-            x = torch.where(per_row(hit, x), point, x)
+            x = where_rows(hit, point, x)
             view.dismiss(rates[:, 1] < self.converged)
             x, rates, tally = oracle.keep(x, rates, tally)
             step += 1

@@ -7,20 +7,35 @@ import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
-from assay.attacks.descents import bisected, window_of
+from assay.attacks.descents import GROWTH, Rows, bisected, window_of
 from assay.registry import register
 from assay.target import WhiteBox
-from assay.threat import L2, Goal, per_row
+from assay.threat import L2, Goal, per_row, where_rows
 
 INSIDE: Final = 1 - 1e-6
 """Pulls pixels off the walls: at 0 and 1 themselves the tanh is flat and they could never move."""
 
-STILL: Final = 0.3
+STILL: Final = 1.0
 """A row stands still if a window changes its closest success, or its loss as long as it has none, by less than this
-part over the number of steps: who pays for more of them wants it finer."""
+part over the number of steps, and is done if a whole descent does: who pays for more of them wants it finer."""
 
 WANDERS: Final = 0.5
 """Adam's mean over its root mean square: above, a row walks one way, as pixels at walls do long before it shows."""
+
+STRIDE: Final = 0.5
+"""The longest step, as a part of the way to the boundary of a linear model."""
+
+SLOWEST: Final = 1e-3
+"""The least of all rates, as a part of the greatest."""
+
+LEAST: Final = 0.5
+"""The least c that is tried, as a part of what a linear model needs."""
+
+SENSIBLE_C: Final = (1e-10, 1e10)
+"""For images at the boundary, and those where the model is flat."""
+
+CAREFUL: Final = 3.0
+"""The growth of a c that began at what a linear model needs."""
 
 FINER: Final = 0.5
 """The rate of a descent that begins at a success, as a part of the rate of the one before."""
@@ -33,9 +48,11 @@ class CW(Attack[WhiteBox]):
     """Least |x - x0|^2 + c * hinge, by Adam through a tanh (Carlini & Wagner 2017, arXiv:1608.04644).
 
     `kappa` is the margin by which a point must win to count; an image that is wrong from the start counts as it is.
-    Unlike the authors' code, a descent begins where the one before found its closest success, with half its rate, or
-    stopped without one, and ends once it stands still: about as near for a third of the gradients. Rows descend side by
-    side, each with a c of its own, and none waits for another. `abort_early=False` goes to the last step.
+    Unlike in the authors' code, `initial_c=0` begins with the c that a linear model with the gradient at the clean
+    image would need, and no step is longer than half the way to its boundary. A descent begins where the one before
+    found its closest success, with half its rate, or stopped without one, and ends once it stands still; the search
+    ends once a c that is large enough brings nothing closer. Rows descend side by side, and none waits for another.
+    `abort_early=False` goes to the last step.
     """
 
     access = WhiteBox
@@ -45,21 +62,32 @@ class CW(Attack[WhiteBox]):
     search_steps: int = 9
     steps: int = 1000
     rate: float = 0.01
-    initial_c: float = 1e-3
+    initial_c: float = 0.0
     kappa: float = 0.0
     abort_early: bool = True
 
     def __call__(self, view: WhiteBox, x0: Tensor) -> Tensor:
         """Search for the smallest c at which the descent still finds a way."""
         view.demand(self.kappa)
-        rows, window = _Rows.at(x0, self.initial_c, self.rate), window_of(self.steps)
+        rows, window = self._begin(view, x0), window_of(self.steps)
         for tick in range(1, self.search_steps * self.steps + 1):
             self._step(view, rows)
             if tick % window == 0:
-                rows.end(self._over(rows))
-                view.dismiss(rows.descents == self.search_steps)
+                idle = rows.end(self._over(rows), self._falling, GROWTH if self.initial_c else CAREFUL)
+                view.dismiss((rows.descents == self.search_steps) | (idle & self.abort_early))
             rows = _Rows(*view.keep(*rows.tensors))
         return view.ball.centre
+
+    def _begin(self, view: WhiteBox, x0: Tensor) -> "_Rows":
+        """Stand at the clean images, each with the c and the rate that a linear model of it would need."""
+        slope, logits = view.gradient(x0, self._minus_hinge)
+        hinge, steepness = -self._minus_hinge(logits, view.goal), slope.flatten(1).norm(dim=1)
+        needed = (2 * hinge / steepness.square()).nan_to_num(0.0).clamp(*SENSIBLE_C)
+        given = torch.full_like(needed, self.initial_c)
+        rows = _Rows.at(x0, *((given, 0 * given) if self.initial_c else (needed, LEAST * needed)))
+        stride = ((1 - rows.start.square()) / 2).flatten(1).norm(dim=1).float()  # of Adam's first step at a rate of 1
+        rows.rate = (STRIDE * hinge / steepness / stride).nan_to_num(0.0).clamp(SLOWEST * self.rate, self.rate)
+        return _Rows(*view.keep(*rows.tensors))
 
     def _step(self, view: WhiteBox, rows: "_Rows") -> None:
         """Look at where the rows are, and go on."""
@@ -75,7 +103,12 @@ class CW(Attack[WhiteBox]):
     def _over(self, rows: "_Rows") -> Tensor:
         """Say whose descent is at its end: at its last step, or standing still."""
         over = rows.steps == self.steps
-        return over | ~rows.moves(1 - STILL / self.steps) if self.abort_early else over
+        return over | ~rows.moves(self._falling) if self.abort_early else over
+
+    @property
+    def _falling(self) -> float:
+        """What is less than this part of what it was has fallen."""
+        return 1 - STILL / self.steps
 
     def _minus_hinge(self, logits: Tensor, goal: Goal) -> Tensor:
         return -(goal.margin(logits) + self.kappa).clamp(min=0)
@@ -83,7 +116,7 @@ class CW(Attack[WhiteBox]):
 
 @final
 @dataclass
-class _Rows:
+class _Rows(Rows):
     """Rows on their way down, each with a c, a rate and a clock of its own."""
 
     w: Tensor
@@ -97,6 +130,7 @@ class _Rows:
     rate: Tensor
     descents: Tensor  # that have ended
     steps: Tensor  # of this descent
+    closest: Tensor  # success of the descents before
     nearest: Tensor  # success of this descent
     nearest_before: Tensor  # at the last look
     lowest: Tensor  # loss of this descent
@@ -105,23 +139,17 @@ class _Rows:
     lost: Tensor  # never won
 
     @classmethod
-    def at(cls, x0: Tensor, c: float, rate: float) -> Self:
+    def at(cls, x0: Tensor, c: Tensor, low: Tensor) -> Self:
         """Stand at the clean images."""
         w, still = _unbounded(x0), torch.zeros_like(x0)
-        first = torch.full((len(x0),), c, device=x0.device)
-        zero, endless, rates = torch.zeros_like(first), torch.full_like(first, torch.inf), torch.full_like(first, rate)
+        zero, endless = torch.zeros_like(c), torch.full_like(c, torch.inf)
         never, clock, no = endless.double(), zero.long(), zero.bool()
-        return cls(w, w.tanh(), w, still, still, first, zero, endless, rates, clock, clock, *(never,) * 4, no, ~no)
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """All of them, in the order of the fields."""
-        return tuple(vars(self).values())
+        return cls(w, w.tanh(), w, still, still, c, low, endless, zero, clock, clock, *(never,) * 5, no, ~no)
 
     def look(self, won: Tensor, distance: Tensor, loss: Tensor) -> None:
         """Remember what was seen where the rows are."""
         closer = won & (distance < self.nearest)
-        self.best = torch.where(per_row(closer, self.w), self.w, self.best)
+        self.best = where_rows(closer, self.w, self.best)
         self.nearest = torch.where(closer, distance, self.nearest)
         self.lowest = torch.minimum(self.lowest, loss)
         self.holds, self.lost = self.holds | won, self.lost & ~won
@@ -145,17 +173,20 @@ class _Rows:
         falls = wanders | (self.lowest < falling * self.lowest_before)
         return torch.where(self.lost, falls, self.nearest < falling * self.nearest_before)
 
-    def end(self, over: Tensor) -> None:
-        """End these descents, and begin the next of each row with another c; the others go on."""
+    def end(self, over: Tensor, falling: float, growth: float) -> Tensor:
+        """End these descents and begin the next of each row with another c; say which rows it would bring no closer."""
+        idle = over & self.holds & (self.nearest >= falling * self.closest)
+        self.closest = torch.where(over, torch.minimum(self.closest, self.nearest), self.closest)
         finer = over & ~self.lost
-        self.c, self.low, self.high = bisected(self.c, self.low, self.high, over, self.holds)
+        self.c, self.low, self.high = bisected(self.c, self.low, self.high, over, self.holds, growth)
         self.rate = torch.where(finer, FINER * self.rate, self.rate)
-        self.w = torch.where(per_row(finer, self.w), self.best, self.w)
-        self.mean, self.square = (torch.where(per_row(over, m), 0, m) for m in (self.mean, self.square))
+        self.w = where_rows(finer, self.best, self.w)
+        self.mean, self.square = (where_rows(over, 0, m) for m in (self.mean, self.square))
         self.nearest, self.lowest = (torch.where(over, torch.inf, least) for least in (self.nearest, self.lowest))
         self.nearest_before, self.lowest_before = self.nearest, self.lowest
         self.descents, self.steps = self.descents + over, torch.where(over, 0, self.steps)
         self.holds = torch.zeros_like(self.holds)
+        return idle
 
 
 def _unbounded(x: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """What attacks share that search for the least weight c of a hinge, by one descent after another."""
 
+from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -8,6 +9,19 @@ from torch import Tensor
 WINDOW: Final = 10
 """Steps after which progress is looked at, or a tenth of all steps if that is more."""
 
+GROWTH: Final = 10.0
+"""How many times as large the next c is as long as none was large enough."""
+
+
+@dataclass
+class Rows:
+    """Tensors with a row for each image on its way, as the fields of those that extend it."""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All of them, in the order of the fields."""
+        return tuple(vars(self).values())
+
 
 def window_of(steps: int) -> int:
     """Return the steps between two looks at progress, a divisor of all of them: all rows look at the same time."""
@@ -15,7 +29,9 @@ def window_of(steps: int) -> int:
     return next(n for n in range(shortest, steps + 1) if steps % n == 0)
 
 
-def bisected(c: Tensor, low: Tensor, high: Tensor, over: Tensor, holds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def bisected(
+    c: Tensor, low: Tensor, high: Tensor, over: Tensor, holds: Tensor, growth: float = GROWTH
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the next c of the rows whose descent is over, given whether it was large enough, and where it must lie."""
     low, high = torch.where(over & ~holds, c, low), torch.where(over & holds, c, high)
-    return torch.where(over, torch.where(high.isinf(), 10 * c, (low + high) / 2), c), low, high
+    return torch.where(over, torch.where(high.isinf(), growth * c, (low + high) / 2), c), low, high

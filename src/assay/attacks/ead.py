@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
-from assay.attacks.descents import bisected, window_of
+from assay.attacks.descents import Rows, bisected, window_of
 from assay.registry import register
 from assay.target import WhiteBox
-from assay.threat import L1, Goal, per_row
+from assay.threat import L1, Goal, per_row, where_rows
 
 PROGRESS: Final = 0.3
 """A row makes progress if a window takes more than this part, over the number of steps, off its loss."""
@@ -112,7 +112,7 @@ class EAD(Attack[WhiteBox]):
 
 @final
 @dataclass
-class _Rows:
+class _Rows(Rows):
     """Rows on their way, each with a c and a clock of its own."""
 
     row: Tensor
@@ -139,15 +139,10 @@ class _Rows:
         row = torch.arange(len(x0), device=x0.device)
         return cls(row, x0, x0, x0, never, first, zero, endless, clock, clock, never, never, no, no)
 
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """All of them, in the order of the fields."""
-        return tuple(vars(self).values())
-
     def look(self, won: Tensor, net: Tensor, loss: Tensor) -> None:
         """Remember what was seen at the look-ahead points."""
         looser = won & (net < self.net)
-        self.loosest, self.net = _where(looser, self.y, self.loosest), torch.where(looser, net, self.net)
+        self.loosest, self.net = where_rows(looser, self.y, self.loosest), torch.where(looser, net, self.net)
         self.lowest, self.won, self.wins = torch.minimum(self.lowest, loss), self.won | won, self.wins | won
 
     def go(self, x: Tensor) -> None:
@@ -163,13 +158,9 @@ class _Rows:
     def end(self, over: Tensor, clean: Tensor) -> None:
         """End these descents, and begin the next of each row at its clean image; the others go on."""
         self.search(over)
-        self.x, self.y = _where(over, clean, self.x), _where(over, clean, self.y)
+        self.x, self.y = where_rows(over, clean, self.x), where_rows(over, clean, self.y)
         self.steps, self.lowest = torch.where(over, 0, self.steps), torch.where(over, torch.inf, self.lowest)
         self.lowest_before, self.won, self.wins = self.lowest, self.won & ~over, torch.zeros_like(self.wins)
-
-
-def _where(rows: Tensor, these: Tensor, others: Tensor) -> Tensor:
-    return torch.where(per_row(rows, these), these, others)
 
 
 def _shrink(delta: Tensor, beta: float) -> Tensor:

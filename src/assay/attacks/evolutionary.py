@@ -13,7 +13,7 @@ from assay.attacks.decision import Oracle, start_on_boundary, unit
 from assay.registry import register
 from assay.rng import Streams
 from assay.target import DecisionBox
-from assay.threat import L2, per_row
+from assay.threat import L2, per_row, where_rows
 
 TRIALS: Final = 30
 """How often a row tries before it changes how boldly it goes towards the clean image."""
@@ -56,7 +56,7 @@ class Evolutionary(Attack[DecisionBox]):
             z = _mutation(view.rng, covariance)
             point = self._towards(view, x, _enlarge(z.view(-1, *grid), x.shape[1:]), mu)
             hit = oracle.reaches(point)
-            x = torch.where(per_row(hit, x), point, x)
+            x = where_rows(hit, point, x)
             learnt = self.path_decay * path + math.sqrt(1 - self.path_decay**2) * z
             path = torch.where(hit[:, None], learnt, path)
             spread = (1 - self.covariance_rate) * covariance + self.covariance_rate * path.square()

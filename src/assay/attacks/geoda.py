@@ -21,7 +21,7 @@ from assay.attacks.decision import (
 from assay.registry import register
 from assay.rng import Streams
 from assay.target import DecisionBox
-from assay.threat import L2, LInf, per_row
+from assay.threat import L2, LInf, per_row, where_rows
 
 FIRST: Final = 50
 """Probes of the first normal, at least; the number of normals follows from it."""
@@ -96,7 +96,7 @@ class GeoDA(Attack[DecisionBox]):
                 break
             low, high = torch.where(missing, high, low), torch.where(missing, high * 1.5, high)
         nearest = bisect(oracle, path, torch.where(missing, high, low), high, self._precision(view, x) * distance)
-        return torch.where(per_row(missing, x), x, path(nearest))
+        return where_rows(missing, x, path(nearest))
 
     def _precision(self, view: DecisionBox, x: Tensor) -> Tensor:
         """How near to the boundary, as a part of the way to it, probes of this size need to start."""

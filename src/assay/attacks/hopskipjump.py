@@ -11,7 +11,7 @@ from assay.attacks.attack import Attack
 from assay.attacks.decision import AT_ONCE, Oracle, onto_boundary, start_on_boundary, unit
 from assay.registry import register
 from assay.target import DecisionBox
-from assay.threat import L2, LInf, per_row
+from assay.threat import L2, LInf, per_row, where_rows
 
 HALVINGS: Final = 20
 """A leap that reaches nothing at a millionth of its length is not taken."""
@@ -85,7 +85,7 @@ def _normal(oracle: Oracle, x: Tensor, radius: Tensor, probes: int) -> Tensor:
         probed += n
     share = yes / probed
     one_sided = (share == 0) | (share == 1)
-    normal = torch.where(per_row(one_sided, x), steps * per_row(2 * share - 1, x), votes - per_row(share, x) * steps)
+    normal = where_rows(one_sided, steps * per_row(2 * share - 1, x), votes - per_row(share, x) * steps)
     return normal.sign() if isinstance(view.ball.norm, LInf) else unit(normal)
 
 
@@ -96,7 +96,7 @@ def _leap(oracle: Oracle, x: Tensor, direction: Tensor, length: Tensor) -> Tenso
         points = (x + per_row(length.to(x.dtype), x) * direction).clamp(0, 1)
         hit = torch.zeros_like(missing)
         hit[missing] = oracle.among(missing).reaches(points[missing])
-        landed = torch.where(per_row(hit, x), points, landed)
+        landed = where_rows(hit, points, landed)
         length, missing = length / 2, missing & ~hit & (oracle.left > 0)
         if not missing.any():
             break

@@ -10,7 +10,7 @@ from assay.attacks.attack import Attack
 from assay.attacks.decision import Oracle, Path, at_distance, bisect, candidate, find_start, unit
 from assay.registry import register
 from assay.target import DecisionBox
-from assay.threat import L2, per_row
+from assay.threat import L2, per_row, where_rows
 
 FINEST: Final = 1e-5
 """Directions closer than this cannot be told apart in float32."""
@@ -50,7 +50,7 @@ class OPT(Attack[DecisionBox]):
             slope, probe, nearest = self._slope(oracle, direction, distance, beta)
             found, reached, alpha = descend(oracle, direction, distance, slope, alpha, beta)
             lucky = nearest < reached
-            direction, distance = torch.where(per_row(lucky, probe), probe, found), torch.minimum(nearest, reached)
+            direction, distance = where_rows(lucky, probe, found), torch.minimum(nearest, reached)
             alpha, beta = refresh(alpha, beta)
             direction, distance, alpha, beta = oracle.keep(direction, distance, alpha, beta)
         return direction
@@ -92,7 +92,7 @@ def first_direction(oracle: Oracle, trials: int, beta: float) -> tuple[Tensor, T
     for attempt in range(1, trials):
         rival = unit(candidate(view, attempt % 10) - view.ball.centre)
         better, closer = _beats(oracle, rival, distance)
-        direction, distance = torch.where(per_row(better, rival), rival, direction), closer
+        direction, distance = where_rows(better, rival, direction), closer
         direction, distance = oracle.keep(direction, distance)
     return direction, _settle(oracle, direction, distance, torch.full_like(distance, beta))
 
@@ -111,7 +111,7 @@ def descend(
         better = torch.zeros_like(rows)
         better[rows], closer = _beats(some, trial[rows], nearest[rows])
         nearest = nearest.index_put((rows,), closer)
-        best = torch.where(per_row(better, best), trial, best)
+        best = where_rows(better, trial, best)
         return better
 
     rows = torch.ones(len(direction), dtype=torch.bool, device=direction.device)

@@ -11,7 +11,7 @@ from assay.attacks.attack import Attack
 from assay.attacks.decision import ATTEMPTS, Oracle, bisect, candidate
 from assay.registry import register
 from assay.target import DecisionBox
-from assay.threat import LInf, per_row
+from assay.threat import LInf, per_row, where_rows
 
 RADII: Final = (1.0, 0.5, 0.25, 0.125, 0.0625)
 """Where a direction is asked about until one reaches the goal; a class may lie near and not at the corner."""
@@ -45,7 +45,7 @@ class RayS(Attack[DecisionBox]):
             block = next(blocks)
             attempt = _flipped(view, signs, block)
             nearer = oracle.reaches(_at(view, attempt, radius))
-            signs = torch.where(per_row(nearer, signs), attempt, signs)
+            signs = where_rows(nearer, attempt, signs)
             if nearer.any():
                 radius[nearer] = self._search(oracle.among(nearer), signs[nearer], radius[nearer])
             signs, radius = oracle.keep(signs, radius)

@@ -11,7 +11,7 @@ from assay.attacks.estimate import Patterns, Span, cosines, height, pixels
 from assay.errors import BadRequest
 from assay.registry import register
 from assay.target import ScoreBox
-from assay.threat import L2, LInf, per_row
+from assay.threat import L2, LInf, per_row, where_rows
 
 BASES: Final[dict[str, Patterns]] = {"dct": cosines, "pixel": pixels}
 
@@ -52,7 +52,7 @@ class SimBA(Attack[ScoreBox]):
         for _ in range(self.steps - 1):
             here = height(view, x_new)
             better = here > highest
-            x = torch.where(per_row(better, x), x_new, x)
+            x = where_rows(better, x_new, x)
             highest = torch.where(better, here, highest)
             x, highest, sign, better, order, at = view.keep(x, highest, sign, better, order, at)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from assay.attacks.attack import Attack
 from assay.registry import register
 from assay.target import ScoreBox
-from assay.threat import L1, L2, LInf, per_row
+from assay.threat import L1, L2, LInf, where_rows
 
 HALVINGS: Final = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """The area of the window is halved after so many queries, of the 10 000 its authors thought of."""
@@ -56,7 +56,7 @@ class Square(Attack[ScoreBox]):
         for query in range(1, self.steps):
             margin = view.goal.margin(view.scores(x_new))
             better = margin < lowest
-            x = torch.where(per_row(better, x), x_new, x)
+            x = where_rows(better, x_new, x)
             x, lowest, *plan = view.keep(x, torch.where(better, margin, lowest), *plan)
             turn = (query - 1) % canvas.ahead
             if turn == 0:

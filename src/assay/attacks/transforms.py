@@ -16,7 +16,7 @@ from assay.attacks.attack import Attack
 from assay.rng import Streams
 from assay.target import WhiteBox
 from assay.target.whitebox import InputTransform, RowTransform
-from assay.threat import per_row
+from assay.threat import where_rows
 
 
 def diverse(low: float, probability: float) -> InputTransform:
@@ -39,7 +39,7 @@ def diverse(low: float, probability: float) -> InputTransform:
             down, across = (weights[row][:, None] for weights in axes)
             planes = images.reshape(len(images), -1, *_height_and_width(images))
             moved = (down @ planes @ across.mT).view_as(images)
-            return torch.where(per_row(changed[row], images), moved, images)
+            return where_rows(changed[row], moved, images)
 
         return change
 

@@ -13,6 +13,7 @@ from assay.errors import BadRequest, ModelFailed
 from assay.evaluation.fleet import DEATHS, Done, Duty, Share, ship, unpack
 from assay.evaluation.outcome import Outcome
 from assay.evaluation.progress import StopRequest
+from assay.memory import keep_freed_memory
 
 HERE: Final = "local"
 """The address that starts a cluster on this machine, for this run."""
@@ -59,6 +60,7 @@ def _serve(shipped: bytes, share: Share) -> Outcome:
 @lru_cache(maxsize=1)
 def _unpack_once(shipped: bytes) -> Duty:
     torch.set_num_threads(1)
+    keep_freed_memory()
     return unpack(shipped)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, final
 
-SPEC_VERSION: Final = 3
+SPEC_VERSION: Final = 4
 """Raise this whenever the same specification would give other records than before."""
 
 

@@ -14,7 +14,7 @@ from assay.errors import BadRequest
 from assay.remote.service import RemoteNetwork
 from assay.target import DecisionBox, Network, ScoreBox
 from assay.target.boxes import Ask
-from assay.threat import Ball, per_row
+from assay.threat import Ball, per_row, where_rows
 
 FINEST: Final = 0.5 / 255
 """A smaller change of a value is rounded away."""
@@ -84,6 +84,6 @@ def _sent(network: Network, x: Tensor, ball: Ball, any_distance: bool) -> Tensor
         part = (low + high) / 2
         point = as_sent(network, centre + per_row(part, x) * (x - centre))
         inside = ball.holds(point, ball.distance(point))
-        best = torch.where(per_row(inside, x), point, best)
+        best = where_rows(inside, point, best)
         low, high = torch.where(inside, part, low), torch.where(inside, high, part)
-    return torch.where(per_row(out, x), best, sent)
+    return where_rows(out, best, sent)

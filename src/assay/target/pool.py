@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import final
 
-import torch
 from torch import Tensor
 
 from assay.rng import Streams
-from assay.threat import Goal, per_row
+from assay.threat import Goal, where_rows
 
 
 @final
@@ -30,4 +29,4 @@ class Pool:
         chosen, found = order.argmax(1).tolist(), fits.any(1)
         noise = rng.uniform(*like.shape[1:])
         images = self._read(chosen).to(like)
-        return torch.where(per_row(found, like), images, noise)
+        return where_rows(found, images, noise)

@@ -5,7 +5,7 @@ from assay.threat.goals import Goal, Targeted, Untargeted, labels_of
 from assay.threat.model import LabelList, LeastLikely, RandomTarget, TargetRule, ThreatModel
 from assay.threat.norms import L0, L1, L2, LInf, Norm
 from assay.threat.presets import PRESETS, preset
-from assay.threat.shapes import per_row
+from assay.threat.shapes import per_row, where_rows
 
 __all__ = [
     "L0",
@@ -26,4 +26,5 @@ __all__ = [
     "labels_of",
     "per_row",
     "preset",
+    "where_rows",
 ]
