@@ -196,7 +196,7 @@ def nearest_on_the_ellipsoid(norm: type[Norm], axes: Numbers, centre: Numbers, x
 
 @pytest.mark.parametrize(
     ("name", "norm", "reach"),
-    [("fmn", LInf, 1.05), ("fmn", L2, 1.05), ("fmn", L1, 1.05), ("ead:steps=300", L1, 1.1)],
+    [("fmn", LInf, 1.05), ("fmn", L2, 1.05), ("fmn", L1, 1.05), ("ead:steps=300", L1, 1.15)],
 )
 def test_the_distance_to_a_curved_boundary_agrees_with_a_general_solver(
     name: str, norm: type[Norm], reach: float
@@ -277,10 +277,10 @@ def test_ead_lets_a_row_rest_when_it_makes_no_progress() -> None:
     """Its mates go on: a batch-wide rule (foolbox, torchattacks) lets them decide for each other."""
     x, labels = images(4, (6,)), torch.zeros(4, dtype=torch.int64)
     still, _ = run(Constant(), attacks.create("ead:steps=50,search_steps=3"), L1(1), x, labels)
-    assert still["queries"].tolist() == [21 + HALVED] * 4, "no c moves a pixel, so the last stands for all: two windows"
+    assert still["queries"].tolist() == [1 + 3 * 20 + HALVED] * 4, "no c moves a pixel: two windows each"
     whole, _ = run(Constant(), attacks.create("ead:steps=50,search_steps=3,abort_early=false"), L1(1), x, labels)
-    assert whole["queries"].tolist() == [3 * 50 + HALVED] * 4
-    assert whole["backwards"].tolist() == [3 * 50] * 4
+    assert whole["queries"].tolist() == [1 + 3 * 50 + HALVED] * 4
+    assert whole["backwards"].tolist() == [1 + 3 * 50] * 4
 
 
 def test_ead_shows_the_model_no_point_outside_the_box(small_net: nn.Module) -> None:

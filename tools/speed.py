@@ -13,6 +13,7 @@ import json
 import platform
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from assay.evaluation.subject import Subject
 from assay.memory import keep_freed_memory
 
 EPS = 8 / 255
+FEWER = "search_steps=3,steps=50"
+"""Settings with which C&W and EAD come as near as other libraries with five searches of 100 steps."""
 FILE = Path("docs/speed.json")
 PAGE = Path("docs/speed.md")
 
@@ -103,43 +106,37 @@ def against_peers(name: str, images: int, repeat: int, only: list[str]) -> list[
     fixed = peers.fixed_budget(EPS, 40, 9, 100)["pgd"]
     contests = [
         ("pgd", "pgd:steps=40,restarts=1", assay.LInf(EPS), fixed),
-        (
-            "cw",
-            "cw:search_steps=5,steps=100",
-            assay.L2(1.0),
-            peers.minimum_norm("L2", 100, 5, 1e-2, 3)["cw"],
-        ),
-        (
-            "ead",
-            "ead:search_steps=5,steps=100,initial_c=0.01",
-            assay.L1(12.0),
-            peers.minimum_norm("L1", 100, 5, 1e-2, 3)["ead"],
-        ),
+        ("cw", "cw:search_steps=5,steps=100", assay.L2(1.0), peers.minimum_norm("L2", 100, 5, 1e-2, 3)["cw"]),
+        ("ead", "ead:search_steps=5,steps=100", assay.L1(12.0), peers.minimum_norm("L1", 100, 5, 1e-2, 3)["ead"]),
     ]
     rows = []
     for label, spec, norm, others in (contest for contest in contests if contest[0] in only):
         for peer, attack in others.items():
-            shown = samples if label == "pgd" or peer != "ART" else samples.take(16)  # minutes an image
+            shown = samples if label == "pgd" or peer != "ART" else samples.take(8)  # minutes an image
             x, y = shown.images(slice(None)), shown.labels
-            ours, theirs = [], []
+            specs = {label: spec} if label == "pgd" else {label: spec, f"{label}, fewer steps": f"{label}:{FEWER}"}
+            times: dict[str, list[float]] = defaultdict(list)
             for _ in range(repeat if label == "pgd" else 1):
-                seconds, result = timed(assay.evaluate, model, shown, norm, spec, device="cpu", keep_images=True)
-                ours.append(seconds)
+                found = {}
+                for named, own in specs.items():
+                    seconds, found[named] = timed(assay.evaluate, model, shown, norm, own, device="cpu")
+                    times[named].append(seconds)
                 seconds, x_adv = timed(attack, model, x, y)
-                theirs.append(seconds)
-            rows.append(
-                {
-                    "model": name,
-                    "attack": label,
-                    "library": peer,
-                    "images": len(shown),
-                    "ours": statistics.median(ours),
-                    "theirs": statistics.median(theirs),
-                    "assay found": of_ours(result, label),
-                    "library found": of_peer(model, x, x_adv.detach(), y, norm, label),
-                }
-            )
-            print(rows[-1], flush=True)
+                times["theirs"].append(seconds)
+            for named in specs:
+                rows.append(
+                    {
+                        "model": name,
+                        "attack": named,
+                        "library": peer,
+                        "images": len(shown),
+                        "ours": statistics.median(times[named]),
+                        "theirs": statistics.median(times["theirs"]),
+                        "assay found": of_ours(found[named], label),
+                        "library found": of_peer(model, x, x_adv.detach(), y, norm, label),
+                    }
+                )
+                print(rows[-1], flush=True)
     if "autoattack" in only:
         rows.append(autoattack_row(name, model, samples.take(32)))
     return rows
@@ -236,7 +233,10 @@ def page(known: dict[str, Any]) -> str:
     if "cpu" in known:
         cpu = known["cpu"]
         lines += [f"## Beside other libraries, on {cpu['machine']}\n"]
-        lines += ["Quality is robust accuracy for attacks on a budget and the median distance for C&W and EAD.\n"]
+        lines += [
+            "Quality is robust accuracy for attacks on a budget and the median distance for C&W and EAD, which all "
+            f"libraries run with up to five searches of 100 steps, and assay also with fewer (`{FEWER}`).\n"
+        ]
         lines += [
             "| model | attack | library | images | assay, s | library, s | times faster | assay found | library found |"
         ]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
-from assay.attacks.descents import GROWTH, Rows, bisected, window_of
+from assay.attacks.descents import FINER, LEAST, Rows, bisected, growth_of, window_of
 from assay.registry import register
 from assay.target import WhiteBox
 from assay.threat import L2, Goal, per_row, where_rows
@@ -28,17 +28,8 @@ STRIDE: Final = 0.5
 SLOWEST: Final = 1e-3
 """The least of all rates, as a part of the greatest."""
 
-LEAST: Final = 0.5
-"""The least c that is tried, as a part of what a linear model needs."""
-
 SENSIBLE_C: Final = (1e-10, 1e10)
 """For images at the boundary, and those where the model is flat."""
-
-CAREFUL: Final = 3.0
-"""The growth of a c that began at what a linear model needs."""
-
-FINER: Final = 0.5
-"""The rate of a descent that begins at a success, as a part of the rate of the one before."""
 
 
 @final
@@ -73,7 +64,7 @@ class CW(Attack[WhiteBox]):
         for tick in range(1, self.search_steps * self.steps + 1):
             self._step(view, rows)
             if tick % window == 0:
-                idle = rows.end(self._over(rows), self._falling, GROWTH if self.initial_c else CAREFUL)
+                idle = rows.end(self._over(rows), self._falling, growth_of(self.initial_c))
                 view.dismiss((rows.descents == self.search_steps) | (idle & self.abort_early))
             rows = _Rows(*view.keep(*rows.tensors))
         return view.ball.centre

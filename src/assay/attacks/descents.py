@@ -9,8 +9,11 @@ from torch import Tensor
 WINDOW: Final = 10
 """Steps after which progress is looked at, or a tenth of all steps if that is more."""
 
-GROWTH: Final = 10.0
-"""How many times as large the next c is as long as none was large enough."""
+LEAST: Final = 0.5
+"""The least c that is tried, as a part of what a linear model needs."""
+
+FINER: Final = 0.5
+"""The rate of a descent that begins at a success, as a part of the rate of the one before."""
 
 
 @dataclass
@@ -29,8 +32,13 @@ def window_of(steps: int) -> int:
     return next(n for n in range(shortest, steps + 1) if steps % n == 0)
 
 
+def growth_of(initial_c: float) -> float:
+    """Return how many times as large the next c is as long as none was large enough; less if the first was no guess."""
+    return 10.0 if initial_c else 3.0
+
+
 def bisected(
-    c: Tensor, low: Tensor, high: Tensor, over: Tensor, holds: Tensor, growth: float = GROWTH
+    c: Tensor, low: Tensor, high: Tensor, over: Tensor, holds: Tensor, growth: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the next c of the rows whose descent is over, given whether it was large enough, and where it must lie."""
     low, high = torch.where(over & ~holds, c, low), torch.where(over & holds, c, high)

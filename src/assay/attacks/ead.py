@@ -8,13 +8,26 @@ import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
-from assay.attacks.descents import Rows, bisected, window_of
+from assay.attacks.descents import FINER, LEAST, Rows, bisected, growth_of, window_of
 from assay.registry import register
 from assay.target import WhiteBox
 from assay.threat import L1, Goal, per_row, where_rows
 
 PROGRESS: Final = 0.3
-"""A row makes progress if a window takes more than this part, over the number of steps, off its loss."""
+"""A row makes progress if a window takes more than this part, over the number of steps, off its closest success, or off
+its loss as long as it has none; one that makes none in a whole descent is done."""
+
+AMPLE: Final = 4.0
+"""The first c that is tried, as a part of what a linear model needs."""
+
+REACHABLE: Final = 0.9
+"""A linear model is asked for no more than this part of what it can give inside the box."""
+
+LARGEST: Final = 10.0
+"""The exponent of the largest c that is looked for."""
+
+BISECTIONS: Final = 30
+"""How often the exponents are halved."""
 
 HALVINGS: Final = 8
 """Looks between the clean image and each of the best points, for where the boundary is."""
@@ -31,14 +44,16 @@ def _elastic_net(attack: "EAD", delta: Tensor) -> Tensor:
 class EAD(Attack[WhiteBox]):
     """Least c * hinge + squared L2 + beta * L1, by FISTA, over a search for c (Chen et al. 2018, arXiv:1709.04114).
 
-    As in the authors' code, shrinkage takes off beta whatever the step size, so the net tightens as steps shorten. One
-    run follows both of the authors' rules of what is best: the point it is judged by has the least L1 of all points
+    As in the authors' code, shrinkage takes off beta however short the steps of a descent become, so the net tightens.
+    One run follows both of the authors' rules of what is best: the point it is judged by has the least L1 of all points
     seen; that of the least squared L2 + beta * L1 is recorded beside it.
 
     Unlike in that code, only look-ahead points are looked at, clipped to the box, as gradients are taken there anyway.
-    A descent ends once its loss no longer falls, or the net has pulled it back from success; a c at which no pixel
-    would move is passed over; and at last the best points are moved towards the clean images, to the boundary. Rows
-    descend side by side, each with its own c, and none waits for another. `abort_early=False` goes to the last step.
+    `initial_c=0` begins with twice the c that a linear model with the gradient at the clean image would need. A descent
+    begins at the closest success so far, with half the rate and shrinkage, and ends once it comes no closer; the search
+    ends once a whole descent does not; and at last the best points are moved towards the clean images, to the boundary.
+    Rows descend side by side, each with its own c, and none waits for another. `abort_early=False` goes to the last
+    step.
     """
 
     access = WhiteBox
@@ -50,14 +65,12 @@ class EAD(Attack[WhiteBox]):
     search_steps: int = 9
     beta: float = 1e-3
     rate: float = 0.01
-    initial_c: float = 1e-3
+    initial_c: float = 0.0
     abort_early: bool = True
 
     def __call__(self, view: WhiteBox, x0: Tensor) -> Tensor:
         """Search for the smallest c at which the descent still finds a way, then close in on the boundary."""
-        rows = _Rows.at(x0, self.initial_c)
-        if self.abort_early:
-            rows = self._pass_over(view, rows)
+        rows = self._begin(view, x0)
         loosest = self._descend(view, rows)
         moves = torch.stack((view.closest(), loosest), 1) - view.ball.centre[:, None]
         low, high = torch.zeros(moves.shape[:2], device=x0.device), torch.ones(moves.shape[:2], device=x0.device)
@@ -68,12 +81,12 @@ class EAD(Attack[WhiteBox]):
             moves, low, high = view.keep(moves, low, high)
         return view.ball.centre
 
-    def _pass_over(self, view: WhiteBox, rows: "_Rows") -> "_Rows":
-        """Raise each c that is too small to move any pixel of its image: that descent would stand still."""
-        slope, _ = view.gradient(rows.x, _closeness)
-        steepest = slope.flatten(1).abs().amax(1)
-        for _ in range(self.search_steps - 1):
-            rows.search(self.rate * rows.c * steepest <= self.beta)
+    def _begin(self, view: WhiteBox, x0: Tensor) -> "_Rows":
+        """Stand at the clean images, each with the c that was given, or that a linear model of it asks for."""
+        slope, logits = view.gradient(x0, _closeness)
+        needed = _needed(x0, slope, view.goal.margin(logits).clamp(min=0), self.beta / self.rate)
+        given = torch.full_like(needed, self.initial_c)
+        rows = _Rows.at(x0, *((given, 0 * given) if self.initial_c else (AMPLE * needed, LEAST * needed)), self.rate)
         return _Rows(*view.keep(*rows.tensors))
 
     def _descend(self, view: WhiteBox, rows: "_Rows") -> Tensor:
@@ -83,9 +96,12 @@ class EAD(Attack[WhiteBox]):
         for tick in range(1, self.search_steps * self.steps + 1):
             self._step(inner, rows)
             if tick % window == 0:
-                rows.end(self._over(rows), inner.ball.centre)
+                distance = inner.distance_claimed()
+                over = self._over(rows)
+                idle = over & rows.won & (distance >= self._falling * rows.distance)
+                rows.end(over, inner.closest(), distance, growth_of(self.initial_c))
                 loosest[rows.row] = rows.loosest
-                going = rows.descents < self.search_steps
+                going = (rows.descents < self.search_steps) & ~(idle & self.abort_early)
                 inner, rows = inner.among(going), _Rows(*(tensor[going] for tensor in rows.tensors))
             rows = _Rows(*inner.keep(*rows.tensors))
             if not len(rows.row):
@@ -99,15 +115,20 @@ class EAD(Attack[WhiteBox]):
         hinge = view.goal.margin(logits).clamp(min=0)
         net = _elastic_net(self, (y - centre).flatten(1).double())
         rows.look(view.goal.reached(logits), net, net + rows.c * hinge)
-        rate = per_row(self.rate * (1 - rows.steps / self.steps).sqrt(), y)
+        rate = per_row(rows.rate * (1 - rows.steps / self.steps).sqrt(), y)
         ahead = y + rate * (per_row(rows.c, y) * slope - 2 * (y - centre))
         rows.go((centre + _shrink(ahead - centre, self.beta)).clamp(0, 1))
 
     def _over(self, rows: "_Rows") -> Tensor:
         """Say whose descent is at its end: at its last step, without progress, or pulled back from success."""
         over = rows.steps == self.steps
-        falls = rows.lowest < (1 - PROGRESS / self.steps) * rows.lowest_before
+        falls = rows.lowest < self._falling * rows.lowest_before
         return over | ~torch.where(rows.won, rows.wins, falls) if self.abort_early else over
+
+    @property
+    def _falling(self) -> float:
+        """What is less than this part of what it was has fallen."""
+        return 1 - PROGRESS / self.steps
 
 
 @final
@@ -123,21 +144,23 @@ class _Rows(Rows):
     c: Tensor
     low: Tensor
     high: Tensor
+    rate: Tensor
     descents: Tensor  # that have ended
     steps: Tensor  # of this descent
     lowest: Tensor  # loss of this descent
     lowest_before: Tensor  # at the last look at progress
+    distance: Tensor  # of the closest success of the descents before
     won: Tensor  # in this descent: its c is large enough
     wins: Tensor  # since the last look
 
     @classmethod
-    def at(cls, x0: Tensor, c: float) -> Self:
+    def at(cls, x0: Tensor, c: Tensor, low: Tensor, rate: float) -> Self:
         """Stand at the clean images."""
-        first = torch.full((len(x0),), c, device=x0.device)
-        zero, endless = torch.zeros_like(first), torch.full_like(first, torch.inf)
-        never, clock, no = endless.double(), zero.long(), zero.bool()
-        row = torch.arange(len(x0), device=x0.device)
-        return cls(row, x0, x0, x0, never, first, zero, endless, clock, clock, never, never, no, no)
+        row, endless, rates = torch.arange(len(x0), device=x0.device), torch.full_like(c, torch.inf), 0 * c + rate
+        never, clock = endless.double(), torch.zeros_like(row)
+        return cls(
+            row, x0, x0, x0, never, c, low, endless, rates, clock, clock, *(never,) * 3, clock.bool(), clock.bool()
+        )
 
     def look(self, won: Tensor, net: Tensor, loss: Tensor) -> None:
         """Remember what was seen at the look-ahead points."""
@@ -150,22 +173,33 @@ class _Rows(Rows):
         self.steps = self.steps + 1
         self.x, self.y = x, (x + per_row(self.steps / (self.steps + 3), x) * (x - self.x)).clamp(0, 1)
 
-    def search(self, over: Tensor) -> None:
-        """Count a descent of these rows, and choose their next c."""
-        self.c, self.low, self.high = bisected(self.c, self.low, self.high, over, self.won)
-        self.descents = self.descents + over
-
-    def end(self, over: Tensor, clean: Tensor) -> None:
-        """End these descents, and begin the next of each row at its clean image; the others go on."""
-        self.search(over)
-        self.x, self.y = where_rows(over, clean, self.x), where_rows(over, clean, self.y)
-        self.steps, self.lowest = torch.where(over, 0, self.steps), torch.where(over, torch.inf, self.lowest)
-        self.lowest_before, self.won, self.wins = self.lowest, self.won & ~over, torch.zeros_like(self.wins)
+    def end(self, over: Tensor, start: Tensor, distance: Tensor, growth: float) -> None:
+        """End these descents, and begin the next of each row from its start with another c; the others go on."""
+        self.c, self.low, self.high = bisected(self.c, self.low, self.high, over, self.won, growth)
+        self.rate = torch.where(over & distance.isfinite(), FINER * self.rate, self.rate)
+        self.x, self.y = where_rows(over, start, self.x), where_rows(over, start, self.y)
+        self.descents, self.steps = self.descents + over, torch.where(over, 0, self.steps)
+        self.lowest, self.won = torch.where(over, torch.inf, self.lowest), self.won & ~over
+        self.lowest_before, self.wins = self.lowest, torch.zeros_like(self.wins)
+        self.distance = torch.where(over, distance, self.distance)
 
 
-def _shrink(delta: Tensor, beta: float) -> Tensor:
+def _needed(x0: Tensor, slope: Tensor, hinge: Tensor, weight: float) -> Tensor:
+    """Return the least c at which the least squared L2 + weight * L1 + c * hinge of a linear model is a success."""
+    most = (slope * (slope > 0).to(x0.dtype).sub(x0)).flatten(1).sum(1)  # towards the walls
+    wanted, low = torch.minimum(hinge, REACHABLE * most), torch.full_like(hinge, -LARGEST)
+    high = -low
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        move = _shrink(per_row(10**middle, slope) * slope, weight) / 2
+        gain = (slope * ((x0 + move).clamp(0, 1) - x0)).flatten(1).sum(1)
+        low, high = torch.where(gain < wanted, middle, low), torch.where(gain < wanted, high, middle)
+    return 10**high
+
+
+def _shrink(delta: Tensor, beta: Tensor | float) -> Tensor:
     """Bring every value closer to zero by beta."""
-    return delta - delta.clamp(-beta, beta)
+    return delta.sign() * (delta.abs() - beta).clamp(min=0)
 
 
 def _closeness(logits: Tensor, goal: Goal) -> Tensor:
