@@ -91,7 +91,8 @@ def test_shares_cover_all_samples_once_and_end_small():
     duty = fleet.Duty(network, None, None, None, 0, None)  # type: ignore[arg-type]
     cut = [*duty.shares(range(1000), 128, 4)]
     assert [row for share in cut for row in share] == [*range(1000)]
-    assert len(cut[0]) > len(cut[-2]) >= fleet.LEAST
+    assert len(cut[0]) > len(cut[-2]) >= fleet.FULL
+    assert [len(share) for share in duty.shares(range(64), 128, 4)] == [16] * 4, "none is left without work"
     assert [len(share) for share in duty.shares(range(300), 128, 1)] == [128, 128, 44], "alone, waves are whole"
 
 

@@ -35,6 +35,9 @@ from assay.threat import ThreatModel
 LEAST: Final = 8
 """Samples in the smallest wave: less would leave the lanes of a call empty."""
 
+FULL: Final = 32
+"""Samples below which a wave is only cut to give every worker one: it takes much longer a sample."""
+
 DEATHS: Final = 5
 """Workers that may die before a run is given up: a few may be the machine's fault, more are the model's."""
 
@@ -108,10 +111,11 @@ class Duty:
 
         Of a model that draws random numbers a wave is the unit of chance, and always of the same size.
         """
+        least = max(LEAST, min(FULL, math.ceil(len(missing) / workers)))
         start = 0
         while start < len(missing):
             fair = math.ceil((len(missing) - start) / (2 * workers))
-            size = wave_size if workers == 1 or self.network.random else min(wave_size, max(LEAST, fair))
+            size = wave_size if workers == 1 or self.network.random else min(wave_size, max(least, fair))
             yield [*missing[start : start + size]]
             start += size
 
