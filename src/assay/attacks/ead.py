@@ -14,11 +14,11 @@ from assay.target import WhiteBox
 from assay.threat import L1, Goal, per_row, where_rows
 
 PROGRESS: Final = 0.3
-"""A row makes progress if a window takes more than this part, over the number of steps, off its closest success, or off
-its loss as long as it has none; one that makes none in a whole descent is done."""
+"""A row makes progress if a window takes more than this part, over the number of steps, off its loss, and is done if a
+whole descent takes no more off its closest success."""
 
 AMPLE: Final = 4.0
-"""The first c that is tried, as a part of what a linear model needs."""
+"""The first c that is tried, in units of what a linear model needs."""
 
 REACHABLE: Final = 0.9
 """A linear model is asked for no more than this part of what it can give inside the box."""
@@ -49,11 +49,11 @@ class EAD(Attack[WhiteBox]):
     seen; that of the least squared L2 + beta * L1 is recorded beside it.
 
     Unlike in that code, only look-ahead points are looked at, clipped to the box, as gradients are taken there anyway.
-    `initial_c=0` begins with twice the c that a linear model with the gradient at the clean image would need. A descent
-    begins at the closest success so far, with half the rate and shrinkage, and ends once it comes no closer; the search
-    ends once a whole descent does not; and at last the best points are moved towards the clean images, to the boundary.
-    Rows descend side by side, each with its own c, and none waits for another. `abort_early=False` goes to the last
-    step.
+    `initial_c=0` begins with four times the c that a linear model with the gradient at the clean image would need. A
+    descent begins at the closest success so far, with half the rate, and ends once its loss no longer falls, or the net
+    has pulled it back from success; the search ends once a whole descent comes no closer; and at last the best points
+    are moved towards the clean images, to the boundary. Rows descend side by side, each with its own c, and none waits
+    for another. `abort_early=False` goes to the last step.
     """
 
     access = WhiteBox
@@ -197,7 +197,7 @@ def _needed(x0: Tensor, slope: Tensor, hinge: Tensor, weight: float) -> Tensor:
     return 10**high
 
 
-def _shrink(delta: Tensor, beta: Tensor | float) -> Tensor:
+def _shrink(delta: Tensor, beta: float) -> Tensor:
     """Bring every value closer to zero by beta."""
     return delta.sign() * (delta.abs() - beta).clamp(min=0)
 
