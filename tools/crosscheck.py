@@ -56,8 +56,8 @@ a fixed budget), untargeted, at equal steps: {steps}; for C&W and EAD in each of
 {initial_c} on, ours from what a linear model needs; for APGD-T towards each of {targets} classes; for FAB half as many
 steps towards each. Square has {queries} queries and its schedule fitted to them, DeepFool 50 steps and 2 % overshoot. A
 step has no fixed cost: ART's C&W tries several lengths for each. All points were verified by us: clipped to [0, 1],
-label taken afresh, distance in float64. "authors" is the package of AutoAttack's authors. Best is the lowest median among those that broke the most
-images, ours where it is within 1 % of it.
+label taken afresh, distance in float64. "authors" is the package of AutoAttack's authors. Best is the lowest median
+among those that broke the most images, ours where it is within 1 % of it.
 """
 
 REMARKS = """
