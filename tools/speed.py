@@ -102,7 +102,6 @@ def against_peers(name: str, images: int, repeat: int, only: list[str]) -> list[
     from tools import peers
 
     samples = data.load("cifar10-1k").take(images)
-    x, y = samples.images(slice(None)), samples.labels
     model = Subject.of(name).module.eval()
     fixed = peers.fixed_budget(EPS, 40, 9, 100)["pgd"]
     contests = [
@@ -145,7 +144,7 @@ def against_peers(name: str, images: int, repeat: int, only: list[str]) -> list[
 
 def of_ours(result: assay.Result, label: str) -> float:
     """Robust accuracy on a fixed budget, else the median distance."""
-    return result.robust_accuracy if label == "pgd" else float(result.records["distance"].median())
+    return result.robust_accuracy if label == "pgd" else float(result.records["distance"].fillna(torch.inf).median())
 
 
 def of_peer(model: nn.Module, x: torch.Tensor, x_adv: torch.Tensor, y: torch.Tensor, norm: Any, label: str) -> float:

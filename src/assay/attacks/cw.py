@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
-from assay.attacks.descents import FINER, LEAST, Rows, bisected, growth_of, window_of
+from assay.attacks.descents import FINER, Rows, bisected, first_c, growth_of, window_of
 from assay.registry import register
 from assay.target import WhiteBox
 from assay.threat import L2, Goal, per_row, where_rows
@@ -74,8 +74,7 @@ class CW(Attack[WhiteBox]):
         slope, logits = view.gradient(x0, self._minus_hinge)
         hinge, steepness = -self._minus_hinge(logits, view.goal), slope.flatten(1).norm(dim=1)
         needed = (2 * hinge / steepness.square()).nan_to_num(0.0).clamp(*SENSIBLE_C)
-        given = torch.full_like(needed, self.initial_c)
-        rows = _Rows.at(x0, *((given, 0 * given) if self.initial_c else (needed, LEAST * needed)))
+        rows = _Rows.at(x0, *first_c(self.initial_c, needed))
         stride = ((1 - rows.start.square()) / 2).flatten(1).norm(dim=1).float()  # of Adam's first step at a rate of 1
         rows.rate = (STRIDE * hinge / steepness / stride).nan_to_num(0.0).clamp(SLOWEST * self.rate, self.rate)
         return _Rows(*view.keep(*rows.tensors))

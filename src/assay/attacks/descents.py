@@ -32,6 +32,13 @@ def window_of(steps: int) -> int:
     return next(n for n in range(shortest, steps + 1) if steps % n == 0)
 
 
+def first_c(initial_c: float, needed: Tensor, ample: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Return the first c of each row, given or by what a linear model needs, and where the search may not go below."""
+    if initial_c:
+        return torch.full_like(needed, initial_c), torch.zeros_like(needed)
+    return ample * needed, LEAST * needed
+
+
 def growth_of(initial_c: float) -> float:
     """Return how many times as large the next c is as long as none was large enough; less if the first was no guess."""
     return 10.0 if initial_c else 3.0

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from assay.attacks.attack import Attack
-from assay.attacks.descents import FINER, LEAST, Rows, bisected, growth_of, window_of
+from assay.attacks.descents import FINER, Rows, bisected, first_c, growth_of, window_of
 from assay.registry import register
 from assay.target import WhiteBox
 from assay.threat import L1, Goal, per_row, where_rows
@@ -85,8 +85,7 @@ class EAD(Attack[WhiteBox]):
         """Stand at the clean images, each with the c that was given, or that a linear model of it asks for."""
         slope, logits = view.gradient(x0, _closeness)
         needed = _needed(x0, slope, view.goal.margin(logits).clamp(min=0), self.beta / self.rate)
-        given = torch.full_like(needed, self.initial_c)
-        rows = _Rows.at(x0, *((given, 0 * given) if self.initial_c else (AMPLE * needed, LEAST * needed)), self.rate)
+        rows = _Rows.at(x0, *first_c(self.initial_c, needed, AMPLE), self.rate)
         return _Rows(*view.keep(*rows.tensors))
 
     def _descend(self, view: WhiteBox, rows: "_Rows") -> Tensor:
