@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 import assay
 from assay import attacks, data
+from assay.attacks import ead
 from assay.threat import L0, L1, L2, LabelList, LInf, Norm, TargetRule
 from tests.toys import (
     Constant,
@@ -361,3 +362,14 @@ def test_ead_is_as_good_as_foolbox(abort_early: bool, small_net: nn.Module) -> N
     ours = f"ead:steps=60,abort_early={abort_early}"
     mine, peer = median_beside_foolbox(small_net, ours, "EADAttack", settings, L1, rows=16)
     assert mine <= 1.01 * peer < np.inf
+
+
+def test_ead_begins_with_the_c_that_a_linear_model_needs() -> None:
+    """Just above it, the minimum that shrinkage finds lies across the boundary; just below it, before it."""
+    x, slope, hinge, weight = torch.full((2, 6), 0.5), images(2, (6,), low=-2, high=2), torch.tensor([0.2, 0.6]), 0.1
+    needed = ead._needed(x, slope, hinge, weight)
+    for part, crosses in ((1.001, True), (0.999, False)):
+        pushed = part * needed[:, None] * slope
+        move = pushed.sign() * (pushed.abs() - weight).clamp(min=0) / 2
+        assert move.abs().max() < 0.5, "or the box would matter"
+        assert (((slope * move).sum(1) >= hinge) == crosses).all()
