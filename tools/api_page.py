@@ -12,21 +12,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import assay
-from assay import data, doctor, errors, report
+import robustassay as ra
+from robustassay import data, doctor, errors, report
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "api.md"
 
 HEAD: Final = """# Python interface
 
-Made by `python -m tools.api_page` from the docstrings. `import assay` gives the names of the first part; nothing heavy
-is loaded before one of them is used. Whatever is not on this page may change without notice.
+Made by `python -m tools.api_page` from the docstrings. `import robustassay as ra` gives the names of the first part;
+nothing heavy is loaded before one of them is used. Whatever is not on this page may change without notice.
 """
 
 MORE: Final = {
-    "assay.data": (data, ("load", "from_arrays", "names", "Dataset")),
-    "assay.doctor": (doctor, ("diagnose", "Diagnosis", "Finding")),
-    "assay.report": (report, ("build",)),
+    "robustassay.data": (data, ("load", "from_arrays", "names", "Dataset")),
+    "robustassay.doctor": (doctor, ("diagnose", "Diagnosis", "Finding")),
+    "robustassay.report": (report, ("build",)),
 }
 """Rooms whose names are public beside those of assay itself."""
 
@@ -42,12 +42,12 @@ def main() -> None:
 
 def page() -> str:
     """Write every public name, then the exception tree."""
-    parts = [HEAD, "## assay\n"]
-    parts += [entry(f"assay.{name}", getattr(assay, name)) for name in assay.__all__ if name != "__version__"]
+    parts = [HEAD, "## robustassay\n"]
+    parts += [entry(f"robustassay.{name}", getattr(ra, name)) for name in ra.__all__ if name != "__version__"]
     for room, (module, names) in MORE.items():
         parts.append(f"## {room}\n\n{summary(module)}\n")
         parts += [entry(f"{room}.{name}", getattr(module, name)) for name in names]
-    parts.append(f"## assay.errors\n\n```text\n{inspect.cleandoc(errors.__doc__ or '')}\n```")
+    parts.append(f"## robustassay.errors\n\n```text\n{inspect.cleandoc(errors.__doc__ or '')}\n```")
     return "\n".join(parts) + "\n"
 
 

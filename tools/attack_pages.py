@@ -15,34 +15,34 @@ from typing import Any, Final
 
 from tools.attack_formulas import FORMULAS, NOTATION
 
-from assay import attacks
-from assay.registry import lookup
+from robustassay import attacks
+from robustassay.registry import lookup
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 PAGE: Final = DOCS / "attacks.md"
-SEES: Final = {"WhiteBox": "gradients", "ScoreBox": "scores", "DecisionBox": "labels"}
+SEES: Final = {"GradientAccess": "gradients", "ScoreAccess": "scores", "DecisionAccess": "labels"}
 GROUPS: Final = {
-    "gradients, within a radius": ("WhiteBox", False),
-    "gradients, nearest point": ("WhiteBox", True),
-    "scores, within a radius": ("ScoreBox", False),
-    "scores, nearest point": ("ScoreBox", True),
-    "labels, within a radius": ("DecisionBox", False),
-    "labels, nearest point": ("DecisionBox", True),
+    "gradients, within a radius": ("GradientAccess", False),
+    "gradients, nearest point": ("GradientAccess", True),
+    "scores, within a radius": ("ScoreAccess", False),
+    "scores, nearest point": ("ScoreAccess", True),
+    "labels, within a radius": ("DecisionAccess", False),
+    "labels, nearest point": ("DecisionAccess", True),
 }
 
 HEAD: Final = """# Attacks
 
 Made by `python -m tools.attack_pages` from the registry: {count} attacks. `assay list attacks` prints the same names;
 settings are written behind a name, as in `pgd:steps=100,restarts=5`, or given to the class, as in
-`assay.attacks.PGD(steps=100)`.
+`robustassay.attacks.PGD(steps=100)`.
 
 An attack **within a radius** stops at its first success in the eps-ball; one that seeks the **nearest point** goes on
 and succeeds where that lies within eps. **Sees** is what it may ask the model for: labels, scores (and so labels), or
 gradients (and so both). Whatever it claims is [judged again](verification.md).
 
 Every attack that searches is held to closed-form answers: on models whose exact distance is known it must succeed at a
-stated factor above it and never below (`tests/test_attacks.py`). Beside that, the numbers below compare it with other
-libraries where they have it: [gradient attacks](crosscheck.md), [black-box attacks](queries.md),
+stated factor above it and never below (`tests/attacks/test_attacks.py`). Beside that, the numbers below compare it with
+other libraries where they have it: [gradient attacks](crosscheck.md), [black-box attacks](queries.md),
 [AutoAttack](autoattack.md).
 
 ## Notation

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-import assay
-from assay import data
-from assay.evaluation.subject import Subject
+import robustassay as ra
+from robustassay import data
+from robustassay.evaluation.model_ref import ModelRef
 
 EPS = 8 / 255
 HEAD = """# AutoAttack and express against the reference
@@ -50,8 +50,8 @@ def main() -> None:
         )
     ]
     for name in chosen.models:
-        subject = Subject.of(name)
-        line = compare(name.rpartition(":")[2], subject.module.to(device), samples, device)
+        model_ref = ModelRef.of(name)
+        line = compare(name.rpartition(":")[2], model_ref.module.to(device), samples, device)
         print(line, flush=True)
         lines.append(line + "\n")
         chosen.out.write_text("".join(lines))
@@ -91,8 +91,8 @@ def reference_verdicts(model: nn.Module, samples: data.Dataset, device: torch.de
         return (model(x_adv).argmax(1) == y).cpu()
 
 
-def _evaluate(model: nn.Module, samples: data.Dataset, attack: str, device: torch.device) -> assay.Result:
-    return assay.evaluate(model, samples, assay.LInf(EPS), attack, device=device, keep_images=False)
+def _evaluate(model: nn.Module, samples: data.Dataset, attack: str, device: torch.device) -> ra.Result:
+    return ra.evaluate(model, samples, ra.LInf(EPS), attack, device=device, keep_images=False)
 
 
 if __name__ == "__main__":

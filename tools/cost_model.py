@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-import assay
-from assay import attacks
-from assay.evaluation.sizes import WAVE_SIZE, WAVE_VALUES
-from assay.evaluation.subject import Subject
-from assay.models.imagenet.catalogue import BY_NAME
+import robustassay as ra
+from robustassay import attacks
+from robustassay.evaluation.defaults import WAVE_SIZE, WAVE_VALUES
+from robustassay.evaluation.model_ref import ModelRef
+from robustassay.models.architectures.imagenet.catalogue import BY_NAME
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 PAGE, FILE = DOCS / "scale.md", DOCS / "scale.json"
@@ -81,10 +81,10 @@ def passes(name: str) -> dict[str, float]:
     For an attack that starts from an image of another class there must be one, so there the limit is not out of reach.
     """
     attack = attacks.create("cw:abort_early=false" if name == "cw" else name)
-    norm = next(norm for norm in (assay.LInf(1e-4), assay.L2(1e-4)) if type(norm) in attack.norms)
+    norm = next(norm for norm in (ra.LInf(1e-4), ra.L2(1e-4)) if type(norm) in attack.norms)
     model = Line(0.55 if name in ("boundary", "hopskipjump") else -1.0).eval()
     sample = torch.full((1, 3, 8, 8), 0.9), torch.tensor([999])
-    records = assay.evaluate(model, sample, norm, attack, device="cpu", despite_flags=True).records
+    records = ra.evaluate(model, sample, norm, attack, device="cpu", despite_flags=True).records
     print(name, int(records["forwards"][0]), int(records["backwards"][0]), flush=True)
     return {"forwards": int(records["forwards"][0]), "backwards": int(records["backwards"][0])}
 
@@ -114,7 +114,7 @@ def each(work: Any, images: int) -> float:
 
 def of_zoo(name: str) -> tuple[nn.Module, Tensor]:
     """Return a model of ours and an image for it."""
-    return Subject.of(name).module.eval(), torch.rand(1, 3, 32, 32)
+    return ModelRef.of(name).module.eval(), torch.rand(1, 3, 32, 32)
 
 
 def flops(module: nn.Module, x: Tensor) -> int:
@@ -127,9 +127,9 @@ def flops(module: nn.Module, x: Tensor) -> int:
 def bytes_a_record(attack: str, wave: int) -> float:
     """Weigh the shards of a real run, whose samples are saved in waves of photographs on a GPU."""
     with tempfile.TemporaryDirectory() as folder:
-        norm, place = assay.LInf(8 / 255), Path(folder) / "run"
+        norm, place = ra.LInf(8 / 255), Path(folder) / "run"
         request: dict[str, Any] = {"limit": 2 * wave, "wave_size": wave, "keep_images": False, "device": "cpu"}
-        assay.evaluate("resnet20-pgd", "cifar10-1k", norm, attack, out=place, **request)
+        ra.evaluate("resnet20-pgd", "cifar10-1k", norm, attack, out=place, **request)
         return sum(path.stat().st_size for path in (place / "shards").glob("*.parquet")) / (2 * wave)
 
 

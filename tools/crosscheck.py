@@ -2,7 +2,7 @@
 
     python tools/crosscheck.py [--rows 16] [--only fmn,cw] [--out docs/crosscheck.md]
 
-Every library's images are judged by `assay.evaluation.verify`: inside the pixel box, another label, distance in
+Every library's images are judged by `robustassay.evaluation.verify`: inside the pixel box, another label, distance in
 float64. One process a model, so two cores suffice.
 """
 
@@ -19,13 +19,13 @@ import torch
 from tools import peers
 from torch import Tensor, nn
 
-import assay
-from assay import attacks, data
-from assay.evaluation.engine import Wave, run_wave
-from assay.evaluation.verify import Claims, verify
-from assay.registry import lookup
-from assay.target import Network
-from assay.threat import Norm, ThreatModel
+import robustassay as ra
+from robustassay import attacks, data
+from robustassay.evaluation.engine import Wave, run_wave
+from robustassay.evaluation.verify import Claims, verify
+from robustassay.registry import lookup
+from robustassay.target import Network
+from robustassay.threat import Norm, ThreatModel
 
 MODELS = ("resnet20-natural", "resnet20-pgd")
 SLOW = ("cw", "ead")  # of which ART takes minutes
@@ -130,7 +130,7 @@ def compare(name: str, rows: int, only: list[str]) -> list[Row]:
     """Run everything on one model."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    model = assay.load_model(name)
+    model = ra.load_model(name)
     found = []
     tables = [(norm, None, peers.minimum_norm(norm, STEPS, SEARCHES, INITIAL_C, TARGETS)) for norm in peers.ORDER]
     for norm, eps, table in [*tables, ("Linf", EPS, peers.fixed_budget(EPS, STEPS, TARGETS, QUERIES))]:

@@ -27,20 +27,20 @@ from tools.query_page import queries_page
 from tools.recorder import Door, Spent
 from torch import Tensor, nn
 
-import assay
-from assay import attacks, data
-from assay.evaluation.engine import Wave, run_wave
-from assay.evaluation.verify import Claims, verify
-from assay.registry import lookup
-from assay.target import Network, Pool
-from assay.threat import ThreatModel
+import robustassay as ra
+from robustassay import attacks, data
+from robustassay.evaluation.engine import Wave, run_wave
+from robustassay.evaluation.verify import Claims, verify
+from robustassay.registry import lookup
+from robustassay.target import Network, StartImages
+from robustassay.threat import ThreatModel
 
 
 @lru_cache
 def _subject(name: str) -> tuple[nn.Module, Any]:
     """Return a model, and the same frozen, which answers in two thirds of the time."""
     torch.set_num_threads(1)
-    model = assay.load_model(name)
+    model = ra.load_model(name)
     with torch.no_grad():
         frozen = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.trace(model, torch.rand(8, 3, 32, 32))))
     return model, frozen
@@ -79,7 +79,9 @@ def _ours(task: Task, door: Door, row: int, seed: int) -> tuple[int, int, int]:
     network = Network(model, 10, torch.device("cpu"), 32)
     vars(network)["logits"] = door
     spec = f"{task.attack}:{task.bout.settings.format(queries=task.marks[-1])}"
-    wave = Wave([sample.ids[row]], sample.images([row]), sample.labels[[row]], Pool(sample.labels, sample.images))
+    wave = Wave(
+        [sample.ids[row]], sample.images([row]), sample.labels[[row]], StartImages(sample.labels, sample.images)
+    )
     threat = ThreatModel(lookup("norm", task.norm)(task.bout.eps))
     records, _ = run_wave(network, attacks.create(spec), threat, wave, seed, task.marks[-1], lambda ledger: None)
     entries = records["improvements"][0].as_py()

@@ -10,10 +10,10 @@ from typing import final
 
 import torch
 
-import assay
-from assay import data
-from assay.evaluation.subject import Subject
-from assay.threat import L2, LInf, Norm
+import robustassay as ra
+from robustassay import data
+from robustassay.evaluation.model_ref import ModelRef
+from robustassay.threat import L2, LInf, Norm
 
 FIRST_ROW = 200
 """Rows before this one served to choose settings."""
@@ -61,9 +61,9 @@ averaged gradients broke {gradients}.
 @final
 @dataclass(frozen=True)
 class Trial:
-    """One attack on one subject."""
+    """One attack on one model_ref."""
 
-    subject: str
+    model_ref: str
     attack: str
     images: int
     queries: int
@@ -90,24 +90,24 @@ class Finding:
         """Write the row of the table."""
         again = "" if self.redrawn is None else f"{100 * self.redrawn:.0f}"
         spent = "" if self.trial.attack == WITH_GRADIENTS else f"{self.most_queries}"
-        cells = (self.trial.attack, self.trial.subject, self.attacked, self.broken, f"{100 * self.success:.0f}")
+        cells = (self.trial.attack, self.trial.model_ref, self.attacked, self.broken, f"{100 * self.success:.0f}")
         return f"| {' | '.join([*map(str, cells), again, spent])} |\n"
 
 
 def trials(images: int, queries: int) -> list[Trial]:
-    """List every attack on every subject."""
-    return [Trial(subject, attack, images, queries) for attack in ATTACKS for subject in SUBJECTS]
+    """List every attack on every model_ref."""
+    return [Trial(model_ref, attack, images, queries) for attack in ATTACKS for model_ref in SUBJECTS]
 
 
 def run_trial(trial: Trial) -> Finding:
-    """Attack images that the subject classifies correctly, in one draw here and in the mean of some there."""
+    """Attack images that the model_ref classifies correctly, in one draw here and in the mean of some there."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torch.manual_seed(0)
     norm: Norm = L2(1.0) if trial.attack in LABELS_ONLY else LInf(8 / 255)
-    result = assay.evaluate(
-        SUBJECTS[trial.subject],
-        data.load("cifar10-1k").select(rows_for(Subject.of(SUBJECTS[trial.subject]).module, trial.images)),
+    result = ra.evaluate(
+        SUBJECTS[trial.model_ref],
+        data.load("cifar10-1k").select(rows_for(ModelRef.of(SUBJECTS[trial.model_ref]).module, trial.images)),
         norm,
         ATTACKS[trial.attack].format(queries=trial.queries),
         query_budget=None if trial.attack == WITH_GRADIENTS else trial.queries,
@@ -133,33 +133,33 @@ def rows_for(model: torch.nn.Module, images: int) -> list[int]:
 
 def random_page(findings: list[Finding]) -> str:
     """Write the table and say whether the finding holds."""
-    trial, found = findings[0].trial, {(one.trial.subject, one.trial.attack): one for one in findings}
+    trial, found = findings[0].trial, {(one.trial.model_ref, one.trial.attack): one for one in findings}
     asking = [attack for attack in ATTACKS if attack != WITH_GRADIENTS]
-    defended = [subject for subject in SUBJECTS if subject != "plain"]
+    defended = [model_ref for model_ref in SUBJECTS if model_ref != "plain"]
     gaps = [
-        found["plain", attack].success - found[subject, attack].success for attack in asking for subject in defended
+        found["plain", attack].success - found[model_ref, attack].success for attack in asking for model_ref in defended
     ]
     lower, higher = sum(gap >= 0.1 for gap in gaps), sum(gap <= -0.1 for gap in gaps)
     over = sum(one.most_queries > trial.queries for one in findings if one.trial.attack != WITH_GRADIENTS)
 
-    def mean(subject: str, *attacks: str) -> float:
-        return 100 * sum(found[subject, attack].success for attack in attacks) / len(attacks)
+    def mean(model_ref: str, *attacks: str) -> float:
+        return 100 * sum(found[model_ref, attack].success for attack in attacks) / len(attacks)
 
     head = HEAD.format(
         model=MODEL,
         images=trial.images,
         queries=trial.queries,
         draws=DRAWS,
-        defenses=", ".join(SUBJECTS[subject].partition("|")[0] for subject in defended),
+        defenses=", ".join(SUBJECTS[model_ref].partition("|")[0] for model_ref in defended),
     )
     verdict = VERDICT.format(
         overrun=f"In {over} rows the budget was exceeded." if over else "No row exceeds its budget.",
         holds="holds" if lower == len(gaps) else "holds in part" if lower > higher else "does not hold",
         plain=mean("plain", *asking),
-        each=", ".join(f"{subject} {mean(subject, *asking):.0f} %" for subject in defended),
+        each=", ".join(f"{model_ref} {mean(model_ref, *asking):.0f} %" for model_ref in defended),
         lower=lower,
         pairs=len(gaps),
         higher=higher,
-        gradients=", ".join(f"{mean(subject, WITH_GRADIENTS):.0f} % behind {subject}" for subject in defended),
+        gradients=", ".join(f"{mean(model_ref, WITH_GRADIENTS):.0f} % behind {model_ref}" for model_ref in defended),
     )
     return head + "".join(one.line for one in findings) + verdict

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay import models
-from assay.analysis.compare import mcnemar
-from assay.eps import parse_eps
+from robustassay import models
+from robustassay.analysis.compare import mcnemar
+from robustassay.eps import parse_eps
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "defenses.md"
 NAIVE = {"own_gradient": "own gradient", "unaware": "unaware", "one_draw": "one draw"}

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from assay import data, models
-from assay.target import Network
+from robustassay import data, models
+from robustassay.target import Network
 
 BATCH = 64
 
@@ -81,7 +81,7 @@ async def load(port: int, clients: int, seconds: float) -> dict[str, Any]:
 
 def serve_and_load(model: str, clients: int, seconds: float) -> dict[str, Any]:
     """Start a service of its own, let all clients ask, and stop it."""
-    request = [sys.executable, "-m", "assay", "serve", model, "--port", "0", "--max-batch", str(BATCH)]
+    request = [sys.executable, "-m", "robustassay", "serve", model, "--port", "0", "--max-batch", str(BATCH)]
     with subprocess.Popen(request, stderr=subprocess.PIPE, text=True) as service:
         assert service.stderr is not None
         told = re.search(r":(\d+)/classify", service.stderr.readline())

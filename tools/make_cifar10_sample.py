@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from assay.data.arrays import from_arrays
-from assay.data.cifar10 import CLASSES
-from assay.data.embedded import NAME, RECORD_FILE, SHEET_FILE, SIDE, read
+from robustassay.data.arrays import from_arrays
+from robustassay.data.cifar10 import CLASSES
+from robustassay.data.embedded import NAME, RECORD_FILE, SHEET_FILE, SIDE, read
 
 PER_CLASS = 100
 COLUMNS = 40

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.masked import GALLERY
+from tests.support.masked import GALLERY
 from torch import Tensor, nn
 
-import assay
-from assay import data, models
-from assay.doctor import REMEDIES, diagnose
-from assay.doctor.answers import FICKLE
+import robustassay as ra
+from robustassay import data, models
+from robustassay.doctor import REMEDIES, diagnose
+from robustassay.doctor.output_checks import FICKLE
 
 EPS = 8 / 255
 STEPS = 40
@@ -29,7 +29,7 @@ STEPS = 40
 HEAD = """# Masked models
 
 Attacks that fail unseen are what this project fears most. Here is what `assay doctor` says of models that are honest,
-and of models broken on purpose (`tests/masked.py`), and what `assay eval --adaptive auto` makes of the latter.
+and of models broken on purpose (`tests/support/masked.py`), and what `assay eval --adaptive auto` makes of the latter.
 Made by `python -m tools.masked_models`, on one core of a CPU.
 
 ## Broken models
@@ -41,7 +41,7 @@ Square first, which changes its cost and not its verdict; what each library retu
 model that draws random numbers by most of {redraws}. "Best" is the lowest of the three; remedies are those that broke
 what plain PGD and the remedies before left standing. Where plain PGD already leaves nothing, the alarm costs an
 examination and changes no number. On a closed graph, or flipped signs, it does so because assay searches on a traced
-twin of the model, in which neither survives; `--precision exact` shows what other libraries see.
+surrogate of the model, in which neither survives; `--precision exact` shows what other libraries see.
 
 So few images tell a broken measurement from an honest one, and no two strong attacks from each other. k winners take
 all is made of a ResNet-20 because in a shallow VGG-11 they hide nothing: no alarm, and nothing stands against any PGD.
@@ -117,12 +117,12 @@ def told(name: str, diagnosis: Mapping[str, Any]) -> Row:
 
 def broken(name: str, base: str, images: int) -> Row:
     """Examine a broken model, and attack it with everything."""
-    model = GALLERY[name](assay.load_model(base))
+    model = GALLERY[name](ra.load_model(base))
     samples = data.load("cifar10-1k").take(images)
     x, y = samples.images(slice(None)), samples.labels
     peers = {peer: accuracy(model, attack(model, x, y), y) for peer, attack in PEERS.items()}
-    result = assay.evaluate(
-        model, samples, assay.LInf(EPS), f"pgd:steps={STEPS}", adaptive="auto", keep_images=False, name=name
+    result = ra.evaluate(
+        model, samples, ra.LInf(EPS), f"pgd:steps={STEPS}", adaptive="auto", keep_images=False, name=name
     )
     helped = {
         part.manifest["adaptive"]["remedy"]
@@ -195,7 +195,7 @@ PEERS: Mapping[str, Callable[[nn.Module, Tensor, Tensor], Tensor]] = {
 
 
 def _oracles() -> Any:
-    return importlib.import_module("tests.test_oracles")  # it knows how to import what asks for too much
+    return importlib.import_module("tests.attacks.test_oracles")  # it knows how to import what asks for too much
 
 
 def page(rows: Mapping[str, Row]) -> str:

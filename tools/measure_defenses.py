@@ -17,11 +17,11 @@ from typing import Any
 from tools import defenses_page, measure_zoo
 from tools.measure_zoo import DATA, SEED
 
-import assay
-from assay import models
-from assay.analysis.compare import compare, standing
-from assay.defenses import Blind, create
-from assay.target.network import LANES
+import robustassay as ra
+from robustassay import models
+from robustassay.analysis.compare import compare, standing
+from robustassay.defenses import Blind, create
+from robustassay.target.network import LANES
 
 ADAPTIVE, ATTACK, LIMIT = "adaptive", "pgd", 100
 
@@ -90,15 +90,15 @@ def name_of(case: Case) -> str:
     return case.defense or models.card(case.model).recipe
 
 
-def attack(case: Case, attacker: str, images: int, out: Path, device: str | None) -> assay.Result:
+def attack(case: Case, attacker: str, images: int, out: Path, device: str | None) -> ra.Result:
     """Attack one defended model, or read what an earlier call found."""
     weights = models.card(case.model).sha256[:8]
     folder = f"{name_of(case)}-{case.model}-{weights}-{case.eps}-{attacker}".replace("_", "-")
     blind, draws = attacker == "own_gradient", draws_of(case, attacker)
-    return assay.evaluate(
+    return ra.evaluate(
         Blind(create(case.defense) | case.model) if blind else spelled(case, attacker),
         DATA,
-        assay.LInf(case.eps / 255),
+        ra.LInf(case.eps / 255),
         ATTACK,
         limit=images,
         seed=SEED,
@@ -121,15 +121,15 @@ def draws_of(case: Case, attacker: str) -> int:
     return case.draws if attacker == ADAPTIVE else 1
 
 
-def cell(case: Case, attacker: str, result: assay.Result, adaptive: assay.Result) -> dict[str, Any]:
+def cell(case: Case, attacker: str, result: ra.Result, adaptive: ra.Result) -> dict[str, Any]:
     """Write down what the card shall say of one attacker, beside the adaptive one on the same images."""
     images = len(result.records)
     draws = {"draws": draws_of(case, attacker)} if "eot" in result.manifest["spec"]["model"] else {}
     command = f'assay eval "{spelled(case, attacker)}" --attack {ATTACK} --eps {case.eps}/255 --limit {images}'
     if attacker == "own_gradient":
         command = (
-            f'assay.evaluate(Blind(create("{case.defense}") | "{case.model}"), "{DATA}", '
-            f'assay.LInf({case.eps} / 255), "{ATTACK}", limit={images}, despite_flags=True)'
+            f'robustassay.evaluate(Blind(create("{case.defense}") | "{case.model}"), "{DATA}", '
+            f'robustassay.LInf({case.eps} / 255), "{ATTACK}", limit={images}, despite_flags=True)'
         )
     beside = compare(result.records, adaptive.records)
     return {

@@ -2,7 +2,7 @@
 
     ASSAY_WEIGHTS=WEIGHTS python -m tools.measure_imagenet nips2017:FOLDER [NETWORK...] [--limit 100]
 
-What is found goes into the networks' cards (src/assay/models/imagenet/measured.json), from which the page is written.
+The figures go into src/robustassay/models/architectures/imagenet/measured.json; the page is written from there.
 A network that was measured on the same photographs with the same weights is left alone.
 """
 
@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import torch
 
-from assay import data, models
-from assay.analysis.intervals import wilson
-from assay.data import Dataset
-from assay.models.framing import seen_by
-from assay.models.imagenet.catalogue import ENTRIES, MEASURED, Entry
-from assay.models.sources.imagenet import available
-from assay.train.checkpoint import write_atomically
+from robustassay import data, models
+from robustassay.analysis.intervals import wilson
+from robustassay.data import Dataset
+from robustassay.models.architectures.imagenet.catalogue import ENTRIES, MEASURED, Entry
+from robustassay.models.framing import seen_by
+from robustassay.models.sources.imagenet import available
+from robustassay.train.checkpoint import write_atomically
 
 PAGE: Final = Path("docs/imagenet.md")
 START, END = "<!-- measured: start -->", "<!-- measured: end -->"

@@ -16,12 +16,12 @@ from typing import Any
 
 from tools import zoo_table
 
-import assay
-from assay import models
-from assay.models.card import ModelCard
-from assay.models.zoo import EMBEDDED
-from assay.target.network import LANES
-from assay.train.checkpoint import write_atomically
+import robustassay as ra
+from robustassay import models
+from robustassay.models.card import ModelCard
+from robustassay.models.zoo import EMBEDDED
+from robustassay.target.network import LANES
+from robustassay.train.checkpoint import write_atomically
 
 DATA, EPS, EPS_TEXT, SEED = "cifar10-1k", 8 / 255, "8/255", 0
 KEY, DRAWS = "express", 20
@@ -81,10 +81,10 @@ def measure(name: str, images: int, out: Path, device: str | None) -> dict[str, 
     """Attack one model and return what its card shall say."""
     # The weights are part of the folder's name: a model that was trained again is another run.
     folder = out / f"{name}-{models.card(name).sha256[:8]}"
-    result = assay.evaluate(
+    result = ra.evaluate(
         name,
         DATA,
-        assay.LInf(EPS),
+        ra.LInf(EPS),
         KEY,
         limit=images,
         seed=SEED,

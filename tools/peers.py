@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 Peer = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
-oracles: Any = importlib.import_module("tests.test_oracles")  # it knows how to import what asks for too much
+oracles: Any = importlib.import_module("tests.attacks.test_oracles")  # it knows how to import what asks for too much
 oracles._Absent.packages += ("torchvision", "visdom")
 try:
     importlib.import_module("torchvision")

@@ -8,7 +8,7 @@ import numpy as np
 from tools import peers
 from torch import nn
 
-from assay.registry import lookup
+from robustassay.registry import lookup
 
 MODELS = ("resnet20-natural", "resnet20-pgd")
 LIBRARIES = ("ours", "foolbox", "ART")

@@ -24,7 +24,7 @@ and ART from noise. ART's SimBA keeps to no radius; its steps are as long as our
 
 Ours is best in {won} of {rows} rows; the others name who is.
 
-Of {points:,} points behind these tables `assay.evaluation.verify`, asking the model afresh, refused {refused}; {edge}
+Of {points:,} points behind these tables `evaluation.verify`, asking the model afresh, refused {refused}; {edge}
 more lie on the boundary so exactly that they hold only 0.1 % further out. Of {entries:,} improvements in our own
 records {astray} differ from what the wrapper saw. A run of ours that asked for more than its budget would have stopped
 this comparison.

@@ -1,4 +1,4 @@
-"""Builds the report of many made-up runs (tests/crowd.py): what it weighs, and how fast its pages open in Chromium.
+"""Builds the report of many made-up runs (tests/support/crowd.py); says its size and how fast pages open in Chromium.
 
 python -m tools.site_at_scale [--models 100] [--attacks 20] [--samples 10000] [--folder runs/at-scale]
 """
@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
-from tests.crowd import write_runs
+from tests.support.crowd import write_runs
 from tools import chromium
 
-from assay.report import build
+from robustassay.report import build
 
 
 def main() -> None:

@@ -21,10 +21,10 @@ from typing import Any
 import torch
 from torch import nn
 
-import assay
-from assay import data
-from assay.evaluation.subject import Subject
-from assay.memory import keep_freed_memory
+import robustassay as ra
+from robustassay import data
+from robustassay.evaluation.model_ref import ModelRef
+from robustassay.memory import keep_freed_memory
 
 EPS = 8 / 255
 SCALED = "pgd:steps=20"
@@ -102,12 +102,12 @@ def against_peers(name: str, images: int, repeat: int, only: list[str]) -> list[
     from tools import peers
 
     samples = data.load("cifar10-1k").take(images)
-    model = Subject.of(name).module.eval()
+    model = ModelRef.of(name).module.eval()
     fixed = peers.fixed_budget(EPS, 40, 9, 100)["pgd"]
     contests = [
-        ("pgd", "pgd:steps=40,restarts=1", assay.LInf(EPS), fixed),
-        ("cw", "cw:search_steps=5,steps=100", assay.L2(1.0), peers.minimum_norm("L2", 100, 5, 1e-2, 3)["cw"]),
-        ("ead", "ead:search_steps=5,steps=100", assay.L1(12.0), peers.minimum_norm("L1", 100, 5, 1e-2, 3)["ead"]),
+        ("pgd", "pgd:steps=40,restarts=1", ra.LInf(EPS), fixed),
+        ("cw", "cw:search_steps=5,steps=100", ra.L2(1.0), peers.minimum_norm("L2", 100, 5, 1e-2, 3)["cw"]),
+        ("ead", "ead:search_steps=5,steps=100", ra.L1(12.0), peers.minimum_norm("L1", 100, 5, 1e-2, 3)["ead"]),
     ]
     rows = []
     for label, spec, norm, others in (contest for contest in contests if contest[0] in only):
@@ -119,7 +119,7 @@ def against_peers(name: str, images: int, repeat: int, only: list[str]) -> list[
             for _ in range(repeat if label == "pgd" else 1):
                 found = {}
                 for named, own in specs.items():
-                    seconds, found[named] = timed(assay.evaluate, model, shown, norm, own, device="cpu")
+                    seconds, found[named] = timed(ra.evaluate, model, shown, norm, own, device="cpu")
                     times[named].append(seconds)
                 seconds, x_adv = timed(attack, model, x, y)
                 times["theirs"].append(seconds)
@@ -142,7 +142,7 @@ def against_peers(name: str, images: int, repeat: int, only: list[str]) -> list[
     return rows
 
 
-def of_ours(result: assay.Result, label: str) -> float:
+def of_ours(result: ra.Result, label: str) -> float:
     """Robust accuracy on a fixed budget, else the median distance."""
     return result.robust_accuracy if label == "pgd" else float(result.records["distance"].fillna(torch.inf).median())
 
@@ -159,7 +159,7 @@ def of_peer(model: nn.Module, x: torch.Tensor, x_adv: torch.Tensor, y: torch.Ten
 
 def autoattack_row(name: str, model: nn.Module, samples: data.Dataset) -> dict[str, Any]:
     """Time AutoAttack once beside its authors' own."""
-    ours, result = timed(assay.evaluate, model, samples, assay.LInf(EPS), "autoattack", device="cpu")
+    ours, result = timed(ra.evaluate, model, samples, ra.LInf(EPS), "autoattack", device="cpu")
     theirs, standing = timed(reference, model, samples, "cpu")
     row = {"model": name, "attack": "autoattack", "library": "authors", "images": len(samples), "ours": ours}
     row |= {"theirs": theirs, "assay found": result.robust_accuracy, "library found": standing}
@@ -177,10 +177,10 @@ def reference(model: nn.Module, samples: data.Dataset, device: str) -> float:
 def workers() -> dict[str, float]:
     """Throughput of two processes on two cores beside one with both, on work long enough to pay for their start."""
     request: dict[str, Any] = {"limit": 256, "device": "cpu", "keep_images": False, "wave_size": 32}
-    one, _ = timed(assay.evaluate, "resnet20x2-pgd", "cifar10-1k", assay.LInf(EPS), "apgd", **request)
-    two, _ = timed(assay.evaluate, "resnet20x2-pgd", "cifar10-1k", assay.LInf(EPS), "apgd", workers=2, **request)
+    one, _ = timed(ra.evaluate, "resnet20x2-pgd", "cifar10-1k", ra.LInf(EPS), "apgd", **request)
+    two, _ = timed(ra.evaluate, "resnet20x2-pgd", "cifar10-1k", ra.LInf(EPS), "apgd", workers=2, **request)
     torch.set_num_threads(1)
-    alone, _ = timed(assay.evaluate, "resnet20x2-pgd", "cifar10-1k", assay.LInf(EPS), "apgd", **request)
+    alone, _ = timed(ra.evaluate, "resnet20x2-pgd", "cifar10-1k", ra.LInf(EPS), "apgd", **request)
     torch.set_num_threads(2)
     found = {"one process, both cores": one, "one process, one core": alone, "two workers": two}
     print(found, flush=True)
@@ -194,9 +194,7 @@ def scaling() -> list[dict[str, float]]:
     for count in (8, 100, 1000, 10_000):
         times = -(-count // 1000)
         shown = images.repeat(times, 1, 1, 1)[:count], labels.repeat(times)[:count]
-        seconds, _ = timed(
-            assay.evaluate, "resnet20-pgd", shown, assay.LInf(EPS), SCALED, device="cpu", keep_images=False
-        )
+        seconds, _ = timed(ra.evaluate, "resnet20-pgd", shown, ra.LInf(EPS), SCALED, device="cpu", keep_images=False)
         rows.append({"samples": count, "milliseconds a sample": 1000 * seconds / count})
         print(rows[-1], flush=True)
     return rows[1:]
@@ -208,12 +206,12 @@ def scaling() -> list[dict[str, float]]:
 def on_gpu(name: str, repeat: int) -> dict[str, Any]:
     """Time the reference once, and ours several times: the first one also loads its kernels, as the reference does."""
     samples = data.load("cifar10-1k")
-    model = Subject.of(name).module.eval().to("cuda")
+    model = ModelRef.of(name).module.eval().to("cuda")
     row: dict[str, Any] = {"model": name, "images": len(samples)}
     row["reference"], row["reference accuracy"] = timed(reference, model, samples, "cuda")
     for attack in ("autoattack", "express"):
         runs = [
-            timed(assay.evaluate, name, samples, assay.LInf(EPS), attack, device="cuda", keep_images=False)
+            timed(ra.evaluate, name, samples, ra.LInf(EPS), attack, device="cuda", keep_images=False)
             for _ in range(repeat)
         ]
         row[f"{attack} first"], row[attack] = runs[0][0], statistics.median(seconds for seconds, _ in runs)

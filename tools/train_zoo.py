@@ -2,7 +2,7 @@
 
     python tools/train_zoo.py natural --data FOLDER --out DIR --device cuda --limit 540
 
-names a group or single models. Each model is one process and one call of `assay.train.train`, the same that
+names a group or single models. Each model is one process and one call of `robustassay.train.train`, the same that
 its card's `assay train` command makes; at the limit all of them are ended and their checkpoints stay.
 """
 
@@ -96,11 +96,11 @@ def train(job: Job, options: argparse.Namespace) -> None:
     sys.path.insert(0, str(ROOT / "src"))
     from dataclasses import replace
 
-    from assay.models import architecture
-    from assay.registry import create
-    from assay.train import EpochDone
-    from assay.train import train as train_model
-    from assay.train.cifar_sheets import read
+    from robustassay.models.architectures import architecture
+    from robustassay.registry import create
+    from robustassay.train import EpochDone
+    from robustassay.train import train as train_model
+    from robustassay.train.cifar_sheets import read
 
     def tell(done: EpochDone) -> None:
         rest = done.seconds / done.epoch * (done.epochs - done.epoch)

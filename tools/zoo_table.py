@@ -6,8 +6,8 @@ python -m tools.zoo_table
 import re
 from pathlib import Path
 
-from assay import models
-from assay.models import table
+from robustassay import models
+from robustassay.models import table
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 BEGIN, END = "<!-- zoo: python -m tools.zoo_table -->", "<!-- /zoo -->"

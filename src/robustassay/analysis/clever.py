@@ -1,0 +1,145 @@
+"""CLEVER, an estimate of the smallest adversarial distance (Weng et al. 2018, arXiv:1801.10578).
+
+It is no bound and no attack: it says how far a model's margin would last if it fell as steeply as random points near
+the image suggest it can. Where gradients are masked it is far too high (Goodfellow 2018, arXiv:1804.07870).
+
+Of many batches of random points in a ball, the largest gradient norm of each is kept. Such maxima tend to a reverse
+Weibull distribution, whose end is the steepest slope there can be. The margin over this slope is the estimate,
+no larger than the ball that was looked at.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from robustassay.analysis.weibull import Fit, fit_reverse_weibull
+from robustassay.errors import BadRequest
+from robustassay.rng import Streams
+from robustassay.target import Network
+from robustassay.threat import L1, L2, Ball, Goal, LeastLikely, LInf, Norm, RandomTarget, Untargeted, labels_of
+from robustassay.threat.losses import ranked_classes
+
+Aim = Literal["untargeted", "random", "least-likely", "runner-up"]
+Numbers = npt.NDArray[np.float64]
+
+DUAL: Final[dict[type[Norm], float]] = {LInf: 1, L2: 2, L1: torch.inf}
+"""The norm in which a slope is measured where a distance is measured in the other."""
+
+AT_ONCE: Final = 256
+"""Points that are looked at together; changes speed and memory, never results."""
+
+
+@final
+@dataclass(frozen=True)
+class Clever:
+    """How the estimate is made; the radius of the norm is that of the ball, and the largest value it can take.
+
+    The authors take 500 batches of 1,024 points, and balls of radius 5 in L2; half as many maxima change little.
+    """
+
+    norm: Norm
+    batches: int = 500
+    samples: int = 1024  # a batch
+    aims: tuple[Aim, ...] = ("untargeted", "random", "least-likely", "runner-up")
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if type(self.norm) not in DUAL:
+            raise BadRequest(f"CLEVER is known under Linf, L2 and L1, not under {self.norm.name}: choose one of these.")
+        if self.batches < 2 or self.samples < 1 or not self.aims:
+            raise BadRequest("CLEVER needs at least 2 batches of at least 1 sample, and something to aim at.")
+
+    @property
+    def gradients(self) -> int:
+        """How many points it looks at for an image."""
+        return self.batches * self.samples
+
+    def __call__(self, network: Network, x: Tensor, ids: Sequence[str]) -> pd.DataFrame:
+        """Estimate for each image and aim; the label is what the model says of the image, right or wrong.
+
+        A row has sample_id, aim, label, target (the nearest by estimate, where untargeted), margin (of the logits),
+        slope (the largest, as estimated), steepest (the largest seen), estimate, capped (by the radius), and of the
+        fit its shape, p_value (Kolmogorov and Smirnov) and whether it fell_back to the largest slope seen.
+        """
+        logits = network.mean_logits(x)
+        labels = labels_of(logits)
+        aims = self._classes(ids, labels, logits)
+        classes = torch.cat(list(aims.values()), 1)
+        maxima = self._maxima(network, x, labels, classes, ids)
+        margins = (logits.gather(1, labels[:, None]) - logits.gather(1, classes)).double().cpu().numpy()
+        rows: list[dict[str, Any]] = []
+        for at, sample in enumerate(ids):
+            start = 0
+            for aim, aimed in aims.items():
+                columns = range(start, start := start + aimed.shape[1])
+                told = [self._row(int(classes[at, k]), margins[at, k], maxima[at, k]) for k in columns]
+                nearest = min(told, key=lambda row: float(row["estimate"]))
+                rows.append({"sample_id": sample, "aim": aim, "label": int(labels[at]), **nearest})
+        return pd.DataFrame(rows)
+
+    def _classes(self, ids: Sequence[str], labels: Tensor, logits: Tensor) -> dict[Aim, Tensor]:
+        """Return the classes that each aim is about, `[rows, k]`: all others where untargeted."""
+        others = ranked_classes(logits, Untargeted(labels), logits.shape[1] - 1)
+        found: dict[Aim, Tensor] = {
+            "untargeted": others,
+            "random": RandomTarget().choose(ids, labels, logits, self.seed)[:, None],
+            "least-likely": LeastLikely().choose(ids, labels, logits, self.seed)[:, None],
+            "runner-up": others[:, :1],
+        }
+        return {aim: found[aim] for aim in self.aims}
+
+    def _maxima(self, network: Network, x: Tensor, labels: Tensor, classes: Tensor, ids: Sequence[str]) -> Numbers:
+        """Return the largest slope of each margin in each batch, `[rows, k, batches]`."""
+        ball = Ball(self.norm, x, torch.full((len(x),), self.norm.eps, device=x.device))
+        rng = Streams.of(self.seed, [f"clever/{sample}" for sample in ids], x.device)
+        found = torch.zeros(len(x), classes.shape[1], self.batches, dtype=torch.float64, device=x.device)
+        for draws in _chunks(self.gradients, max(1, AT_ONCE // len(x))):
+            points = torch.stack([ball.sample(rng) for _ in draws], 1).flatten(0, 1)
+            owner = torch.arange(len(x), device=x.device).repeat_interleave(len(draws))
+            sizes = _slopes(network, points, labels[owner], classes[owner], DUAL[type(self.norm)])
+            batch = torch.tensor(draws, device=x.device) // self.samples
+            by_row = sizes.view(len(x), len(draws), -1).transpose(1, 2)
+            found = found.scatter_reduce(2, batch.expand(by_row.shape), by_row, "amax")
+        return found.cpu().numpy()
+
+    def _row(self, target: int, margin: float, maxima: Numbers) -> dict[str, Any]:
+        fit: Fit = fit_reverse_weibull(maxima)
+        reach = margin / fit.end if fit.end > 0 else np.inf
+        return {
+            "target": target,
+            "margin": float(margin),
+            "slope": fit.end,
+            "steepest": float(maxima.max()),
+            "estimate": float(min(reach, self.norm.eps)),
+            "capped": bool(reach >= self.norm.eps),
+            "shape": fit.shape,
+            "p_value": fit.p_value,
+            "fell_back": fit.fell_back,
+        }
+
+
+def _slopes(network: Network, points: Tensor, labels: Tensor, classes: Tensor, order: float) -> Tensor:
+    """Return the size of the gradient of each margin at each point, `[n, k]`."""
+    if classes.shape[1] == 1:  # one backward pass instead of two
+        lead, _ = network.gradient(points, _lead, Untargeted(labels), classes)
+        leads = lead[:, None]
+    else:
+        jacobian, _ = network.jacobian(points, torch.cat((labels[:, None], classes), 1))
+        leads = jacobian[:, :1] - jacobian[:, 1:]
+    sizes: Tensor = torch.linalg.vector_norm(leads.flatten(2).double(), order, dim=2)
+    return sizes
+
+
+def _lead(logits: Tensor, goal: Goal, classes: Tensor) -> Tensor:
+    return (logits.gather(1, goal.labels[:, None]) - logits.gather(1, classes)).squeeze(1)
+
+
+def _chunks(n: int, size: int) -> Iterator[range]:
+    for start in range(0, n, size):
+        yield range(start, min(start + size, n))

@@ -1,0 +1,272 @@
+"""Robustness curves: accuracy and attack success rate versus eps, iterations or queries, from the records of one run.
+
+What is measured is as Dong et al. (2020, arXiv:1912.11852) define it in section 4.1: accuracy over all samples;
+success of an untargeted attack over those classified correctly, of a targeted one over all; an attack that seeks the
+minimum counts at eps only where it came that close. Each sample has one number, what it takes to break it, so a
+curve can only go one way, and the worst case of several attacks is the smaller of two numbers.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, final, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from robustassay.analysis.intervals import wilson
+from robustassay.analysis.rates import Rate
+from robustassay.eps import format_eps
+from robustassay.errors import BadRequest
+from robustassay.registry import lookup
+
+Versus = Literal["eps", "iterations", "queries"]
+Measure = Literal["accuracy", "success"]
+Numbers = npt.NDArray[np.float64]
+
+_CAME_AT: Final = {"iterations": "iteration", "queries": "query"}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A rate along an axis: a step function, exact at every step."""
+
+    label: str
+    versus: Versus
+    measure: Measure
+    falls_at: pd.Series = field(repr=False)  # by sample id: the least eps, iterations or queries; infinite where none
+    clean_ok: pd.Series = field(repr=False)  # by the same ids
+    targeted: bool
+    end: float  # the last place that the run has been to; infinite for one that knows every eps
+    only_at: tuple[float, ...] | None = None  # of attacks on a fixed budget: the eps they ran at, the only ones known
+    settled: bool = False  # the attack ended by itself, so that more of the same would change nothing
+
+    def at(self, where: float) -> Rate:
+        """Return the rate at one eps, or after so many iterations or queries; refuse where no run has been."""
+        fallen = self._fallen(np.array([self._known(where)]))
+        return Rate(int(self._count(fallen)[0]), len(self._counted))
+
+    def standing(self, where: float) -> pd.Series:
+        """Say by sample id which samples are right and not broken there, as `compare.pair` wants it."""
+        return self.clean_ok & (self.falls_at > self._known(where))
+
+    @property
+    def steps(self) -> list[float]:
+        """Where the curve is known, or changes: its first point, every step, and its end."""
+        if self.only_at is not None:
+            return list(self.only_at)
+        inside = self._counted[(self._counted <= self.end) & np.isfinite(self._counted)]
+        return [float(step) for step in np.unique([0.0, *inside, *([self.end] if math.isfinite(self.end) else [])])]
+
+    @property
+    def is_flat_after_end(self) -> bool:
+        """Whether the curve is known beyond the end of its run: no sample is left, or the attack had no more to try."""
+        return self.settled or not bool((self.falls_at > self.end).any())
+
+    @property
+    def median(self) -> float:
+        """What it takes to break half the samples; infinite where more than half stand.
+
+        Of an accuracy curve, clean mistakes count as broken by nothing: Dong et al.'s median distance over all samples.
+        """
+        self._check_whole("median")
+        return float(np.median(self._counted)) if len(self._counted) else float("nan")
+
+    def area(self, until: float) -> float:
+        """Return the area under the curve from 0 to `until`; divided by `until` it is the mean rate on the way."""
+        self._check_whole("area")
+        if not len(self._counted):
+            return float("nan")
+        under_accuracy = float(np.minimum(self._counted, self._known(until)).mean())
+        return under_accuracy if self.measure == "accuracy" else until - under_accuracy
+
+    def to_frame(self, at: Sequence[float] | None = None, confidence: float = 0.95) -> pd.DataFrame:
+        """Return a row a step, or one for each place asked for, with Wilson's pointwise interval."""
+        places = np.asarray(self.steps if at is None else [self._known(where) for where in at], np.float64)
+        count, total = self._count(self._fallen(places)), len(self._counted)
+        low, high = wilson(count, total, confidence)
+        with np.errstate(invalid="ignore"):
+            rate = count / np.float64(total)
+        columns = {self.measure: rate, "low": low, "high": high, "count": count, "total": total}
+        kind = np.float64 if self.versus == "eps" else np.int64
+        return pd.DataFrame({"curve": self.label, self.versus: places.astype(kind), **columns})
+
+    def scaled(self, unit: float) -> "Curve":
+        """Return the same curve with eps in another unit: the root of an image's size gives the normalised L2."""
+        if self.versus != "eps":
+            raise BadRequest(f"A count of {self.versus} has no other unit: scale a curve versus eps.")
+        known = None if self.only_at is None else tuple(eps / unit for eps in self.only_at)
+        return replace(self, falls_at=self.falls_at / unit, end=self.end / unit, only_at=known)
+
+    def over(self, whole: "Curve") -> "Curve":
+        """Return the same curve over the samples of another; those it never attacked stand, as far as it knows."""
+        falls_at = self.falls_at.reindex(whole.falls_at.index, fill_value=np.inf)
+        return replace(self, falls_at=falls_at, clean_ok=whole.clean_ok)
+
+    @property
+    def _counted(self) -> Numbers:
+        """Where each sample that counts is lost; a curve is nothing but how many of these lie below a place."""
+        falls_at = self.falls_at.to_numpy(np.float64)
+        right = self.clean_ok.to_numpy(bool)
+        if self.measure == "accuracy":
+            return np.where(right, falls_at, 0.0)
+        return falls_at if self.targeted else falls_at[right]
+
+    def _fallen(self, places: Numbers) -> npt.NDArray[np.int64]:
+        return np.searchsorted(np.sort(self._counted), places, side="right").astype(np.int64)
+
+    def _count(self, fallen: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return len(self._counted) - fallen if self.measure == "accuracy" else fallen
+
+    def _known(self, where: float) -> float:
+        """Return a place at which the curve is known, as it was written where the run was made."""
+        if not 0 <= where < math.inf:
+            raise BadRequest(f"A curve versus {self.versus} starts at 0 and has no end: there is nothing at {where}.")
+        if self.only_at is not None:
+            for eps in self.only_at:
+                if math.isclose(eps, where, rel_tol=1e-9):
+                    return eps
+            raise BadRequest(
+                f"{self.label} ran at eps {', '.join(map(format_eps, self.only_at))} and says nothing at "
+                f"{format_eps(where)}: run it there, or use an attack that seeks the minimum, such as fmn."
+            )
+        if where > self.end and not self.is_flat_after_end:
+            raise BadRequest(
+                f"{self.label} ended after {self.end:g} {self.versus} and says nothing of {where:g}: run it longer."
+            )
+        return float(where)
+
+    def _check_whole(self, what: str) -> None:
+        if self.only_at is not None:
+            raise BadRequest(
+                f"{self.label} has no {what}: it is known at eps {', '.join(map(format_eps, self.only_at))} only. "
+                "Use an attack that seeks the minimum, such as fmn."
+            )
+
+
+def versus_eps(
+    records: pd.DataFrame, eps: float, every_eps: bool, measure: Measure = "accuracy", label: str = "the run"
+) -> Curve:
+    """Return the curve over eps of a run that was made at one eps.
+
+    A run whose distances are minimal (`every_eps`) says what happens at every other; one on a fixed budget is one
+    point, at its own eps.
+    """
+    only_at = None if every_eps else (eps,)
+    return _curve(records, _distances(records, eps), "eps", measure, label, math.inf, only_at)
+
+
+def versus_effort(
+    records: pd.DataFrame,
+    versus: Literal["iterations", "queries"],
+    eps: float,
+    every_eps: bool,
+    measure: Measure = "accuracy",
+    label: str = "the run",
+    within: float | None = None,
+) -> Curve:
+    """Return the curve over iterations or queries of a run made at one eps, from the claims that each record keeps.
+
+    Where distances are minimal, `within` may ask for another eps than the run's own. A sample falls only if its last
+    claim, the one that was verified, comes that close; the first to come that close says when.
+    """
+    close = eps if within is None else within
+    if close != eps and not every_eps:
+        raise BadRequest(
+            f"{label} ran at eps {format_eps(eps)} and says nothing at {format_eps(close)}: run it there, or use an "
+            "attack that seeks the minimum, such as fmn."
+        )
+    came, improvements = _CAME_AT[versus], records["improvements"].to_numpy()
+    claimed_at = records[f"claimed_at_{came}"].to_numpy()
+    falls_at = np.full(len(records), np.inf)
+    for row in np.flatnonzero(_distances(records, eps) <= close):
+        near = (claim[came] for claim in improvements[row] if not every_eps or claim["distance"] <= close)
+        falls_at[row] = min(near, default=claimed_at[row])
+    end = float(records[versus].max()) if len(records) else 0.0
+    return _curve(records, falls_at, versus, measure, label, end, None)
+
+
+def of_run(
+    manifest: Mapping[str, Any],
+    records: pd.DataFrame,
+    versus: Versus,
+    measure: Measure,
+    within: float | None = None,
+    label: str | None = None,
+) -> Curve:
+    """Return the curve of a run as it was saved; an attack that nobody knows is taken at its own eps alone."""
+    from robustassay import attacks  # brings torch, which nothing else here needs
+
+    if versus not in get_args(Versus) or measure not in get_args(Measure):
+        raise BadRequest(
+            f"A curve shows {' or '.join(get_args(Measure))} versus {' or '.join(get_args(Versus))}, "
+            f"not {measure} versus {versus}."
+        )
+    eps, attack = float(manifest["spec"]["threat"]["eps"]), str(manifest["spec"]["attack"]["name"])
+    every_eps = attack in attacks.attack_names() and bool(lookup("attack", attack).seeks_minimum)
+    named = str(manifest["title"]) if label is None else label
+    if versus != "eps":
+        curve = versus_effort(records, versus, eps, every_eps, measure, named, within)
+        return replace(curve, settled=_ended_by_itself(manifest["spec"], records))
+    if within is not None:
+        raise BadRequest("A curve versus eps shows every eps: leave the one eps out, or draw versus iterations.")
+    return versus_eps(records, eps, every_eps, measure, named)
+
+
+def merge(curves: Sequence[Curve], label: str) -> Curve:
+    """Return the worst case of several attacks on one model: each sample falls where the first of them breaks it."""
+    if not curves:
+        raise BadRequest("There is nothing to merge: give at least one curve.")
+    first = curves[0]
+    for curve in curves:
+        if (curve.versus, curve.measure, curve.targeted) != (first.versus, first.measure, first.targeted):
+            raise BadRequest(f"{curve.label} measures something else than {first.label}: draw them apart.")
+        if set(curve.falls_at.index) != set(first.falls_at.index):
+            raise BadRequest(f"{curve.label} covers other samples than {first.label}: finish both runs, or draw one.")
+        if not curve.clean_ok.loc[first.clean_ok.index].equals(first.clean_ok):
+            raise BadRequest(f"{curve.label} is of another model than {first.label}: draw them apart.")
+    falls_at = pd.concat([curve.falls_at.loc[first.falls_at.index] for curve in curves], axis=1).min(axis=1)
+    points = [curve.only_at for curve in curves if curve.only_at is not None]
+    only_at = tuple(sorted({eps for known in points for eps in known})) if len(points) == len(curves) else None
+    end, settled = max(curve.end for curve in curves), all(curve.settled for curve in curves)
+    return replace(first, label=label, falls_at=falls_at, end=end, only_at=only_at, settled=settled)
+
+
+def _ended_by_itself(spec: Mapping[str, Any], records: pd.DataFrame) -> bool:
+    """Say whether an attack ended before it had to, as DeepFool does."""
+    limit = spec["attack"].get("steps")
+    return limit is not None and not spec["threat"].get("query_budget") and bool((records["iterations"] < limit).all())
+
+
+def _distances(records: pd.DataFrame, eps: float) -> Numbers:
+    """Return how far each verified point is; infinite where there is none.
+
+    What verified within eps counts there, though rounding may have put it a hair outside.
+    """
+    distance, won = records["distance"].to_numpy(np.float64), records["success"].to_numpy(bool)
+    beyond = records["valid"].fillna(False).astype(bool).to_numpy() & (distance > eps)
+    return np.where(won, np.minimum(distance, eps), np.where(beyond, distance, np.inf))
+
+
+def _curve(
+    records: pd.DataFrame,
+    falls_at: Numbers,
+    versus: Versus,
+    measure: Measure,
+    label: str,
+    end: float,
+    only_at: tuple[float, ...] | None,
+) -> Curve:
+    ids = pd.Index(records["sample_id"])
+    return Curve(
+        label=label,
+        versus=versus,
+        measure=measure,
+        falls_at=pd.Series(falls_at, ids, dtype=np.float64),
+        clean_ok=pd.Series(records["clean_ok"].to_numpy(bool), ids),
+        targeted=bool(records["target"].notna().any()),
+        end=end,
+        only_at=only_at,
+    )

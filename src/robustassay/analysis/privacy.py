@@ -1,0 +1,53 @@
+"""Privacy: how well a model's confidence tells its training images from others (Song et al. 2019; Croce et al. 2021).
+
+The inferrer calls an image a member where the model's confidence in its true label is high. One who only knows whether
+the model is right reaches one half plus half the generalisation gap: what lies above that, confidence leaks.
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from robustassay.analysis.ood import Area, auroc
+from robustassay.errors import BadRequest
+
+Numbers = npt.NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True)
+class Leak:
+    """How well members are told, as the mean of the rates at which both sides are told right."""
+
+    accuracy: float  # the threshold of each half of the images judged on the other half
+    error: float  # standard error of the accuracy
+    baseline: float  # of one who only sees whether the model is right
+    gap: float  # accuracy on members less that on others
+    area: Area
+
+
+def infer(
+    members: npt.ArrayLike, others: npt.ArrayLike, members_right: npt.ArrayLike, others_right: npt.ArrayLike
+) -> Leak:
+    """Tell members from others by their confidence in the true label, and by whether the model is right."""
+    inside, outside = np.asarray(members, np.float64), np.asarray(others, np.float64)
+    if min(len(inside), len(outside)) < 4:
+        raise BadRequest("Membership needs four training images or more, and as many others.")
+    told_in, told_out = np.empty(len(inside), bool), np.empty(len(outside), bool)
+    for half in (0, 1):
+        limit = threshold(inside[1 - half :: 2], outside[1 - half :: 2])
+        told_in[half::2], told_out[half::2] = inside[half::2] >= limit, outside[half::2] < limit
+    rates = [(float(told.mean()), len(told)) for told in (told_in, told_out)]
+    gap = float(np.asarray(members_right, np.float64).mean() - np.asarray(others_right, np.float64).mean())
+    error = np.sqrt(sum(rate * (1 - rate) / n for rate, n in rates)) / 2
+    return Leak((rates[0][0] + rates[1][0]) / 2, float(error), 0.5 + gap / 2, gap, auroc(inside, outside))
+
+
+def threshold(members: Numbers, others: Numbers) -> float:
+    """Return the confidence from which on calling an image a member is right most often, both sides weighing alike."""
+    edges = np.unique(np.concatenate((members, others)))
+    caught = 1 - np.searchsorted(np.sort(members), edges, side="left") / len(members)
+    spared = np.searchsorted(np.sort(others), edges, side="left") / len(others)
+    return float(edges[int(np.argmax(caught + spared))])

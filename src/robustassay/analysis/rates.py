@@ -1,0 +1,60 @@
+"""Rates from records, each with its interval."""
+
+from dataclasses import dataclass
+from typing import Literal, final
+
+import pandas as pd
+
+from robustassay.analysis.intervals import clopper_pearson, wilson
+
+
+@final
+@dataclass(frozen=True)
+class Rate:
+    """So many of so many, with its interval."""
+
+    count: int
+    total: int
+
+    @property
+    def value(self) -> float:
+        """The rate itself; NaN of nothing."""
+        return self.count / self.total if self.total else float("nan")
+
+    def interval(self, confidence: float = 0.95, method: Literal["wilson", "exact"] = "wilson") -> tuple[float, float]:
+        """Return Wilson's score interval, or Clopper and Pearson's, which is never too narrow."""
+        low, high = (wilson if method == "wilson" else clopper_pearson)(self.count, self.total, confidence)
+        return float(low), float(high)
+
+
+def clean_accuracy(records: pd.DataFrame) -> Rate:
+    """How many samples are classified correctly without an attack."""
+    return Rate(int(records["clean_ok"].sum()), len(records))
+
+
+def robust_accuracy(records: pd.DataFrame) -> Rate:
+    """How many samples are classified correctly and not broken; clean mistakes count as broken."""
+    return Rate(int((records["clean_ok"] & ~records["success"]).sum()), len(records))
+
+
+def attack_success_rate(records: pd.DataFrame) -> Rate:
+    """How often the attack reached its goal (Dong et al. 2020, section 4.1).
+
+    Untargeted: among the samples classified correctly. Targeted: among all.
+    """
+    counted = records if records["target"].notna().any() else records[records["clean_ok"]]
+    return Rate(int(counted["success"].sum()), len(counted))
+
+
+def worst_case(parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """Merge evaluations of the same samples: each row comes from an attack that succeeded, if one did.
+
+    Among successes the closest counts; the costs of all attacks add up. `attack` names whose row it is.
+    """
+    stacked = pd.concat([records.assign(attack=name) for name, records in parts.items()], ignore_index=True)
+    costs = ["iterations", "forwards", "backwards", "queries", "seconds"]
+    order = stacked["sample_id"].drop_duplicates()
+    ranked = stacked.assign(_lost=~stacked["success"]).sort_values(["_lost", "distance", "margin"], kind="stable")
+    worst = ranked.drop_duplicates("sample_id").set_index("sample_id").drop(columns="_lost")
+    worst[costs] = stacked.groupby("sample_id")[costs].sum()
+    return worst.loc[order].reset_index()

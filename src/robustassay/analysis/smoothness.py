@@ -1,0 +1,162 @@
+"""Local Lipschitz estimates (Croce et al. 2021, appendix F; Yang et al. 2020): the steepest slope found near images.
+
+The slope between two points of the ball around an image is climbed by gradient steps that shrink to nothing. It is a
+lower bound on the local Lipschitz constant, at the output or at any stage on the way there.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, final
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from robustassay.errors import BadRequest
+from robustassay.rng import Streams
+from robustassay.target import Network
+from robustassay.target.precision import full_precision
+from robustassay.threat import L2, Ball, LInf, Norm
+
+OUTPUT: Final = "output"
+_SIZES: Final[dict[type[Norm], tuple[float, float]]] = {LInf: (torch.inf, 1), L2: (2, 2)}
+"""How the inputs' difference and the outputs' are measured."""
+
+Function = Callable[[Tensor], Tensor]
+
+
+@final
+@dataclass(frozen=True)
+class Smoothness:
+    """How the estimate is made; the authors take 50 steps of a fifth of the radius, under Linf 8/255."""
+
+    norm: Norm
+    steps: int = 50
+    rel_step: float = 0.2
+    restarts: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if type(self.norm) not in _SIZES:
+            raise BadRequest(f"Slopes are known under Linf and L2, not under {self.norm.name}: choose one of these.")
+        if self.steps < 1 or self.restarts < 1:
+            raise BadRequest("A slope needs one step and one start at least.")
+
+    def estimate(self, function: Function, x: Tensor, ids: Sequence[str]) -> Tensor:
+        """Return the steepest slope found near each image; `function` takes a batch, row by row."""
+        rng = Streams.of(self.seed, [f"slope/{sample}" for sample in ids], x.device)
+        return torch.stack([self._climb(function, x, rng) for _ in range(self.restarts)]).amax(0)
+
+    def stages(self, network: Network, x: Tensor, ids: Sequence[str], most: int = 6) -> pd.DataFrame:
+        """Estimate at the output and at some stages before it.
+
+        A row has sample_id, stage, depth (0 at the image, 1 at the output), slope, and size, that of the stage's value
+        at the image: their ratio does not change where a model's numbers are merely larger.
+        """
+        frames = []
+        for name, depth, function in _stages(network, x[:1], most):
+            slope = self.estimate(function, x, ids)
+            with torch.no_grad():
+                size = torch.linalg.vector_norm(function(x).flatten(1), _SIZES[type(self.norm)][1], dim=1)
+            frames.append(
+                pd.DataFrame(
+                    {
+                        "sample_id": list(ids),
+                        "stage": name,
+                        "depth": depth,
+                        "slope": slope.cpu().numpy(),
+                        "size": size.cpu().numpy(),
+                    }
+                )
+            )
+        return pd.concat(frames, ignore_index=True)
+
+    def _climb(self, function: Function, x: Tensor, rng: Streams) -> Tensor:
+        ball = Ball(self.norm, x, torch.full((len(x),), self.norm.eps, device=x.device))
+        first, second = ball.sample(rng), ball.project(x.clone())
+        best = x.new_zeros(len(x))
+        for at in range(self.steps):
+            one, two = (point.detach().requires_grad_() for point in (first, second))
+            slope = self._slope(function, one, two)
+            best = torch.maximum(best, slope.detach())
+            up = torch.autograd.grad(slope.sum(), (one, two))
+            length = ball.eps * self.rel_step * (1 - at / self.steps)
+            first, second = (ball.step(point.detach(), g, length) for point, g in zip((one, two), up, strict=True))
+        with torch.no_grad():
+            return torch.maximum(best, self._slope(function, first, second))
+
+    def _slope(self, function: Function, one: Tensor, two: Tensor) -> Tensor:
+        inner, outer = _SIZES[type(self.norm)]
+        with full_precision(one.device):
+            apart = function(torch.cat((one, two))).flatten(1)
+        rise = torch.linalg.vector_norm(apart[: len(one)] - apart[len(one) :], outer, dim=1)
+        run: Tensor = torch.linalg.vector_norm((one - two).flatten(1), inner, dim=1)
+        slope: Tensor = rise / run.clamp(min=1e-9)
+        return slope
+
+
+def _stages(network: Network, x: Tensor, most: int) -> Iterator[tuple[str, float, Function]]:
+    """Name some of the parts that a forward pass calls one after the other, evenly spread, and the output last."""
+    module = network.module
+    called = _outermost(module, x.to(network.dtype))
+    spots = sorted({round((at + 1) * len(called) / most) - 1 for at in range(most - 1)} - {-1, len(called) - 1})
+    for spot in spots:
+        name = called[spot]
+        yield name, (spot + 1) / len(called), _up_to(module, name, network.dtype)
+    yield OUTPUT, 1.0, lambda images: module(images.to(network.dtype)).float()
+
+
+def _outermost(module: nn.Module, x: Tensor) -> list[str]:
+    """Return the largest parts that are called, in their order, each of which gives one tensor once."""
+    calls: list[str] = []
+
+    def note(name: str) -> Callable[..., None]:
+        def hook(part: nn.Module, inputs: object, output: object) -> None:
+            calls.append(name if isinstance(output, Tensor) and len(output) == len(x) else "")
+
+        return hook
+
+    with _hooked({name: note(name) for name, _ in module.named_modules() if name}, module), torch.no_grad():
+        module(x)
+    once = [name for name in calls if name and calls.count(name) == 1]
+    largest = [name for name in once if not any(name.startswith(f"{other}.") for other in once)]
+    if len(largest) == 1:  # a wrapper around the one model: look inside
+        inside = [name for name in once if name.startswith(f"{largest[0]}.")]
+        largest = [name for name in inside if not any(name.startswith(f"{other}.") for other in inside)] or largest
+    return largest
+
+
+def _up_to(module: nn.Module, name: str, dtype: torch.dtype) -> Function:
+    """Return the function from images to what a part gives."""
+
+    def stop(part: nn.Module, inputs: object, output: Tensor) -> None:
+        raise _Reached(output)
+
+    def function(images: Tensor) -> Tensor:
+        try:
+            with _hooked({name: stop}, module):
+                module(images.to(dtype))
+        except _Reached as reached:
+            return reached.value.float()
+        raise BadRequest(f"The model does not call its part {name} every time: its stages cannot be measured.")
+
+    return function
+
+
+class _Reached(Exception):
+    """Ends a forward pass where it has come far enough; the rest would be computed for nothing."""
+
+    def __init__(self, value: Tensor) -> None:
+        super().__init__()
+        self.value = value
+
+
+@contextmanager
+def _hooked(hooks: dict[str, Callable[..., None]], module: nn.Module) -> Iterator[None]:
+    handles = [module.get_submodule(name).register_forward_hook(hook) for name, hook in hooks.items()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

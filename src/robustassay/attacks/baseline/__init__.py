@@ -1,0 +1,1 @@
+"""Random perturbations, which every attack must beat."""

@@ -1,0 +1,56 @@
+"""Random noise: the baselines that any attack worth its name must beat."""
+
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor
+
+from robustassay.attacks.attack import Attack
+from robustassay.registry import register
+from robustassay.target import DecisionAccess
+from robustassay.threat import L0, L1, L2, LInf
+
+
+@final
+@register("attack", "uniform-noise")
+@dataclass(frozen=True)
+class UniformNoise(Attack[DecisionAccess]):
+    """Points drawn uniformly from the ball."""
+
+    access = DecisionAccess
+    norms = (LInf, L2, L1, L0)
+
+    steps: int = 10
+
+    def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
+        """Draw, look, draw again."""
+        for _ in range(self.steps - 1):
+            view.decisions(view.ball.sample(view.rng))
+            view.keep()
+        return view.ball.sample(view.rng)
+
+
+@final
+@register("attack", "gaussian-noise")
+@dataclass(frozen=True)
+class GaussianNoise(Attack[DecisionAccess]):
+    """Gaussian noise, scaled to the full radius."""
+
+    access = DecisionAccess
+    norms = (LInf, L2, L1)
+
+    steps: int = 10
+
+    def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
+        """Draw, look, draw again."""
+        for _ in range(self.steps - 1):
+            view.decisions(_gaussian_at_radius(view))
+            view.keep()
+        return _gaussian_at_radius(view)
+
+
+def _gaussian_at_radius(view: DecisionAccess) -> Tensor:
+    ball = view.ball
+    noise = view.rng.normal(*ball.centre.shape[1:])
+    scale = (ball.eps / ball.norm.size(noise.flatten(1))).float()
+    return ball.project(ball.centre + noise * scale.view(-1, *(1,) * (noise.dim() - 1)))

@@ -1,0 +1,31 @@
+"""Attacks in a row: each on the samples that survived those before it."""
+
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robustassay.attacks.attack import Attack
+from robustassay.target import GradientAccess, NoRowsLeft
+
+Stages = tuple[tuple[str, Attack[Any]], ...]
+
+
+def run_stages(view: GradientAccess, stages: Stages) -> Tensor:
+    """Run attacks one after the other; claims name their stage."""
+    for name, attack in stages:
+        run_stage(view, name, attack)
+    return view.ball.centre
+
+
+def run_stage(view: GradientAccess, name: str, attack: Attack[Any], on: Tensor | None = None) -> None:
+    """Run one attack, on some of the rows or on all, look at its last point, and let the rows go that fell."""
+    everywhere = torch.ones(len(view.ball.centre), dtype=torch.bool, device=view.ball.centre.device)
+    part = view.only(everywhere if on is None else on)
+    part.stage(name)
+    with suppress(NoRowsLeft):
+        for _ in range(getattr(attack, "restarts", 1) if len(part.ball.centre) else 0):
+            part.decisions(attack(part, part.ball.centre))
+            part.keep()
+    view.keep()

@@ -1,0 +1,92 @@
+"""Boundary attack."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from robustassay.attacks.attack import Attack
+from robustassay.attacks.common.boundary_search import Oracle, start_on_boundary, unit
+from robustassay.registry import register
+from robustassay.target import DecisionAccess
+from robustassay.threat import L2, per_row, where_rows
+
+
+@final
+@register("attack", "boundary")
+@dataclass(frozen=True)
+class Boundary(Attack[DecisionAccess]):
+    """A random walk along the boundary (Brendel et al. 2018, arXiv:1712.04248).
+
+    Each step goes around the clean image on a sphere and then a little towards it, and counts if the goal is still
+    reached. How far it goes adapts, row by row, to how often that happens: one step in `check_every` is judged, and
+    judgements are drawn from as many as fill a window. The start is brought to the boundary first.
+    """
+
+    access = DecisionAccess
+    norms = (L2,)
+    seeks_minimum = True
+
+    queries: int = 20_000
+    around: float = 0.01
+    towards: float = 0.01
+    adaptation: float = 1.5
+    check_every: int = 3
+    window_around: int = 10
+    window_towards: int = 5
+    converged: float = 1e-7
+
+    def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
+        """Propose, ask, keep what reaches the goal."""
+        oracle = Oracle.of(view, self.queries)
+        x = start_on_boundary(oracle, 1e-3)
+        rates = torch.tensor([self.around, self.towards], device=x.device).repeat(len(x), 1)
+        tally = torch.zeros(len(x), 4, device=x.device)
+        step = 0
+        while len(x):
+            sphere, point = _propose(view, x, rates)
+            if step % self.check_every:
+                hit = oracle.reaches(point)
+            else:
+                on_sphere, hit = oracle.reaches(torch.stack((sphere, point), 1)).unbind(1)
+                rates, tally = self._adapt(rates, tally, on_sphere, hit)
+            x = where_rows(hit, point, x)
+            view.dismiss(rates[:, 1] < self.converged)
+            x, rates, tally = oracle.keep(x, rates, tally)
+            step += 1
+        return x
+
+    def _adapt(self, rates: Tensor, tally: Tensor, on_sphere: Tensor, hit: Tensor) -> tuple[Tensor, Tensor]:
+        """Count outcomes; where a window is full, take longer steps if most went well and shorter ones if few did.
+
+        `tally` holds, for the sphere and for the step towards the clean image, how many outcomes there were and how
+        many were good. Steps count only where the point on the sphere was good, so each is judged by its own part.
+        """
+        tally = tally + torch.stack((torch.ones_like(hit), on_sphere, on_sphere, on_sphere & hit), 1)
+        share = tally[:, 1::2] / tally[:, ::2].clamp(min=1)
+        full = tally[:, ::2] >= tally.new_tensor([self.window_around, self.window_towards])
+        longer, shorter = full & (share > 0.5), full & (share < 0.2)
+        change = torch.where(longer, self.adaptation, torch.where(shorter, 1 / self.adaptation, 1.0))
+        rates = torch.stack((rates[:, 0] * change[:, 0], rates[:, 1] * change[:, 0] * change[:, 1]), 1)
+        return rates, tally * (~full).repeat_interleave(2, 1)
+
+
+def _propose(view: DecisionAccess, x: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
+    """Turn around the clean image by a random angle, then go towards it; both as the box lets them."""
+    centre, around, towards = view.ball.centre, per_row(rates[:, 0], x), per_row(rates[:, 1], x)
+    source = centre - x
+    size = _length(source)
+    noise = view.rng.normal(*x.shape[1:])
+    ahead = unit(source)
+    noise = noise - per_row((noise * ahead).flatten(1).sum(1), x) * ahead
+    turn = unit(noise) * around * size
+    sphere = (centre + (turn - source) / (1 + around.square()).sqrt()).clamp(0, 1)
+    ahead = centre - sphere
+    reach = _length(ahead)
+    gain = (towards * size + reach - size).clamp(min=0)  # what clipping lengthened is taken back
+    return sphere, (sphere + gain / reach.clamp(min=1e-12) * ahead).clamp(0, 1)
+
+
+def _length(x: Tensor) -> Tensor:
+    return per_row(x.flatten(1).square().sum(1).sqrt(), x)

@@ -1,0 +1,99 @@
+"""Evolutionary attack."""
+
+import math
+from dataclasses import dataclass
+from typing import Final, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from robustassay.attacks.attack import Attack
+from robustassay.attacks.common.boundary_search import Oracle, start_on_boundary, unit
+from robustassay.registry import register
+from robustassay.rng import Streams
+from robustassay.target import DecisionAccess
+from robustassay.threat import L2, per_row, where_rows
+
+TRIALS: Final = 30
+"""How often a row tries before it changes how boldly it goes towards the clean image."""
+SHARE: Final = 20
+"""One value in so many is changed in a trial."""
+
+
+@final
+@register("attack", "evolutionary")
+@dataclass(frozen=True)
+class Evolutionary(Attack[DecisionAccess]):
+    """An evolution strategy that learns which values matter (Dong et al. 2019, arXiv:1904.04433).
+
+    Each trial goes towards the clean image by a part `mu` of the way and mutates few values, drawn by a diagonal
+    covariance that past successes shaped, on the sphere of the new distance. With `coarse` above 1, it searches
+    images that are so many times smaller on each side and enlarges what it finds.
+    """
+
+    access = DecisionAccess
+    norms = (L2,)
+    seeks_minimum = True
+
+    queries: int = 20_000
+    mu: float = 0.01
+    sigma: float = 0.03
+    path_decay: float = 0.99
+    covariance_rate: float = 0.001
+    coarse: int = 1
+
+    def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
+        """Mutate, ask, learn from what reaches the goal."""
+        oracle = Oracle.of(view, self.queries)
+        x = start_on_boundary(oracle, 1e-3)
+        grid = _grid(x.shape[1:], self.coarse)
+        values = math.prod(grid)
+        path, covariance = x.new_zeros(len(x), values), x.new_ones(len(x), values)
+        mu, good = x.new_full((len(x),), self.mu), x.new_zeros(len(x))
+        trial = 0
+        while len(x):
+            z = _mutation(view.rng, covariance)
+            point = self._towards(view, x, _enlarge(z.view(-1, *grid), x.shape[1:]), mu)
+            hit = oracle.reaches(point)
+            x = where_rows(hit, point, x)
+            learnt = self.path_decay * path + math.sqrt(1 - self.path_decay**2) * z
+            path = torch.where(hit[:, None], learnt, path)
+            spread = (1 - self.covariance_rate) * covariance + self.covariance_rate * path.square()
+            covariance = torch.where(hit[:, None], spread, covariance)
+            good, trial = good + hit, trial + 1
+            if trial % TRIALS == 0:
+                mu, good = mu * (good / TRIALS - 0.2).exp(), torch.zeros_like(good)
+            x, path, covariance, mu, good = oracle.keep(x, path, covariance, mu, good)
+        return x
+
+    def _towards(self, view: DecisionAccess, x: Tensor, z: Tensor, mu: Tensor) -> Tensor:
+        """Go a part of the way to the clean image and mutate on the sphere of that distance."""
+        centre, delta = view.ball.centre, x - view.ball.centre
+        size = per_row(delta.flatten(1).square().sum(1).sqrt(), x)
+        part = 1 - per_row(mu.clamp(max=0.5), x)
+        return (centre + unit(part * delta + self.sigma * size * unit(z)) * part * size).clamp(0, 1)
+
+
+def _mutation(rng: Streams, covariance: Tensor) -> Tensor:
+    """Draw normals on few values, chosen without replacement in proportion to their variance (Gumbel's top k)."""
+    values = covariance.shape[1]
+    gumbel = -(-rng.uniform(values).clamp(min=1e-12).log()).log()
+    chosen = (covariance.log() + gumbel).topk(max(1, values // SHARE), 1).indices
+    mask = torch.zeros_like(covariance).scatter_(1, chosen, 1.0)
+    return rng.normal(values) * covariance.sqrt() * mask
+
+
+def _grid(image: torch.Size, coarse: int) -> tuple[int, ...]:
+    """Shape of the images that are searched."""
+    if coarse == 1:
+        return tuple(image)
+    *channels, height, width = (1, 1, *image)
+    return (math.prod(channels), max(1, height // coarse), max(1, width // coarse))
+
+
+def _enlarge(z: Tensor, image: torch.Size) -> Tensor:
+    if z.shape[1:] == image:
+        return z
+    height, width = (1, *image)[-2:]
+    return F.interpolate(z, (height, width), mode="bilinear").reshape(len(z), *image)

@@ -1,0 +1,60 @@
+"""Sign-OPT."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from robustassay.attacks.attack import Attack
+from robustassay.attacks.common.boundary_search import AT_ONCE, Oracle, at_distance, unit
+from robustassay.attacks.decision.opt import descend, first_direction, refresh
+from robustassay.registry import register
+from robustassay.target import DecisionAccess
+from robustassay.threat import L2, per_row
+
+
+@final
+@register("attack", "sign-opt")
+@dataclass(frozen=True)
+class SignOPT(Attack[DecisionAccess]):
+    """OPT with one query a probe: does the boundary come nearer or not? (Cheng et al. 2020, arXiv:1909.10773).
+
+    Whether a direction close by meets the boundary sooner is seen from one label, at the distance where the present
+    one meets it. As in OPT, directions are followed along the box.
+    """
+
+    access = DecisionAccess
+    norms = (L2,)
+    seeks_minimum = True
+
+    queries: int = 20_000
+    trials: int = 100
+    probes: int = 200
+    alpha: float = 0.2
+    beta: float = 0.001
+
+    def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
+        """Estimate by signs how the distance changes with the direction, and descend."""
+        oracle = Oracle.of(view, self.queries)
+        direction, distance = first_direction(oracle, self.trials, self.beta)
+        alpha, beta = torch.full_like(distance, self.alpha), torch.full_like(distance, self.beta)
+        while len(direction):
+            slope = self._slope(oracle, direction, distance, beta)
+            direction, distance, alpha = descend(oracle, direction, distance, slope, alpha, beta)
+            alpha, beta = refresh(alpha, beta)
+            direction, distance, alpha, beta = oracle.keep(direction, distance, alpha, beta)
+        return direction
+
+    def _slope(self, oracle: Oracle, direction: Tensor, distance: Tensor, beta: Tensor) -> Tensor:
+        """Sum random directions, each with the sign of what it does to the distance."""
+        view, slope = oracle.view, torch.zeros_like(direction)
+        probed = 0
+        while probed < self.probes:
+            n = min(AT_ONCE, self.probes - probed)
+            turn = unit(view.rng.normal(n, *direction.shape[1:]), 2)
+            probe = direction[:, None] + per_row(beta[:, None].to(turn.dtype), turn) * turn
+            nearer = oracle.reaches(at_distance(view, probe, distance[:, None].expand(-1, n)))
+            slope += (turn * per_row(1.0 - 2.0 * nearer, turn)).sum(1)
+            probed += n
+        return slope / self.probes

@@ -1,0 +1,1 @@
+"""Attacks that follow gradients inside a ball of fixed radius."""

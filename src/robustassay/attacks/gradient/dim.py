@@ -1,0 +1,53 @@
+"""Momentum iterative method with diverse inputs."""
+
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor
+
+from robustassay.attacks.attack import Attack
+from robustassay.attacks.common.transforms import diverse, smoothed
+from robustassay.attacks.gradient.mim import climb_with_momentum
+from robustassay.attacks.gradient.tim import check_kernel
+from robustassay.errors import BadRequest
+from robustassay.registry import register
+from robustassay.target import GradientAccess
+from robustassay.threat import L1, L2, LInf
+
+
+@final
+@register("attack", "dim")
+@dataclass(frozen=True)
+class DIM(Attack[GradientAccess]):
+    """MIM whose gradients are taken at shrunken, shifted images (Xie et al. 2019, arXiv:1803.06978).
+
+    With a `kernel` above 1 gradients are smoothed as well, which is TI-DIM. A step looks at the image itself too,
+    as success is judged there.
+    """
+
+    access = GradientAccess
+    norms = (LInf, L2, L1)
+
+    steps: int = 10
+    decay: float = 1.0
+    path: float = 1.0
+    low: float = 0.9
+    probability: float = 0.5
+    kernel: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_kernel("DIM", self.kernel)
+        if not 0 < self.low <= 1 or self.probability > 1:
+            raise BadRequest(
+                "DIM: low is the smallest part an image is shrunk to, in (0, 1]; probability is at most 1."
+            )
+
+    def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
+        """Climb along the momentum, each step through a fresh draw."""
+        change = diverse(self.low, self.probability)
+
+        def gradient(x: Tensor) -> Tensor:
+            return smoothed(view.seen_through(change).gradient(x)[0], self.kernel)
+
+        return climb_with_momentum(view, x0, self, gradient)

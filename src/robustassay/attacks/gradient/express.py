@@ -1,0 +1,56 @@
+"""Express: AutoAttack's verdict at a fraction of its cost, and the samples that deserve a second look."""
+
+from dataclasses import dataclass
+from typing import Final, final
+
+from torch import Tensor
+
+from robustassay.attacks.attack import Attack
+from robustassay.attacks.common.sequence import run_stage
+from robustassay.attacks.gradient.apgd import APGDT
+from robustassay.attacks.gradient.nearest import Nearest
+from robustassay.attacks.gradient.pma import PMA
+from robustassay.attacks.nearest.fab import FAB
+from robustassay.attacks.score.square import Square
+from robustassay.registry import register
+from robustassay.target import GradientAccess
+from robustassay.threat import L1, L2, LInf, Norm
+
+# Parts of the clean margin that are left after a climb. Measured on five adversarially trained networks, 500 images
+# each: of samples that fell later, the first climb had left 0.36 at most, and twenty targeted steps 0.02.
+CLOSE: Final = 0.08
+FAR: Final = 0.6
+UNMOVED: Final = 0.95  # nothing was gained: a climb that failed, which says nothing of the sample
+
+INSURED: Final = 1 / 8
+
+
+@final
+@register("attack", "express")
+@dataclass(frozen=True)
+class Express(Attack[GradientAccess]):
+    """Spends its steps where they may decide: short climbs on all, long ones on the close; nothing to tune.
+
+    A probability-margin climb; short climbs towards the nearest classes, but not where most of the margin is left;
+    Auto-PGD towards the same classes where hardly any is; and, as an insurance against gradients that mislead, a
+    little FAB and Square on one survivor in eight, drawn by the sample's own stream.
+    """
+
+    access = GradientAccess
+    norms = (LInf, L2, L1)
+    tries_without_gradients = True
+
+    def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
+        """Run the stages one after the other; a row leaves with the first success."""
+        run_stage(view, "pma", PMA(steps=20))
+        left = view.margin_left()
+        run_stage(view, "nearest", Nearest(steps=20), on=(left < FAR) | (left > UNMOVED))
+        run_stage(view, "apgd-t", APGDT(steps=100, targets=3, order="malt"), on=view.margin_left() < CLOSE)
+        insured = view.pin(view.rng.uniform(1).squeeze(1) < INSURED)
+        run_stage(view, "fab-t", FAB(steps=10, targets=3), on=insured())
+        run_stage(view, "square", Square(steps=200), on=insured())
+        return view.ball.centre
+
+    def stage_names(self, norm: Norm) -> list[str]:
+        """Name the stages."""
+        return ["pma", "nearest", "apgd-t", "fab-t", "square"]

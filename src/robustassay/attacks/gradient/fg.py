@@ -1,0 +1,27 @@
+"""Fast gradient method for norms other than L-inf."""
+
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor
+
+from robustassay.attacks.attack import Attack
+from robustassay.registry import register
+from robustassay.target import GradientAccess
+from robustassay.threat import L1, L2
+
+
+@final
+@register("attack", "fg")
+@dataclass(frozen=True)
+class FG(Attack[GradientAccess]):
+    """One full step along the gradient (Liu et al. 2017, arXiv:1611.02770); L1 spends it on the steepest values."""
+
+    access = GradientAccess
+    norms = (L2, L1)
+
+    def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
+        """Take the step."""
+        gradient, _ = view.gradient(x0)
+        (x,) = view.keep(view.ball.step(x0, gradient, view.ball.eps))
+        return x

@@ -1,0 +1,65 @@
+"""Liu et al.'s optimisation-based attack, on one model or on several at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from robustassay.attacks.attack import Attack
+from robustassay.registry import register
+from robustassay.target import GradientAccess
+from robustassay.threat import L2, Goal, LInf, Untargeted
+
+
+@final
+@register("attack", "liu")
+@dataclass(frozen=True)
+class Liu(Attack[GradientAccess]):
+    """Adam on the image, from the clean one on, with no term for the distance (Liu et al. 2017, arXiv:1611.02770).
+
+    The learning rate decides how far it goes; 4/255 and 100 steps are the paper's, and the ball only catches what
+    would leave it. It climbs log(1 - p) of the true class, or log p of the target.
+    """
+
+    access = GradientAccess
+    norms = (LInf, L2)
+
+    steps: int = 100
+    rate: float = 4 / 255
+
+    def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
+        """Climb on the model under attack alone."""
+        return self.climb([view], x0)
+
+    def climb(self, views: Sequence[GradientAccess], x0: Tensor) -> Tensor:
+        """Climb on several models at once: each has its own Adam, and an image moves by the sum of their updates.
+
+        The views are of the same rows; with more than one, none of these may be done before the end.
+        """
+        x = x0
+        mean, square = (torch.zeros_like(x0)[:, None].repeat_interleave(len(views), 1) for _ in range(2))
+        for step in range(1, self.steps + 1):
+            slopes = torch.stack([view.gradient(x, hidden_or_found)[0] for view in views], 1)
+            mean, square = 0.9 * mean + 0.1 * slopes, 0.999 * square + 0.001 * slopes.square()
+            updates = (mean / (1 - 0.9**step)) / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
+            x = views[0].ball.project((x + self.rate * updates.sum(1)).clamp(0, 1))
+            x, mean, square = views[0].keep(x, mean, square)
+            for view in views[1:]:
+                view.keep()
+        return x
+
+
+def hidden_or_found(logits: Tensor, goal: Goal) -> Tensor:
+    """Return log(1 - p) of the true class, or log p of the target; one number a row, raised by success.
+
+    The former is written as -softplus(own - others): sure as a model may be, the slope stays near one.
+    """
+    if not isinstance(goal, Untargeted):
+        return goal.loss(logits)
+    index = goal.labels[:, None]
+    wide = logits.double()  # rounded once at the end, as in the goal's own loss
+    others = wide.scatter(1, index, float("-inf")).logsumexp(1)
+    return -F.softplus(wide.gather(1, index).squeeze(1) - others).to(logits.dtype)

@@ -1,0 +1,68 @@
+"""Momentum iterative method."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, final
+
+import torch
+from torch import Tensor
+
+from robustassay.attacks.attack import Attack
+from robustassay.registry import register
+from robustassay.target import GradientAccess
+from robustassay.threat import L1, L2, LInf, per_row
+
+
+@final
+@register("attack", "mim")
+@dataclass(frozen=True)
+class MIM(Attack[GradientAccess]):
+    """Steps along accumulated, L1-normalised gradients (Dong et al. 2018, arXiv:1710.06081).
+
+    The steps are `path` radii long together; the benchmark of Dong et al. 2020 walks 1.5.
+    """
+
+    access = GradientAccess
+    norms = (LInf, L2, L1)
+
+    steps: int = 10
+    decay: float = 1.0
+    path: float = 1.0
+
+    def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
+        """Climb along the momentum of the plain gradient."""
+        return climb_with_momentum(view, x0, self, lambda x: view.gradient(x)[0])
+
+
+class Walk(Protocol):
+    """How an attack with momentum goes."""
+
+    @property
+    def steps(self) -> int:
+        """How many steps it takes."""
+        ...
+
+    @property
+    def decay(self) -> float:
+        """What part of the momentum a step keeps."""
+        ...
+
+    @property
+    def path(self) -> float:
+        """How long all steps are together, in radii."""
+        ...
+
+
+def climb_with_momentum(view: GradientAccess, x: Tensor, walk: Walk, gradient: Callable[[Tensor], Tensor]) -> Tensor:
+    """Climb along accumulated gradients, however they are taken."""
+    momentum = torch.zeros_like(x)
+    for _ in range(walk.steps):
+        momentum = walk.decay * momentum + _unit_l1(gradient(x))
+        x = view.ball.step(x, momentum, walk.path / walk.steps * view.ball.eps)
+        x, momentum = view.keep(x, momentum)
+    return x
+
+
+def _unit_l1(gradient: Tensor) -> Tensor:
+    size = gradient.abs().flatten(1).sum(1).clamp(min=torch.finfo(gradient.dtype).tiny)
+    return gradient / per_row(size, gradient)

@@ -1,0 +1,38 @@
+"""Short targeted climbs towards the nearest classes."""
+
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor
+
+from robustassay.attacks.attack import Attack
+from robustassay.attacks.gradient.apgd import nearest_classes, towards_each
+from robustassay.attacks.gradient.pma import ascend_along_cosine
+from robustassay.registry import register
+from robustassay.target import GradientAccess
+from robustassay.threat import L1, L2, LInf
+from robustassay.threat.losses import dlr_towards
+
+
+@final
+@register("attack", "nearest")
+@dataclass(frozen=True)
+class Nearest(Attack[GradientAccess]):
+    """Targeted DLR with cosine steps towards the classes that are nearest if the model were linear.
+
+    The classes are those of MALT (Melamed et al. 2024, arXiv:2407.02240); the short climb is our own.
+    """
+
+    access = GradientAccess
+    norms = (LInf, L2, L1)
+
+    steps: int = 40
+    targets: int = 3
+
+    def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
+        """Climb towards all classes at once."""
+
+        def climb(many: GradientAccess, target: Tensor) -> Tensor:
+            return ascend_along_cosine(many, many.ball.sample(many.rng), self.steps, dlr_towards, target)
+
+        return towards_each(view, nearest_classes(view, x0, self.targets), climb)

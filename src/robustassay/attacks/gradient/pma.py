@@ -1,0 +1,45 @@
+"""Probability margin attack."""
+
+import math
+from dataclasses import dataclass
+from typing import Final, final
+
+from torch import Tensor
+
+from robustassay.attacks.attack import Attack
+from robustassay.registry import register
+from robustassay.target import GradientAccess
+from robustassay.target.network import Loss
+from robustassay.threat import L1, L2, LInf
+from robustassay.threat.losses import probability_margin
+
+MOMENTUM: Final = 0.75
+
+
+@final
+@register("attack", "pma")
+@dataclass(frozen=True)
+class PMA(Attack[GradientAccess]):
+    """Long steps, shortened along a cosine, on the margin between probabilities (Ma et al. 2024, arXiv:2411.15210)."""
+
+    access = GradientAccess
+    norms = (LInf, L2, L1)
+
+    steps: int = 100
+    restarts: int = 1
+
+    def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
+        """Climb from a random point of the ball."""
+        return ascend_along_cosine(view, view.ball.sample(view.rng), self.steps, probability_margin)
+
+
+def ascend_along_cosine(view: GradientAccess, x: Tensor, steps: int, loss: Loss, *known: Tensor) -> Tensor:
+    """Climb with momentum; steps start at twice the radius and fall to nothing along half a cosine."""
+    x_old, per_row = x, list(known)
+    for k in range(steps):
+        gradient, _ = view.gradient(x, loss, *per_row)
+        ahead = view.ball.step(x, gradient, (1 + math.cos(math.pi * k / steps)) * view.ball.eps)
+        pull = MOMENTUM if k else 1.0
+        x_old, x = x, view.ball.project(x + pull * (ahead - x) + (1 - pull) * (x - x_old))
+        x, x_old, *per_row = view.keep(x, x_old, *per_row)
+    return x

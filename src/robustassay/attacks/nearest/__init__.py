@@ -1,0 +1,1 @@
+"""Attacks that search for the nearest adversarial point."""

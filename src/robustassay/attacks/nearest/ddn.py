@@ -1,0 +1,63 @@
+"""Decoupled direction and norm."""
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from robustassay.attacks.attack import Attack
+from robustassay.registry import register
+from robustassay.target import GradientAccess
+from robustassay.threat import L2
+
+
+@final
+@register("attack", "ddn")
+@dataclass(frozen=True)
+class DDN(Attack[GradientAccess]):
+    """Gradient steps on a sphere that shrinks where it reaches the goal (Rony et al. 2019, arXiv:1811.09600)."""
+
+    access = GradientAccess
+    norms = (L2,)
+    seeks_minimum = True
+
+    steps: int = 300
+    gamma: float = 0.05
+    initial_norm: float = 1.0
+
+    def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
+        """Choose the direction by the gradient and the norm by the answer, one step after the other."""
+        x, norm = x0, torch.full((len(x0),), self.initial_norm, device=x0.device)
+        for step in range(self.steps):
+            gradient, logits = view.gradient(x)
+            norm = norm * torch.where(view.goal.reached(logits), 1 - self.gamma, 1 + self.gamma)
+            norm = norm.clamp(max=math.sqrt(x0[0].numel()))  # nothing in the box is further away
+            length = 0.01 + 0.99 * (1 + math.cos(math.pi * step / self.steps)) / 2
+            x = _onto_sphere(view, x + length * _direction(view, gradient), norm)
+            x, norm = view.keep(x, norm)
+        return x
+
+
+def _direction(view: GradientAccess, gradient: Tensor) -> Tensor:
+    """Return the gradient at length one; a random direction where there is none."""
+    flat = gradient.flatten(1)
+    lost = (flat == 0).all(1)
+    if lost.any():
+        flat = flat.clone()
+        flat[lost] = view.rng.among(lost).normal(flat.shape[1])
+    unit = view.ball.norm.steepest(flat, flat, flat, flat.new_ones(len(flat)))
+    return unit.view_as(gradient)
+
+
+def _onto_sphere(view: GradientAccess, x: Tensor, norm: Tensor) -> Tensor:
+    """Scale the perturbation to the norm; what the box cuts off is made up for by the other pixels.
+
+    The projection shortens and never lengthens, so it is given a perturbation that is too long.
+    """
+    centre = view.ball.centre.flatten(1)
+    delta = x.flatten(1) - centre
+    largest = delta.abs().amax(1, keepdim=True).clamp(min=torch.finfo(delta.dtype).tiny)
+    delta = view.ball.norm.project(delta / largest * 1e3 * norm[:, None], -centre, 1 - centre, norm)
+    return (centre + delta).clamp(0, 1).view_as(x)

@@ -1,0 +1,87 @@
+"""Fast minimum-norm attack."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, final
+
+import torch
+from torch import Tensor
+
+from robustassay.attacks.attack import Attack
+from robustassay.registry import register
+from robustassay.target import GradientAccess
+from robustassay.threat import L0, L1, L2, Ball, LInf, Norm
+from robustassay.threat.losses import logit_margin
+
+DUAL: Final[dict[type[Norm], Norm]] = {LInf: L1(1), L2: L2(1), L1: LInf(1)}
+"""The norm in which a gradient says how much a step of size one can gain; there is none for L0."""
+
+
+@final
+@register("attack", "fmn")
+@dataclass(frozen=True)
+class FMN(Attack[GradientAccess]):
+    """Steps inside a ball that shrinks on success and grows on failure (Pintor et al. 2021, arXiv:2102.12827).
+
+    The step falls along a cosine from `alpha_init` to a hundredth of it, the rate at which the radius changes from
+    `gamma_init` to `gamma_final`. Projections are exact, onto ball and box together; the paper clips afterwards.
+    """
+
+    access = GradientAccess
+    norms = (LInf, L2, L1, L0)
+    seeks_minimum = True
+
+    steps: int = 100
+    alpha_init: float = 1.0
+    gamma_init: float = 0.05
+    gamma_final: float = 0.001
+
+    def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
+        """Follow the margin's gradient while each row's radius closes in on its distance."""
+        norm = view.ball.norm
+        farthest = view.pin(norm.size(torch.maximum(x0, 1 - x0).flatten(1)))
+        x, eps = x0, torch.ones_like(farthest())
+        best = torch.full_like(eps, torch.inf)
+        for alpha, gamma in self._schedule():
+            gradient, logits = view.gradient(x, logit_margin)
+            reached, size = view.goal.reached(logits), view.ball.distance(x)
+            best = torch.where(reached, torch.minimum(best, size), best)
+            if isinstance(norm, L0):
+                eps = _count(eps, gamma, reached, best)
+            else:
+                to_boundary = view.goal.margin(logits).abs() / DUAL[type(norm)].size(gradient.flatten(1))
+                eps = _radius(eps, gamma, reached, best, size, to_boundary)
+            eps = torch.minimum(eps, farthest())
+            x = Ball(norm, view.ball.centre, eps.float()).project(x + alpha * _unit(gradient))
+            x, eps, best = view.keep(x, eps, best)
+        return x
+
+    def _schedule(self) -> Iterator[tuple[float, float]]:
+        for k in range(self.steps):
+            cosine = (1 + math.cos(math.pi * k / self.steps)) / 2
+            gamma = self.gamma_final + (self.gamma_init - self.gamma_final) * cosine
+            yield self.alpha_init * (0.01 + 0.99 * cosine), gamma
+
+
+def _radius(eps: Tensor, gamma: float, reached: Tensor, best: Tensor, size: Tensor, to_boundary: Tensor) -> Tensor:
+    """Shrink or grow by gamma; until the first success, go where the boundary would be if the loss were linear.
+
+    But grow by gamma at least: where the loss is concave or a tie is lost, the guess alone never gets across.
+    """
+    guess = torch.maximum(size + to_boundary.nan_to_num(), size * (1 + gamma))
+    grown = torch.where(best < torch.inf, eps * (1 + gamma), guess)
+    return torch.where(reached, torch.minimum(eps * (1 - gamma), best), grown)
+
+
+def _count(eps: Tensor, gamma: float, reached: Tensor, best: Tensor) -> Tensor:
+    """Shrink or grow by gamma and by at least one value."""
+    fewer = torch.minimum(torch.minimum(eps - 1, (eps * (1 - gamma)).floor()), best)
+    more = torch.maximum(eps + 1, (eps * (1 + gamma)).floor())
+    return torch.where(reached, fewer, more).clamp(min=1)
+
+
+def _unit(gradient: Tensor) -> Tensor:
+    """Scale to Euclidean length one; L2 steps ignore the room they are told of."""
+    flat = gradient.flatten(1)
+    return L2(1).steepest(flat, flat, flat, flat.new_ones(len(flat))).view_as(gradient)

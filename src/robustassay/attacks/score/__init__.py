@@ -1,0 +1,1 @@
+"""Attacks that see the scores of all classes and no gradients."""

@@ -1,0 +1,74 @@
+"""NATTACK."""
+
+from dataclasses import dataclass
+from typing import Final, final
+
+import torch
+from torch import Tensor
+
+from robustassay.attacks.attack import Attack
+from robustassay.attacks.common.gradient_estimate import Span, blocks, coarse, height
+from robustassay.registry import register
+from robustassay.target import ScoreAccess
+from robustassay.threat import L2, Ball, LInf
+
+INSIDE: Final = 0.9
+"""A value nearer a wall than a twentieth is squashed as if it were there: at the wall itself tanh is flat."""
+
+START: Final = 1e-3
+"""Spread of the first mean."""
+
+
+@final
+@register("attack", "nattack")
+@dataclass(frozen=True)
+class NAttack(Attack[ScoreAccess]):
+    """Learns a Gaussian whose draws, squashed and projected, are adversarial (Li et al. 2019, arXiv:1905.00441).
+
+    A step asks `samples` draws and looks at the mean: samples + 1 queries, all inside the ball. Weights are the
+    margins, standardised over the draws of a row. Larger images are drawn on a grid of `side` values a side and
+    blown up. The authors let pixels at 0 and 1 all but freeze; here they keep moving.
+    """
+
+    access = ScoreAccess
+    norms = (LInf, L2)
+
+    steps: int = 40
+    samples: int = 500
+    sigma: float = 0.1
+    rate: float = 0.02
+    side: int = 32
+
+    def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
+        """Move the mean towards draws that do better than others."""
+        span = Span.of(x0, coarse(self.side, "linear"))
+        mean = START * view.rng.normal(span.size)
+        for _ in range(self.steps):
+            here = height(view, _image(view.ball, span, mean))
+            mean, here = view.keep(mean, here)
+            mean = mean + self.rate / self.sigma * self._pull(view, span, mean, here)
+        return _image(view.ball, span, mean)
+
+    def _pull(self, view: ScoreAccess, span: Span, mean: Tensor, here: Tensor) -> Tensor:
+        """Average draws weighted by standardised reward, block by block: sum A u = (sum R u - mean R sum u) / std R."""
+        noise_sum, product_sum, rewards = 0.0 * mean.double(), 0.0 * mean.double(), []
+        for n in blocks(self.samples):
+            noise = view.rng.normal(n, span.size)
+            points = _image(view.ball, span, torch.add(mean[:, None], noise, alpha=self.sigma))
+            reward = height(view, points) - here[:, None]
+            noise_sum += noise.sum(1, dtype=torch.float64)
+            product_sum += (reward[..., None] * noise).sum(1, dtype=torch.float64)
+            rewards.append(reward.double())
+        reward = torch.cat(rewards, 1)
+        spread = reward.std(1, correction=0, keepdim=True) + 1e-7
+        return ((product_sum - reward.mean(1, keepdim=True) * noise_sum) / (self.samples * spread)).float()
+
+
+def _image(ball: Ball, span: Span, weights: Tensor) -> Tensor:
+    """Return the images that one set of weights a row, or many, stand for."""
+    # In float64, as the last bit of a float32 tanh depends on the size of the batch; in place, as memory is dear.
+    squashed = span.paint(weights).double()
+    centre = ball.centre if squashed.dim() == ball.centre.dim() else ball.centre[:, None]
+    start = (2 * centre.double() - 1).clamp(-INSIDE, INSIDE)
+    squashed = squashed.add_(start.atanh()).tanh_().float()
+    return ball.project(torch.add(centre - start.float() / 2, squashed, alpha=0.5))

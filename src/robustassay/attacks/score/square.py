@@ -1,0 +1,272 @@
+"""Square Attack."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Protocol, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from robustassay.attacks.attack import Attack
+from robustassay.registry import register
+from robustassay.target import ScoreAccess
+from robustassay.threat import L1, L2, LInf, where_rows
+
+HALVINGS: Final = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
+"""The area of the window is halved after so many queries, of the 10 000 its authors thought of."""
+
+AHEAD: Final = 50
+"""Proposals that are planned at once, of images of common size: one by one they cost as much as a small model."""
+
+LARGE: Final = 1 << 18
+"""Values in the plan of one row, at most: of large images, where it is cheap beside the model, less is planned."""
+
+BITS: Final = 24
+"""Of each number that chooses a place."""
+
+
+@final
+@register("attack", "square")
+@dataclass(frozen=True)
+class Square(Attack[ScoreAccess]):
+    """Random search over square windows (Andriushchenko et al. 2020, arXiv:1912.00049; L1: arXiv:2103.01208).
+
+    One new window a query, kept where it lowers the goal's margin; that is the loss for targeted goals too, where
+    the authors take cross-entropy. `steps` counts all queries of a row, the start and the last look included.
+    Window, signs and decision belong to the row. Images are read as channels of rows of values, so a flat one is a
+    single row; a window too large for one side of the image is cut on that side only.
+    """
+
+    access = ScoreAccess
+    norms = (LInf, L2, L1)
+
+    steps: int = 5000
+    p_init: float = 0.8
+    rescale_schedule: bool = False
+
+    def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
+        """Propose, ask, keep what is better."""
+        canvas, search = _Canvas.of(x0), _SEARCHES[type(view.ball.norm)]
+        x, lowest = x0, x0.new_full((len(x0),), torch.inf)
+        x_new, plan = search.start(view, canvas), [x0]
+        for query in range(1, self.steps):
+            margin = view.goal.margin(view.scores(x_new))
+            better = margin < lowest
+            x = where_rows(better, x_new, x)
+            x, lowest, *plan = view.keep(x, torch.where(better, margin, lowest), *plan)
+            turn = (query - 1) % canvas.ahead
+            if turn == 0:
+                areas = [self._area(query - 1 + later) for later in range(canvas.ahead)]
+                plan = [*search.plan(view, canvas, areas)]
+            x_new = search.propose(view, canvas, [part[:, turn] for part in plan], x, self._area(query - 1))
+        return x_new
+
+    def _area(self, proposals: int) -> float:
+        """Part of the image that the window covers after so many proposals."""
+        if self.rescale_schedule:
+            proposals = proposals * 10_000 // self.steps
+        return self.p_init / 2.0 ** bisect_left(HALVINGS, proposals)
+
+
+Side = int | Tensor
+
+
+class _Search(Protocol):
+    """How a norm's ball is searched."""
+
+    def start(self, view: ScoreAccess, canvas: "_Canvas") -> Tensor:
+        """Return the first points."""
+
+    def plan(self, view: ScoreAccess, canvas: "_Canvas", areas: Sequence[float]) -> tuple[Tensor, ...]:
+        """Draw, for windows of these areas, all that proposals depend on besides the point; `[rows, areas, ...]`."""
+
+    def propose(self, view: ScoreAccess, canvas: "_Canvas", plan: Sequence[Tensor], x: Tensor, area: float) -> Tensor:
+        """Return the next points by what was planned for them."""
+
+
+@final
+@dataclass(frozen=True)
+class _Canvas:
+    """Images seen as planes `[rows, channels, height, width]`."""
+
+    channels: int
+    height: int
+    width: int
+    down: Tensor
+    right: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor) -> "_Canvas":
+        """Read leading dimensions as channels."""
+        *channels, height, width = (1, 1, *x.shape[1:])
+        down, right = (torch.arange(side, device=x.device) for side in (height, width))
+        return cls(math.prod(channels), height, width, down[:, None], right)
+
+    def planes(self, x: Tensor) -> Tensor:
+        """Show images as planes."""
+        return x.reshape(len(x), self.channels, self.height, self.width)
+
+    @property
+    def ahead(self) -> int:
+        """How many proposals to plan at once."""
+        return max(1, min(AHEAD, LARGE // (self.channels * self.height * self.width)))
+
+    def sides(self, area: float, least: int, odd: bool) -> tuple[int, int]:
+        """Height and width of a window that covers so much of a plane."""
+        side = max(round(math.sqrt(area * self.height * self.width)), least)
+        side += odd and side % 2 == 0
+        return min(side, self.height), min(side, self.width)
+
+    def window(self, numbers: Tensor, heights: Side, widths: Side) -> tuple[Tensor, Tensor]:
+        """Choose a place for a window by two numbers; say how far each value is below and right of its corner."""
+        top = _choose(numbers[..., 0], self.height + 1 - heights)
+        left = _choose(numbers[..., 1], self.width + 1 - widths)
+        return self.down - top[..., None, None, None], self.right - left[..., None, None, None]
+
+
+def _choose(number: Tensor, among: Side) -> Tensor:
+    """Turn a random number into an integer from 0 to among - 1."""
+    return (number * among) >> BITS
+
+
+def _inside(window: tuple[Tensor, Tensor], heights: Side, widths: Side) -> Tensor:
+    """Say which values `[..., 1, height, width]` lie in the window."""
+    down, right = window
+    return (down >= 0) & (down < heights) & (right >= 0) & (right < widths)
+
+
+def _image(view: ScoreAccess, delta: Tensor) -> Tensor:
+    """Bring perturbed planes back into the ball."""
+    centre = view.ball.centre
+    return view.ball.project(centre + delta.reshape(centre.shape))
+
+
+# ---------------------------------------------------------------- Linf: every value at a corner of the ball
+
+
+class _Corners:
+    """Moves one window at a time to a corner of the ball."""
+
+    def start(self, view: ScoreAccess, canvas: _Canvas) -> Tensor:
+        """Start from vertical stripes, one sign a channel and column."""
+        signs = view.rng.rademacher(canvas.channels, 1, canvas.width)
+        stripes = signs * view.ball.eps.view(-1, 1, 1, 1)
+        return _image(view, stripes.expand(-1, -1, canvas.height, -1))
+
+    def plan(self, view: ScoreAccess, canvas: _Canvas, areas: Sequence[float]) -> tuple[Tensor, ...]:
+        """Draw windows and signs, and paint the moves."""
+        sides = [canvas.sides(area, least=1, odd=False) for area in areas]
+        heights, widths = canvas.down.new_tensor(sides).unbind(1)
+        window = canvas.window(view.rng.integers(1 << BITS, len(areas), 2), heights, widths)
+        inside = _inside(window, heights.view(-1, 1, 1, 1), widths.view(-1, 1, 1, 1))
+        signs = view.rng.rademacher(len(areas), canvas.channels, 1, 1)
+        return (2 * view.ball.eps.view(-1, 1, 1, 1, 1) * signs * inside,)
+
+    def propose(self, view: ScoreAccess, canvas: _Canvas, plan: Sequence[Tensor], x: Tensor, area: float) -> Tensor:
+        """Move as planned, and no further than the ball."""
+        return view.ball.project(x + plan[0].reshape(x.shape))
+
+
+# ---------------------------------------------------------------- L2 and L1: bumps that trade their size
+
+
+@final
+@dataclass(frozen=True)
+class _Bumps:
+    """Perturbations made of bumps, whose mass, the sum of |value|^order, moves from window to window.
+
+    L1 writes more than it has into a window, `crowded`, and leaves it to the projection to keep the peaks.
+    """
+
+    order: int
+    decay: int
+    crowded: bool
+
+    def start(self, view: ScoreAccess, canvas: _Canvas) -> Tensor:
+        """Tile the image with bumps, five by five where it is large enough."""
+        c, h, w = canvas.channels, canvas.height, canvas.width
+        sides = max(h // 5, 1), max(w // 5, 1)
+        down, across = h // sides[0], w // sides[1]
+        turned = view.rng.integers(2, down, across)
+        signs = view.rng.rademacher(c, down, across)
+        tiles = _bump(*sides, self).to(signs)[turned][:, None] * signs[..., None, None]
+        field = tiles.transpose(3, 4).reshape(len(tiles), c, down * sides[0], across * sides[1])
+        top, left = (h - field.shape[2]) // 2, (w - field.shape[3]) // 2
+        field = F.pad(field, (left, w - field.shape[3] - left, top, h - field.shape[2] - top))
+        if not self.crowded:
+            field = self.unit(field.flatten(1)[:, None, None]).view_as(field) * view.ball.eps.view(-1, 1, 1, 1)
+        return _image(view, field)
+
+    def plan(self, view: ScoreAccess, canvas: _Canvas, areas: Sequence[float]) -> tuple[Tensor, ...]:
+        """Draw numbers for two windows and a turn, and signs."""
+        numbers = view.rng.integers(1 << BITS, len(areas), 5)
+        return numbers, view.rng.rademacher(len(areas), canvas.channels, 1, 1)
+
+    def propose(self, view: ScoreAccess, canvas: _Canvas, plan: Sequence[Tensor], x: Tensor, area: float) -> Tensor:
+        """Add a bump to one window, and to its size what a second window and the pixel box left unused."""
+        numbers, signs = plan
+        sides = canvas.sides(area, least=3, odd=True)
+        here, there = canvas.window(numbers, *sides), canvas.window(numbers[:, 2:], *sides)
+        inside = _inside(here, *sides)
+        either = inside | _inside(there, *sides)
+        delta = canvas.planes(x - view.ball.centre)
+        bump = self.unit(delta * inside) + self.stamp(_choose(numbers[:, 4], 2), signs, here, sides) * inside
+        whole = view.ball.eps.double().view(-1, 1, 1, 1) ** self.order
+        spare = (whole - self.mass(delta).sum(1, keepdim=True)).clamp(min=0)
+        size = self.root(spare / canvas.channels + self.mass(delta * either)).to(delta.dtype)
+        if self.crowded:
+            size = size * canvas.channels
+        return _image(view, delta.masked_fill(either, 0) + self.unit(bump) * size)
+
+    def stamp(self, turned: Tensor, signs: Tensor, window: tuple[Tensor, Tensor], sides: tuple[int, int]) -> Tensor:
+        """Put a bump, upright or lying, with a sign a channel, where each row has its window."""
+        down, right = window[0].clamp(0, sides[0] - 1), window[1].clamp(0, sides[1] - 1)
+        return _bump(*sides, self).to(signs)[turned[:, None, None, None], down, right] * signs
+
+    def mass(self, planes: Tensor) -> Tensor:
+        """Sum |value|^order over each plane, in float64."""
+        powers = planes.square() if self.order == 2 else planes.abs()
+        return powers.sum((-2, -1), keepdim=True, dtype=torch.float64)
+
+    def root(self, mass: Tensor) -> Tensor:
+        """Norm of a plane from its mass."""
+        return mass.sqrt() if self.order == 2 else mass
+
+    def unit(self, planes: Tensor) -> Tensor:
+        """Scale each plane to norm one; an empty one stays empty."""
+        return planes / self.root(self.mass(planes)).to(planes.dtype).clamp(min=1e-12)
+
+
+@lru_cache(maxsize=64)
+def _bump(height: int, width: int, kind: _Bumps) -> Tensor:
+    """Two opposite peaks side by side, of norm one: one above the other, and turned, `[2, height, width]`."""
+    upright, lying = _two_peaks(height, width, kind), _two_peaks(width, height, kind).T
+    both = torch.stack((upright if height > 1 else lying, lying if width > 1 else upright))
+    return kind.unit(both).float()
+
+
+def _two_peaks(height: int, width: int, kind: _Bumps) -> Tensor:
+    """A peak in the upper half and its opposite in the lower."""
+    if height == 1:
+        return _peak(height, width, kind)
+    halves = (_peak(height // 2, width, kind), -_peak(height - height // 2, width, kind))
+    return torch.cat([kind.unit(half) for half in halves])
+
+
+def _peak(height: int, width: int, kind: _Bumps) -> Tensor:
+    """A sum of concentric squares, each weighted by its radius to the power -decay."""
+    far_down = (torch.arange(height) - height // 2).abs()
+    far_right = (torch.arange(width) - width // 2).abs()
+    distance = torch.maximum(far_down[:, None], far_right)
+    weights = torch.arange(1, int(distance.max()) + 2).double() ** -kind.decay
+    return weights.flip(0).cumsum(0).flip(0)[distance]
+
+
+_L2_BUMPS: Final = _Bumps(order=2, decay=2, crowded=False)
+_L1_BUMPS: Final = _Bumps(order=1, decay=4, crowded=True)
+
+_SEARCHES: Final[dict[type, _Search]] = {LInf: _Corners(), L2: _L2_BUMPS, L1: _L1_BUMPS}

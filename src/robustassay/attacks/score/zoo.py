@@ -1,0 +1,162 @@
+"""Zeroth-order optimisation."""
+
+from dataclasses import dataclass
+from typing import Final, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from robustassay.attacks.attack import Attack
+from robustassay.attacks.common.gradient_estimate import BLOCK, Span, coarse
+from robustassay.errors import BadRequest
+from robustassay.registry import register
+from robustassay.target import ScoreAccess
+from robustassay.threat import L2, per_row
+
+SOLVERS: Final = ("adam", "newton")
+
+POOLS: Final = 8
+"""Regions a side whose largest change says how often their values are asked about."""
+
+FLOOR: Final = 0.1
+"""No value is asked about less often than this part of the most asked."""
+
+SHORTEST: Final = 50
+"""Steps a row is given before it is said to stand still."""
+
+
+@final
+@register("attack", "zoo")
+@dataclass(frozen=True)
+class ZOO(Attack[ScoreAccess]):
+    """C&W's L2 objective by differences along single values (Chen et al. 2017, arXiv:1708.03999).
+
+    A step asks about `samples` values, from both sides, and looks at where it stands: 2 * samples + 1 queries.
+    `solver` is adam or newton, both value by value. With `importance`, regions that changed most are asked about
+    most. Images larger than `side` are changed on a grid of that size, blown up bilinearly; it never grows. As the
+    authors do for MNIST, values are kept in the box by clipping, not by a tanh, which freezes those at 0 and 1.
+    """
+
+    access = ScoreAccess
+    norms = (L2,)
+    seeks_minimum = True
+
+    search_steps: int = 1
+    steps: int = 1000
+    samples: int = 128
+    rate: float = 0.01
+    initial_c: float = 0.5
+    h: float = 1e-3  # the authors' 1e-4 drowns second differences in the rounding of float32
+    solver: str = "adam"
+    importance: bool = True
+    side: int = 32
+    abort_early: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.solver not in SOLVERS:
+            raise BadRequest(f"ZOO: solver must be one of {', '.join(SOLVERS)}, not {self.solver!r}.")
+
+    def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
+        """Search for the smallest c at which the descent still finds a way."""
+        c = torch.full((len(x0),), self.initial_c, dtype=torch.float64, device=x0.device)
+        low, high = torch.zeros_like(c), torch.full_like(c, torch.inf)
+        for _ in range(self.search_steps):
+            found = self._descend(view.among(torch.ones_like(c, dtype=torch.bool)), c)
+            low, high = torch.where(found, low, c), torch.where(found, c, high)
+            c = torch.where(high.isinf(), 10 * c, (low + high) / 2)
+            c, low, high = view.keep(c, low, high)
+        return view.ball.centre
+
+    def _descend(self, view: ScoreAccess, c: Tensor) -> Tensor:
+        """Minimise the loss at each row's c; say which rows reached their goal on the way."""
+        span = Span.of(view.ball.centre, coarse(self.side, "linear"))
+        found, row = torch.zeros_like(c, dtype=torch.bool), torch.arange(len(c), device=c.device)
+        lowest = previous = torch.full_like(c, torch.inf)
+        delta = torch.zeros(len(c), span.size, device=c.device)
+        weights, state = torch.ones_like(delta), torch.zeros(len(c), 3, span.size, device=c.device)
+        asked = min(self.samples, span.size)
+        for step in range(self.steps):
+            x = (view.ball.centre + span.paint(delta)).clamp(0, 1)
+            loss, logits = _loss(view, x, c)
+            found[row[view.goal.reached(logits)]] = True
+            lowest = torch.minimum(lowest, loss)
+            if self.abort_early and step and step % max(SHORTEST, self.steps // 10) == 0:
+                going, previous = lowest <= 0.9999 * previous, lowest
+                view = view.among(going)
+                row, c, lowest, previous, delta, weights, state, x, loss = (
+                    tensor[going] for tensor in (row, c, lowest, previous, delta, weights, state, x, loss)
+                )
+            row, c, lowest, previous, delta, weights, state, x, loss = view.keep(
+                row, c, lowest, previous, delta, weights, state, x, loss
+            )
+            if not len(row):
+                break
+            if self.importance and step % -(-span.size // asked) == 0:  # once a pass over all values
+                weights = _importance(delta, span)
+            chosen = _choose(view, weights, asked)
+            slope, curvature = self._differences(view, span, x, c, loss, chosen)
+            move = _adam(state, chosen, slope) if self.solver == "adam" else slope / _above_zero(curvature)
+            delta = _inside(delta.scatter_add(1, chosen, -self.rate * move), view.ball.centre)
+        return found
+
+    def _differences(
+        self, view: ScoreAccess, span: Span, x: Tensor, c: Tensor, loss: Tensor, chosen: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the first and second differences of the loss along some values of each row."""
+        slopes, curvatures = [], []
+        for start in range(0, chosen.shape[1], BLOCK):
+            index = chosen[:, start : start + BLOCK]
+            pattern = self.h * span.pattern(index)
+            points = (x[:, None] + torch.cat((pattern, -pattern), 1)).clamp(0, 1)
+            ahead, behind = _loss(view, points, c)[0].chunk(2, 1)
+            slopes.append((ahead - behind) / (2 * self.h))
+            curvatures.append((ahead - 2 * loss[:, None] + behind) / self.h**2)
+        return torch.cat(slopes, 1).float(), torch.cat(curvatures, 1).float()
+
+
+def _loss(view: ScoreAccess, x: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """Return |x - x0|^2 + c * hinge in float64, and the logits; log-probabilities have the margin of logits."""
+    logits = view.scores(x)
+    hinge = view.goal.margin(logits).double().clamp(min=0)
+    return view.ball.distance(x).square() + per_row(c, hinge) * hinge, logits
+
+
+def _importance(delta: Tensor, span: Span) -> Tensor:
+    """Weigh each value by the largest change in its region; all alike while nothing has changed."""
+    _, rows, columns = span.grid
+    change = delta.abs().view(-1, *span.grid)
+    pooled = F.adaptive_max_pool2d(change, (min(POOLS, rows), min(POOLS, columns)))
+    spread = F.interpolate(pooled, size=(rows, columns), mode="nearest").flatten(1)
+    largest = spread.amax(1, keepdim=True)
+    return torch.where(largest > 0, spread / largest, 1.0).clamp(min=FLOOR)
+
+
+def _choose(view: ScoreAccess, weights: Tensor, count: int) -> Tensor:
+    """Draw values without replacement, in proportion to their weights: the largest of log w plus Gumbel noise."""
+    uniform = view.rng.uniform(weights.shape[1]).double()
+    gumbel = -(-(uniform + 2.0**-25).log()).log()
+    return (weights.double().log() + gumbel).topk(count, 1).indices
+
+
+def _adam(state: Tensor, chosen: Tensor, slope: Tensor) -> Tensor:
+    """Return Adam's move of the chosen values, each with its own moments and its own count of steps."""
+    mean, square, count = (part.gather(1, chosen) for part in state.unbind(1))
+    mean, square, count = 0.9 * mean + 0.1 * slope, 0.999 * square + 0.001 * slope.square(), count + 1
+    for k, part in enumerate((mean, square, count)):
+        state[:, k].scatter_(1, chosen, part)
+    return (mean / (1 - 0.9**count)) / ((square / (1 - 0.999**count)).sqrt() + 1e-8)
+
+
+def _above_zero(curvature: Tensor) -> Tensor:
+    """Replace curvatures that are negative by one and small ones by a tenth, as the authors do."""
+    return torch.where(curvature < 0, 1.0, curvature).clamp(min=0.1)
+
+
+def _inside(delta: Tensor, centre: Tensor) -> Tensor:
+    """Keep each value in the box, where the grid is the image; a coarse one is clipped when painted."""
+    if delta.shape[1] != centre[0].numel():
+        return delta
+    flat = centre.flatten(1)
+    return torch.maximum(torch.minimum(delta, 1 - flat), -flat)

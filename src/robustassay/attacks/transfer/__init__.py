@@ -1,0 +1,1 @@
+"""Attacks whose examples are made on another model."""

@@ -1,0 +1,83 @@
+"""Attacks through a substitute: made on models the attacker has, tried on the one he has not."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from robustassay import models
+from robustassay.attacks.attack import Attack
+from robustassay.defenses import Ensemble
+from robustassay.errors import BadRequest
+from robustassay.models.sources.imagenet import entry_of
+from robustassay.registry import create, register
+from robustassay.rng import Streams
+from robustassay.target import DecisionAccess, GradientAccess, Ledger, Network
+from robustassay.threat import L1, L2, Ball, Goal, LInf
+
+
+@final
+@register("attack", "transfer")
+@dataclass(frozen=True)
+class Transfer(Attack[DecisionAccess]):
+    """Runs another attack on a substitute and shows the model under attack its last point, a single query.
+
+    `source` names a model of the zoo, or such as imagenet:resnet34, or several with + between them, which then answer
+    with the mean of their logits (Liu et al. 2017, arXiv:1611.02770). `attack` names the attack on it, with / between
+    its settings; it runs all its steps, as success on the substitute is no reason to stop. Queries to the substitute
+    are free.
+    """
+
+    access = DecisionAccess
+    norms = (LInf, L2, L1)
+
+    source: str = "resnet20-pgd"
+    attack: str = "mim"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not issubclass(self.inner.access, GradientAccess) or self.inner.seeks_minimum:
+            raise BadRequest(f"{self.attack} cannot be run on a substitute: use a gradient attack such as mim or pgd.")
+        for name in self.source.split("+"):
+            _classes(name)
+        object.__setattr__(self, "norms", self.inner.norms)
+
+    @property
+    def inner(self) -> Attack[Any]:
+        """The attack on the substitute."""
+        made: Attack[Any] = create("attack", self.attack.replace("/", ","))
+        return made
+
+    def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
+        """Attack the substitute to the end and return where that led."""
+        return self.make(view.ball, view.goal, view.rng)
+
+    def make(self, ball: Ball, goal: Goal, rng: Streams) -> Tensor:
+        """Make images on the substitute alone, for whoever will show them to something else."""
+        centre = ball.centre
+        rows = torch.arange(len(centre), device=centre.device)
+        books = Ledger.endless(ball, goal)
+        view = GradientAccess(load_substitute(self.source, centre.device), books, rng, rows, lambda ledger: None)
+        last: Tensor = self.inner(view, centre)
+        return last
+
+
+@lru_cache(maxsize=2)
+def load_substitute(source: str, device: torch.device) -> Network:
+    """Load a substitute, or a group of them that answers as one; the last ones are kept for the next wave."""
+    members: list[nn.Module] = [models.load(name) for name in source.split("+")]
+    module = members[0] if len(members) == 1 else Ensemble(members, average="logits").eval()
+    classes = {_classes(name) for name in source.split("+")}
+    if len(classes) > 1:
+        raise BadRequest(f"The models of {source} know different numbers of classes: name models of one dataset.")
+    return Network(module, classes.pop(), device)
+
+
+def _classes(name: str) -> int:
+    """Return how many classes a substitute knows: one of the zoo, or a network for ImageNet, both by their weights."""
+    kind, colon, network = name.partition(":")
+    if colon and kind == "imagenet":
+        return entry_of(network).classes
+    return models.card(name).classes

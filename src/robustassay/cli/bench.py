@@ -1,0 +1,100 @@
+"""`assay bench`: what attacks cost beside the model they attack."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+
+def bench(
+    *models: str,
+    attack: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    images: int = 64,
+    repeat: int = 3,
+    data: str = "cifar10-1k",
+    eps: str = "8/255",
+    batch_size: int | None = None,
+    device: Literal["cpu", "cuda"] | None = None,
+    precision: Literal["fast", "exact"] = "fast",
+    out: Path | None = None,
+    quiet: bool = False,
+) -> None:
+    """Time attacks against the bare passes through the model that they make: 1.00 would be free of any cost of ours.
+
+    Both are timed in turn, in one run, so the ratio holds where the seconds do not.
+
+    Parameters
+    ----------
+    models
+        Zoo names or `path/to/file.py:factory`; resnet20-natural and resnet20-pgd by default.
+    attack
+        Attacks with their settings; one of every kind by default.
+    images
+        How many, in one wave.
+    repeat
+        Medians are of so many runs.
+    data
+        A dataset name or path.
+    eps
+        The radius under L-inf: where samples fall at the first step, a small one shows what many steps cost.
+    batch_size
+        Images a model call.
+    device
+        Where to run; a GPU where there is one, by default.
+    precision
+        Search on a quicker surrogate of the model where it has one, or on the model itself.
+    out
+        A JSON file to write.
+    quiet
+        Print the table only.
+    """
+    import json
+
+    import torch
+
+    from robustassay import data as datasets
+    from robustassay.cli.terminal import Terminal
+    from robustassay.eps import parse_eps
+    from robustassay.errors import StoreFailed
+    from robustassay.evaluation.bench import LINEUP
+    from robustassay.evaluation.bench import bench as measure
+    from robustassay.evaluation.model_ref import choose_device
+
+    terminal, where = Terminal(quiet=quiet), choose_device(device)
+    dataset = datasets.load(data)
+    timings = []
+    lineup, names = attack or LINEUP, models or ("resnet20-natural", "resnet20-pgd")
+    for timing in measure(
+        names,
+        lineup,
+        dataset.take(min(images, len(dataset))),
+        repeat=repeat,
+        device=where,
+        batch_size=batch_size,
+        precision=precision,
+        eps=parse_eps(eps),
+    ):
+        timings.append(timing)
+        terminal.say(f"{timing.model} {timing.attack}: {timing.ratio:.2f} times its bare passes")
+    rows = [
+        [
+            timing.model,
+            timing.attack,
+            timing.threat,
+            f"{timing.robust_accuracy:.1%}",
+            f"{timing.forwards / timing.images:,.1f}",
+            f"{timing.backwards / timing.images:,.1f}",
+            f"{1000 * timing.seconds / timing.images:,.1f}",
+            f"{timing.ratio:.2f}",
+        ]
+        for timing in timings
+    ]
+    heading = ["model", "attack", "threat", "robust", "forwards", "backwards", "ms an image", "times bare"]
+    terminal.listing(heading, rows)
+    if out is not None:
+        hardware = torch.cuda.get_device_name(where) if where.type == "cuda" else "CPU"
+        content = {"hardware": hardware, "threads": torch.get_num_threads(), "torch": torch.__version__}
+        try:
+            out.write_text(json.dumps({**content, "timings": [one.to_json() for one in timings]}, indent=2) + "\n")
+        except OSError as error:
+            raise StoreFailed(f"{out} cannot be written ({error.strerror or error}): choose another place.") from error

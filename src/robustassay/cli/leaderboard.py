@@ -1,0 +1,139 @@
+"""`assay leaderboard`: entries from records, checked and ranked."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from robustassay.errors import BadRequest
+
+if TYPE_CHECKING:
+    from robustassay.leaderboard.admission import Check
+
+leaderboard = App(
+    name="leaderboard", help="Rank models by their records: add a submission, check it, build the tables."
+)
+
+
+@leaderboard.command
+def add(
+    card: str,
+    runs: Annotated[list[Path], Parameter(consume_multiple=True)],
+    /,
+    *,
+    board: Path = Path("leaderboard"),
+) -> None:
+    """File finished runs of a model under its card.
+
+    Parameters
+    ----------
+    card
+        A JSON file that says what the model is (at least its name), or the name of an embedded model.
+    runs
+        Folders of runs, or records files.
+    board
+        Folder of the leaderboard; each entry is a folder below its `entries` that can be sent to others.
+    """
+    from robustassay.cli.terminal import Terminal
+    from robustassay.leaderboard import submission
+
+    added = submission.add(submission.read_card(card), runs, board)
+    Terminal().say(f"Added {added.card().name} with {len(added.files)} runs: {added.folder}")
+
+
+@leaderboard.command
+def check(
+    what: Annotated[list[str], Parameter(consume_multiple=True)],
+    /,
+    *,
+    model: str | None = None,
+    data: str | None = None,
+    device: Literal["cpu", "cuda"] | None = None,
+) -> None:
+    """Check a model against the rules of admission, or a submission against what it claims.
+
+    The rules: gradients that are not zero, a deterministic forward pass, no optimisation loop. Of a submission, the
+    form of its card and records, rows that contradict themselves, the clean answers and, where images were kept, every
+    success are checked again. Exits with 2 if anything fails.
+
+    Parameters
+    ----------
+    what
+        Names of models as for `assay eval`, folders of submissions or runs, or records files.
+    model
+        The model of a submission, where it is none of the zoo; its code will be run.
+    data
+        A dataset (see `assay list datasets`); by default that of the runs, or cifar10-1k.
+    device
+        Where to compute; a GPU where there is one.
+    """
+    from robustassay.cli.terminal import Terminal
+
+    words = {True: "passed", False: "FAILED", None: "not checked"}
+    found = [(one, check) for one in what for check in _checks(one, model, data, device)]
+    Terminal().listing(
+        ["of", "rule", "", "what was seen"],
+        [[one, check.rule, words[check.passed], check.text] for one, check in found],
+    )
+    failed = [f"{one}: {check.rule}" for one, check in found if check.passed is False]
+    if failed:
+        raise BadRequest(f"{len(failed)} of {len(found)} checks failed ({'; '.join(failed[:3])}): see the table.")
+
+
+def _checks(what: str, model: str | None, data: str | None, device: str | None) -> "list[Check]":
+    from robustassay import data as datasets
+    from robustassay.evaluation.model_ref import ModelRef, choose_device
+    from robustassay.leaderboard import Submission
+    from robustassay.leaderboard.admission import admit
+    from robustassay.leaderboard.gather import CARD
+    from robustassay.leaderboard.submission import check_records
+    from robustassay.store import Store
+
+    chosen, path = choose_device(device), Path(what)
+    if (path / CARD).is_file():
+        return Submission(path).check(model, data, chosen)
+    if path.suffix == ".parquet" or Store(path).exists():
+        return check_records(path, model, data, chosen)[0]
+    return admit(ModelRef.of(what), datasets.load(data or "cifar10-1k"), chosen)
+
+
+@leaderboard.command
+def build(
+    runs: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
+    /,
+    *,
+    board: Path = Path("leaderboard"),
+    published: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
+    out: Annotated[Path | None, Parameter(alias="-o")] = None,
+    quiet: bool = False,
+) -> None:
+    """Build the leaderboard of all entries, from records alone: board.json, board.csv and board.md.
+
+    Parameters
+    ----------
+    runs
+        Folders of runs to rank beside the entries that were added; folders above runs do too.
+    board
+        Folder of the leaderboard, whose entries are read where there are any.
+    published
+        Folders in RobustBench's `model_info` form, whose entries stand beside, marked as published.
+    out
+        Folder to write to; by default that of the leaderboard.
+    quiet
+        Print the tables only.
+    """
+    from robustassay.cli.terminal import Terminal
+    from robustassay.leaderboard import boards, gather, write
+    from robustassay.leaderboard.writing import HEADING, lines
+
+    terminal = Terminal(quiet=quiet)
+    own = [board / "entries"] if (board / "entries").is_dir() else []
+    found = gather([*own, *(runs or [])], published or [])
+    made, folder = boards(found.entries), out or board
+    write(made, folder, found.problems)
+    for one in made:
+        terminal.say(f"{one.arena}, {len(one.entries)} entries")
+        terminal.listing(list(HEADING), lines(one))
+    for problem in found.problems:
+        terminal.say(f"Left out: {problem}")
+    terminal.say(f"Saved {folder / 'board.json'}, board.csv and board.md")

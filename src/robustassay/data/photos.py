@@ -1,0 +1,104 @@
+"""Photographs in files, decoded by several threads when asked for: memory holds the rows of a call and no more."""
+
+import hashlib
+import io
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar, final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from torch import Tensor
+
+from robustassay.data.dataset import Dataset, identity
+from robustassay.data.files import read_file
+from robustassay.data.folder import FORMATS, Header, read_header, unreadable
+from robustassay.data.frames import Frame
+from robustassay.errors import BadData
+
+THREADS: Final = 8
+"""Files read and decoded at a time, at most; PIL and hashing let other threads run."""
+
+USUAL: Final = Frame((224, 224), 256, "bilinear")
+"""How photographs of different sizes are seen where no network says what it wants."""
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+@final
+@dataclass(frozen=True)
+class Photos:
+    """Decodes photographs, brings them into a frame, and refuses files that changed since they were listed.
+
+    Without a frame they are read as they are, or, where their sizes differ, as most networks want them.
+    """
+
+    root: Path
+    files: tuple[str, ...] = field(repr=False)
+    digests: tuple[bytes, ...] = field(repr=False)
+    size: tuple[int, int] | None  # height and width, where all photographs share them
+    whole: bool  # they were cut for networks already
+    targets: tuple[int, ...] | None = field(default=None, repr=False)
+    frame: Frame | None = None
+
+    def __call__(self, rows: Sequence[int]) -> Tensor:
+        """Read these photographs as float32 [n, 3, height, width] in [0, 1]."""
+        frame = self.frame
+        if frame is None and self.size is None:
+            frame = USUAL
+        images = torch.empty(len(rows), 3, *(frame.size if frame else self.size or ()))
+
+        def put(slot: int) -> None:
+            pixels = self._decode(rows[slot], frame)
+            images[slot] = torch.from_numpy(pixels).permute(2, 0, 1)
+
+        in_threads(put, range(len(rows)))
+        return images.div_(255)
+
+    def _decode(self, row: int, frame: Frame | None) -> npt.NDArray[np.uint8]:
+        path = self.root / self.files[row]
+        content = read_file(path)
+        if hashlib.sha256(content).digest() != self.digests[row]:
+            raise BadData(f"{path} changed after the dataset was loaded: leave it alone and start again.")
+        try:
+            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+                # Pillow wants a transparent palette resolved before the transparency is dropped.
+                opaque = image.convert("RGBA") if "transparency" in image.info else image
+                colours = opaque.convert("RGB")
+            pixels = np.asarray(colours) if frame is None else frame.apply(colours, self.whole)
+        except Exception as error:  # damaged images make decoders raise anything at all
+            raise unreadable(path, error) from error
+        return np.ascontiguousarray(pixels).copy()
+
+
+def gather(
+    name: str,
+    root: Path,
+    files: Sequence[str],
+    labels: Sequence[int],
+    classes: Sequence[str],
+    *,
+    whole: bool,
+    targets: Sequence[int] | None = None,
+) -> Dataset:
+    """Make a dataset of listed files; identity is that of the encoded files, whatever frame they are seen in later."""
+    headers: list[Header] = in_threads(lambda file: read_header(root / file), files)
+    sizes = {header.size for header in headers}
+    shared = next(iter(sizes))[::-1] if len(sizes) == 1 else None
+    digests = tuple(header.digest for header in headers)
+    numbers = torch.tensor(labels, dtype=torch.int64)
+    reader = Photos(root, tuple(files), digests, shared, whole, None if targets is None else tuple(targets))
+    sha256 = identity("files", files, numbers, digests)
+    return Dataset(name, tuple(files), numbers, tuple(classes), sha256, reader)
+
+
+def in_threads(work: Callable[[In], Out], items: Iterable[In]) -> list[Out]:
+    """Do something with each item, several at a time, in order; the first error ends it."""
+    with ThreadPoolExecutor(min(THREADS, max(1, os.cpu_count() or 1))) as pool:
+        return list(pool.map(work, items))

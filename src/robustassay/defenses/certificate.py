@@ -1,0 +1,64 @@
+"""What noisy votes prove: pure functions of counts (Cohen et al. 2019, arXiv:1902.02918)."""
+
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from robustassay.errors import BadRequest
+
+ABSTAIN: Final = -1
+"""The label of an image about which the votes prove nothing."""
+
+Numbers = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int64]
+
+
+@final
+@dataclass(frozen=True)
+class Certificates:
+    """One entry an image: the smoothed label is `label` everywhere within L2 distance `radius`, or it abstains."""
+
+    label: Labels
+    radius: Numbers
+    confidence: Numbers  # lower bound on the probability that noise leaves the label as it is
+
+    def holds(self, labels: Labels, radius: float) -> npt.NDArray[np.bool_]:
+        """Say which images are certified to keep their true label within this radius."""
+        certified: npt.NDArray[np.bool_] = (self.label == labels) & (self.radius >= radius)
+        return certified
+
+
+def certify(guess: Labels, votes: Labels, draws: int, sigma: float, alpha: float, together: int = 1) -> Certificates:
+    """Turn votes for a guessed label into a radius; each certificate is wrong with probability alpha at most.
+
+    The guess must come from other draws than the votes. With `together` = k all of k certificates hold at once with
+    probability 1 - alpha (Bonferroni), instead of each by itself.
+    """
+    if not 0 < alpha < 1 or together < 1:
+        raise BadRequest(f"alpha must lie between 0 and 1 and together be 1 or more, not {alpha} and {together}.")
+    lower = clopper_pearson(votes, draws, alpha / together)
+    proven = lower > 0.5
+    # Below one half the radius would be negative: nothing is proven, not even the label.
+    radius = np.where(proven, sigma * stats.norm.ppf(np.where(proven, lower, 0.75)), 0.0)
+    return Certificates(np.where(proven, guess, ABSTAIN), radius, lower)
+
+
+def clopper_pearson(hits: Labels, draws: int, alpha: float) -> Numbers:
+    """Return the lower end of the exact one-sided interval for a probability, at confidence 1 - alpha."""
+    hits = np.asarray(hits)
+    lower: Numbers = np.where(hits > 0, stats.beta.ppf(alpha, np.maximum(hits, 1), draws - hits + 1), 0.0)
+    return lower
+
+
+def majority(counts: Labels, alpha: float) -> Labels:
+    """Return the most frequent label of each row of `[n, classes]` counts, abstaining where chance may have chosen.
+
+    The two most frequent labels are compared by an exact two-sided test against a fair coin (Hung and Fithian 2019).
+    """
+    second, first = np.sort(counts, axis=1)[:, -2:].T
+    chance = np.minimum(1.0, 2 * stats.binom.sf(first - 1, first + second, 0.5))
+    label: Labels = np.where(chance <= alpha, counts.argmax(1), ABSTAIN)
+    return label

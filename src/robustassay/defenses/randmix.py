@@ -1,0 +1,62 @@
+"""Random mixtures of a few colours (RandMix)."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from robustassay.defenses.defense import Transform, setting
+from robustassay.registry import register
+
+
+@final
+@register("defense", "randmix")
+@dataclass(frozen=True)
+class RandMix(Transform):
+    """Add noise, then paint each pixel with a soft mixture of a few random colours of its own image.
+
+    Zhang and Liang 2019, arXiv:1903.10586, in the settings of Dong et al. 2020. Those hold for images in [-1, 1]
+    (noise 32/255, alpha = sigma = 10); on [0, 1] the noise is half of that and squared distances count four times.
+    """
+
+    random = True
+
+    colours: int = setting(5, 1)
+    noise: float = setting(16 / 255)
+    sharpness: float = setting(40.0)
+    spread: float = setting(40.0)
+    candidates: int = setting(100, 1)
+    copies: int = setting(10, 1)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Find the colours in one noisy version of the image and paint another with them."""
+        colours = self._draw(_pixels(x + self.noise * torch.randn_like(x)))
+        pixels = _pixels(x + self.noise * torch.randn_like(x))
+        part = torch.softmax(-self.sharpness * _squared_distances(pixels, colours), 2)
+        return (part @ colours).mT.reshape(x.shape)
+
+    def _draw(self, pixels: Tensor) -> Tensor:
+        """Draw colours `[n, colours, channels]` among some pixels, those far from all drawn so far most likely."""
+        chosen = torch.randint(pixels.shape[1], (len(pixels), self.candidates), device=pixels.device)
+        pool = _taken(pixels, chosen)
+        colours = _taken(pool, torch.zeros_like(chosen[:, :1]))  # the pool is in random order: its first is any
+        while colours.shape[1] < self.colours:
+            far = _squared_distances(pool.detach(), colours.detach()).amin(2)
+            likely = torch.softmax(self.spread * far, 1)
+            colours = torch.cat((colours, _taken(pool, torch.multinomial(likely, 1))), 1)
+        return colours
+
+
+def _pixels(x: Tensor) -> Tensor:
+    """Images as `[n, pixels, channels]`."""
+    return x.flatten(2).mT
+
+
+def _taken(pixels: Tensor, which: Tensor) -> Tensor:
+    return pixels.gather(1, which[:, :, None].expand(-1, -1, pixels.shape[2]))
+
+
+def _squared_distances(a: Tensor, b: Tensor) -> Tensor:
+    """From `[n, p, channels]` and `[n, q, channels]` to `[n, p, q]`."""
+    return (a[:, :, None] - b[:, None]).square().sum(3)

@@ -1,0 +1,110 @@
+"""A model on the doctor's table: it, the images it is tried on, and the attacks that try it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import torch
+from torch import Tensor
+
+from robustassay.attacks.attack import Attack
+from robustassay.evaluation.engine import Wave, run_wave
+from robustassay.rng import Streams
+from robustassay.target import Network
+from robustassay.target.network import Loss
+from robustassay.threat import L1, L2, Ball, Goal, LInf, Norm, ThreatModel, Untargeted
+from robustassay.threat.losses import own_loss
+
+SEED: Final = 0
+
+_ACROSS: Final = {LInf: 0.0, L2: 0.5, L1: 1.0}
+"""The box is as wide as its number of values to this power."""
+
+
+@final
+@dataclass(frozen=True)
+class Climb:
+    """A walk up the loss: the margin at the random start and after each step, `[steps + 1, n]`."""
+
+    margins: Tensor
+    reached: Tensor  # where the goal was reached, of the same shape
+
+    @property
+    def fell(self) -> Tensor:
+        """Say which images fell anywhere on the way."""
+        return self.reached.any(0)
+
+    @property
+    def lowest(self) -> Tensor:
+        """Return the lowest margin of each image up to each step."""
+        return self.margins.cummin(0).values
+
+
+@final
+@dataclass(frozen=True)
+class Patient:
+    """A model and images that it classifies correctly."""
+
+    network: Network
+    ids: Sequence[str]
+    x0: Tensor
+    goal: Goal
+    clean: Tensor  # margins of the images themselves
+    norm: Norm
+
+    @classmethod
+    def of(cls, network: Network, ids: Sequence[str], x: Tensor, labels: Tensor, norm: Norm) -> "Patient":
+        """Keep the images that are classified correctly: the others say nothing of an attack."""
+        logits = network.mean_logits(x)
+        goal = Untargeted(labels)
+        rows = (~goal.reached(logits)).nonzero().squeeze(1)
+        kept = [ids[row] for row in rows.tolist()]
+        return cls(network, kept, x[rows], goal.among(rows), goal.margin(logits)[rows], norm)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def among(self, mask: Tensor) -> "Patient":
+        """Return the same with some of the images."""
+        rows = mask.nonzero().squeeze(1)
+        kept = [self.ids[row] for row in rows.tolist()]
+        return Patient(self.network, kept, self.x0[rows], self.goal.among(rows), self.clean[rows], self.norm)
+
+    def seen_by(self, network: Network) -> "Patient":
+        """Return the same with another way to its gradients."""
+        return Patient(network, self.ids, self.x0, self.goal, self.clean, self.norm)
+
+    def ball(self, eps: float) -> Ball:
+        """Return the images within a radius."""
+        return Ball(type(self.norm)(eps), self.x0, torch.full((len(self),), eps, device=self.x0.device))
+
+    def across(self) -> float:
+        """Return a radius at which every image of the box can be reached."""
+        return float(self.x0[0].numel() ** _ACROSS[type(self.norm)])
+
+    def climb(self, eps: float, steps: int, rel_step: float, loss: Loss | None = None) -> Climb:
+        """Walk up the loss as PGD does, all images to the end.
+
+        It starts at a random point, no farther away than the radius asked for: noise without bounds breaks anything.
+        """
+        ball = self.ball(eps)
+        x = self.ball(min(eps, self.norm.eps)).sample(Streams.of(SEED, self.ids, self.x0.device))
+        margins, reached = [], []
+        for _ in range(steps):
+            gradient, logits = self.network.gradient(x, loss or own_loss, self.goal)
+            margins.append(self.goal.margin(logits))
+            reached.append(self.goal.reached(logits))
+            x = ball.step(x, gradient, rel_step * ball.eps)
+        logits = self.network.mean_logits(x)
+        self.network.check()
+        return Climb(
+            torch.stack([*margins, self.goal.margin(logits)]), torch.stack([*reached, self.goal.reached(logits)])
+        )
+
+    def broken_by(self, attack: Attack[Any]) -> Tensor:
+        """Run an attack within the radius and say which images it breaks, verified."""
+        if not len(self):
+            return torch.zeros(0, dtype=torch.bool)
+        wave = Wave(self.ids, self.x0, self.goal.labels)
+        records, _ = run_wave(self.network, attack, ThreatModel(self.norm), wave, SEED, None, lambda ledger: None)
+        return torch.tensor(records["success"].to_pylist(), dtype=torch.bool, device=self.x0.device)

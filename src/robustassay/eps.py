@@ -1,0 +1,36 @@
+"""The radius of a perturbation, as people write it: 0.5, or 8/255."""
+
+import math
+from fractions import Fraction
+from typing import Any
+
+from robustassay.errors import BadRequest
+
+
+def parse_eps(eps: Any) -> float:
+    """Read a radius such as 0.5, "0.5", "8/255" or "0.5/255"."""
+    try:
+        value = float(_fraction(eps)) if isinstance(eps, str) else float(eps)
+    except (ValueError, TypeError, ZeroDivisionError, OverflowError):
+        raise BadRequest(f"eps must be a number or a fraction such as 8/255, not {eps!r}.") from None
+    if not (value > 0 and math.isfinite(value)):
+        raise BadRequest(f"eps must be a positive number on the [0, 1] pixel scale, such as 8/255, not {eps!r}.")
+    return value
+
+
+def format_eps(eps: float) -> str:
+    """Write a radius so that it reads back as the same number: as 0.5, as 8/255 where that is shorter."""
+    short, levels = f"{eps:.4g}", round(eps * 255)
+    if float(short) == eps:
+        return short
+    return f"{levels}/255" if levels / 255 == eps else repr(eps)
+
+
+def _fraction(text: str) -> Fraction:
+    above, _, below = text.partition("/")
+    over, under = float(above), float(below or 1)  # a fraction computes 1e999999999 digit by digit, and never ends
+    if not (math.isfinite(over) and math.isfinite(under) and under):
+        raise ValueError
+    if not over:
+        return Fraction(0)
+    return Fraction(above.strip()) / Fraction(below.strip() or 1)

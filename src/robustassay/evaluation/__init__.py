@@ -1,0 +1,6 @@
+"""From a model, data, a threat and an attack to verified records."""
+
+from robustassay.evaluation.result import Result
+from robustassay.evaluation.run import evaluate
+
+__all__ = ["Result", "evaluate"]

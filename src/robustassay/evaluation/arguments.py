@@ -1,0 +1,66 @@
+"""Reads what was asked for, in whichever of its forms it came."""
+
+import operator
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from robustassay import data as datasets
+from robustassay.attacks.attack import Attack
+from robustassay.data import Dataset
+from robustassay.errors import BadRequest
+from robustassay.registry import name_of
+from robustassay.threat import Norm, ThreatModel, preset
+
+
+def as_dataset(data: Dataset | str | Path | tuple[Any, Any]) -> Dataset:
+    """Load data by name or path, or take a dataset or a pair of arrays as it is."""
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(data, str | Path):
+        return datasets.load(str(data))
+    if isinstance(data, tuple | list) and len(data) == 2:
+        return datasets.from_arrays(*data)
+    raise BadRequest(
+        f"data must be a dataset, its name or path, or a pair (images, labels), not {type(data).__name__}."
+    )
+
+
+def as_threat(threat: Norm | ThreatModel | str) -> ThreatModel:
+    """Take a threat, or a norm as one without a target, or the name of a known one."""
+    if isinstance(threat, ThreatModel):
+        return threat
+    if isinstance(threat, str):
+        return ThreatModel(preset(threat))
+    if isinstance(threat, Norm):
+        return ThreatModel(threat)
+    raise BadRequest(f"threat must be such as robustassay.LInf(8 / 255) or a ThreatModel, not {threat!r}.")
+
+
+def whole(name: str, value: Any) -> int:
+    """Take a whole number, of whatever integer type."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise BadRequest(f"{name} must be a whole number, not {value!r}.") from None
+
+
+def as_list(attack: str | Attack[Any] | Sequence[str | Attack[Any]]) -> Sequence[str | Attack[Any]]:
+    """Put a single attack into a list."""
+    if isinstance(attack, str | Attack):
+        return [attack]
+    if isinstance(attack, Sequence):
+        return attack
+    raise BadRequest(f"attack must be a name, an attack such as robustassay.attacks.PGD(), or several, not {attack!r}.")
+
+
+def distinct_names(chosen: Sequence[Attack[Any]]) -> list[str]:
+    """Name each attack, and number those that appear more than once with different settings."""
+    names = [name_of("attack", type(attack)) for attack in chosen]
+    repeated, seen = Counter(names), Counter[str]()
+    for index, name in enumerate(names):
+        seen[name] += 1
+        if repeated[name] > 1:
+            names[index] = f"{name}-{seen[name]}"
+    return names

@@ -1,0 +1,161 @@
+"""What an attack costs beside the bare passes through the model that it makes."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Final, final
+
+import torch
+
+from robustassay import attacks
+from robustassay.attacks.attack import Attack
+from robustassay.data import Dataset
+from robustassay.errors import BadRequest
+from robustassay.evaluation.engine import Wave, run_wave
+from robustassay.evaluation.model_ref import ModelRef, choose_device
+from robustassay.evaluation.open_target import Precision, open_network
+from robustassay.models.framing import seen_by
+from robustassay.target import Network, StartImages
+from robustassay.threat import L1, L2, LInf, Norm, ThreatModel, Untargeted
+
+LINEUP: Final = (
+    "fgsm",
+    "pgd:steps=40",
+    "mim:steps=20",
+    "apgd",
+    "apgd-t:targets=2",
+    "fab:steps=20",
+    "deepfool",
+    "cw:search_steps=2,steps=50",
+    "ddn:steps=50",
+    "fmn:steps=50",
+    "ead:search_steps=2,steps=50",
+    "square:steps=100",
+    "nes:samples=50,steps=4",
+    "boundary:queries=200",
+    "hopskipjump:queries=200",
+)
+"""Attacks of every kind, with few steps: what is told of one step holds for all."""
+
+EPS: Final = 8 / 255
+
+
+@final
+@dataclass(frozen=True)
+class Timing:
+    """One attack on one model: medians over repetitions, in seconds for all images together."""
+
+    model: str
+    attack: str
+    threat: str
+    images: int
+    robust_accuracy: float
+    forwards: int
+    backwards: int
+    seconds: float
+    bare_seconds: float  # the same passes in full batches, with nothing around them
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long as the bare passes it takes."""
+        return self.seconds / self.bare_seconds
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything, by name."""
+        return {**asdict(self), "ratio": self.ratio}
+
+
+def bench(
+    models: Sequence[str],
+    lineup: Sequence[str | Attack[Any]],
+    dataset: Dataset,
+    *,
+    repeat: int = 3,
+    device: str | torch.device | None = None,
+    batch_size: int | None = None,
+    precision: Precision = "fast",
+    eps: float = EPS,
+) -> Iterator[Timing]:
+    """Time every attack on every model, on the same images; bare passes are timed in turn with the attacks.
+
+    `eps` is the radius under L-inf: the smaller, the longer samples last.
+    """
+    if repeat < 1:
+        raise BadRequest("--repeat must be at least 1.")
+    where = choose_device(device)
+    for name in models:
+        module = ModelRef.of(name).module
+        seen = seen_by(module, dataset)
+        network, _ = open_network(module, seen, where, batch_size, 20, False, precision)
+        for spec in lineup:
+            yield _time(name, network, spec, seen, repeat, (LInf(eps), L2(1.0), L1(12.0)))
+
+
+def _time(
+    name: str, network: Network, spec: str | Attack[Any], dataset: Dataset, repeat: int, preferred: tuple[Norm, ...]
+) -> Timing:
+    attack = attacks.create(spec)
+    norm = next((norm for norm in preferred if type(norm) in attack.norms), None)
+    if norm is None:
+        raise BadRequest(f"{spec} knows neither Linf, L2 nor L1: leave it out.")
+    x, y = dataset.images(slice(None)).to(network.device), dataset.labels.to(network.device)
+    start_images = StartImages(dataset.labels, dataset.images)
+    whole: list[float] = []
+    bare: list[float] = []
+    for _ in range(repeat):
+        wave = Wave(list(dataset.ids), x, y, start_images)
+        attacked = partial(run_wave, network, attack, ThreatModel(norm), wave, 0, None, lambda ledger: None)
+        seconds, (records, _) = _timed(network, attacked)
+        spent = {name: sum(records[name].to_pylist()) for name in ("forwards", "backwards")}
+        whole.append(seconds)
+        bare.append(_bare(network, x, y, spent["forwards"], spent["backwards"]))
+    return Timing(
+        name,
+        spec if isinstance(spec, str) else type(spec).__name__,
+        str(norm),
+        len(x),
+        sum(not success for success in records["success"].to_pylist()) / len(x),
+        spent["forwards"],
+        spent["backwards"],
+        statistics.median(whole),
+        statistics.median(bare),
+    )
+
+
+def _bare(network: Network, x: torch.Tensor, y: torch.Tensor, forwards: int, backwards: int) -> float:
+    """Time so many passes in full batches; a backward comes with a forward, or further ones with the same."""
+    size = network.images_a_call(x)
+    full = x[:size].repeat(-(-size // len(x)), *(1,) * (x.dim() - 1))[:size]
+    goal = Untargeted(y[:1].expand(len(full)))
+    module = network.surrogate.module if network.surrogate else network.module
+
+    def gradient() -> torch.Tensor:
+        images = full.detach().requires_grad_()
+        loss = goal.loss(module(images.to(network.dtype)).float()).sum()
+        return torch.autograd.grad(loss, images)[0]
+
+    @torch.no_grad()
+    def forward() -> torch.Tensor:
+        logits: torch.Tensor = module(full.to(network.dtype))
+        return logits
+
+    def each(ask: Callable[[], torch.Tensor]) -> float:
+        ask()
+        return statistics.median(_timed(network, ask)[0] for _ in range(5)) / len(full)
+
+    look, step = each(forward), each(gradient)
+    paired = min(forwards, backwards)
+    return paired * step + (forwards - paired) * look + (backwards - paired) * max(step - look, 0.0)
+
+
+def _timed(network: Network, work: Callable[[], Any]) -> tuple[float, Any]:
+    """Run and time; on a GPU until it has really finished."""
+    if network.device.type == "cuda":
+        torch.cuda.synchronize(network.device)
+    start = time.perf_counter()
+    result = work()
+    if network.device.type == "cuda":
+        torch.cuda.synchronize(network.device)
+    return time.perf_counter() - start, result

@@ -1,0 +1,70 @@
+"""The model under judgement, with the identity its run is filed under."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, final
+
+import torch
+from torch import nn
+
+from robustassay import models
+from robustassay.errors import BadRequest
+from robustassay.models.weights import hash_state
+from robustassay.remote import Adapter, Service, is_service
+
+NAIVE: Final = "naive"
+
+
+@final
+@dataclass(frozen=True)
+class ModelRef:
+    """A module and what tells it from all others; `looks` is what was seen of it before runs, by what it was shown."""
+
+    name: str
+    module: nn.Module
+    identity: Mapping[str, Any]
+    looks: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, model: nn.Module | str, name: str | None = None) -> "ModelRef":
+        """Load a model by name, behind the defenses named before it, or take a module as it is."""
+        if isinstance(model, str) and is_service(model):
+            return cls.of(Service(Adapter.of(model)), name or model)
+        if isinstance(model, Service):
+            return cls(name or model.adapter.url, model, {"service": model.adapter.identity})
+        if not isinstance(model, str):
+            return cls(name or type(model).__name__, model, _identify(model) if isinstance(model, nn.Module) else {})
+        *defenses, inner = (part.strip() for part in model.split("|"))
+        module, source = models.load_with_origin(inner)
+        module = _defended(defenses, module) if defenses else module
+        return cls(name or model, module, _identify(module) | ({"source": source} if source else {}))
+
+
+def _defended(defenses: list[str], module: nn.Module) -> nn.Module:
+    """Put defenses before a module; "naive" in front of them hides them from an attacker's gradients."""
+    from robustassay.defenses import Naive, create
+
+    if defenses[0] != NAIVE:
+        return create("|".join(defenses)) | module
+    if not defenses[1:]:
+        raise BadRequest("naive needs a defense not to know of: write such as 'naive|jpeg|resnet56-natural'.")
+    return Naive(create("|".join(defenses[1:])) | module)
+
+
+def _identify(module: nn.Module) -> dict[str, str]:
+    """Hash the weights, and the structure that torch prints of them."""
+    return {"weights": hash_state(module), "structure": hashlib.sha256(repr(module).encode()).hexdigest()}
+
+
+def choose_device(device: str | torch.device | None) -> torch.device:
+    """Take the device asked for, else a GPU where there is one."""
+    if device is not None:
+        try:
+            chosen = torch.device(device)
+        except (RuntimeError, TypeError) as error:
+            raise BadRequest(f"device must be such as cpu or cuda, not {device!r}.") from error
+        if chosen.type == "cuda" and not torch.cuda.is_available():
+            raise BadRequest("There is no GPU that torch can use here: run with --device cpu.")
+        return chosen
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,0 +1,58 @@
+"""Opens the target of a run: a module of this process, or a service behind HTTP."""
+
+from typing import Final, Literal
+
+import torch
+from torch import nn
+
+from robustassay.data import Dataset
+from robustassay.errors import ModelFailed
+from robustassay.evaluation.flags import Flag, find_flags
+from robustassay.evaluation.preflight import check_model
+from robustassay.remote import RemoteNetwork, Service
+from robustassay.rng import seeded
+from robustassay.target import Network
+from robustassay.target.network import LANES
+from robustassay.target.surrogate import find_surrogate
+
+Precision = Literal["fast", "exact"]
+"""Whether attacks search on a quicker surrogate of the model, where it has one; they are judged on the model anyway."""
+
+_LOOKS: Final = 8
+"""Images on which a surrogate must answer as its model does."""
+
+CONTRADICTS: Final = Flag(
+    "contradicts-itself",
+    "The service gave two answers to one image: it draws random numbers or has changed, so a sample that stands may "
+    "fall at the next try.",
+)
+
+
+def open_network(
+    module: nn.Module,
+    dataset: Dataset,
+    device: torch.device,
+    batch_size: int | None,
+    eot: int,
+    despite_flags: bool,
+    precision: Precision = "exact",
+) -> tuple[Network, tuple[Flag, ...]]:
+    """Look at a model before any long work; return it as the engine calls it, with every warning it gives."""
+    if isinstance(module, Service):
+        network, contradicts = RemoteNetwork.open(module, dataset, device)
+        return network, (CONTRADICTS,) * contradicts
+    traits = check_model(module, dataset, device, despite_flags)
+    draws = eot if traits.random else 1
+    late = device.type == "cuda"
+    local = Network(module, traits.classes, device, batch_size, draws, traits.random, checks_late=late)
+    with seeded("flags", device):
+        try:
+            flags = find_flags(local, dataset.whole, traits.probabilities)
+            local.check()
+        except ModelFailed:  # on some sample, perhaps; then those must do that it was shown before
+            local = local.on(device)
+            flags = find_flags(local, dataset.take(min(LANES, len(dataset))), traits.probabilities)
+            local.check()
+    if precision == "fast" and not (traits.random or local.is_adaptive):
+        local.surrogate = find_surrogate(module, dataset.images(slice(0, _LOOKS)).to(device))
+    return local, flags

@@ -1,0 +1,214 @@
+"""What an evaluation found: every sample, and the numbers derived from them."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+import pandas as pd
+import pyarrow as pa
+
+from robustassay.analysis import curves, rates, trust
+from robustassay.errors import BadRequest
+from robustassay.records import SCHEMA, to_pandas
+from robustassay.store import SEARCH, Store
+
+if TYPE_CHECKING:
+    import torch
+
+
+CONFIRMS: Final = "confirms"
+"""The key in the manifest of a run that covers only what another, named there, left in doubt."""
+
+
+@final
+@dataclass(frozen=True)
+class Result:
+    """The records of one evaluation, one row a sample.
+
+    Where several attacks were asked for, `parts` holds each one's own result and the records are the worst
+    case per sample, with a column `attack` that names whose row it is. `failures` holds the samples that have no
+    row because the model itself failed on them, with its error: they count neither as robust nor as broken.
+    """
+
+    manifest: Mapping[str, Any]
+    records: pd.DataFrame = field(repr=False)
+    x_adv: "torch.Tensor | None" = field(repr=False)
+    parts: Mapping[str, "Result"] = field(default_factory=dict, repr=False)
+    failures: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def clean_accuracy(self) -> float:
+        """Part of the samples classified correctly without an attack."""
+        return rates.clean_accuracy(self.records).value
+
+    @property
+    def robust_accuracy(self) -> float:
+        """Part of the samples classified correctly and not broken."""
+        return rates.robust_accuracy(self.records).value
+
+    @property
+    def attack_success_rate(self) -> float:
+        """How often the goal was reached: of correctly classified samples, or of all when targeted."""
+        return rates.attack_success_rate(self.records).value
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval of the robust accuracy."""
+        return rates.robust_accuracy(self.records).interval()
+
+    @property
+    def invalid_claims(self) -> int:
+        """How many claimed successes did not verify, over all attacks; none is counted."""
+        if self.parts:
+            return sum(part.invalid_claims for part in self.parts.values())
+        return int((self.records["claimed"] & ~self.records["valid"].fillna(True).astype(bool)).sum())
+
+    @property
+    def flags(self) -> dict[str, str]:
+        """Reasons to doubt the robust accuracy, each with what it means; empty is good."""
+        unjudged = trust.unjudged(rates.robust_accuracy(self.records), self.failures)
+        if self.parts:
+            found = {name: text for part in self.parts.values() for name, text in part.flags.items()}
+            return {name: text for name, text in found.items() if name != trust.UNJUDGED} | unjudged
+        return {**self.manifest.get("flags", {}), **trust.flags_of(self.records), **unjudged}
+
+    @property
+    def doubtful(self) -> list[str]:
+        """The ids of standing samples that a stronger attack may still break."""
+        in_doubt = trust.doubtful(self.records, self.flags)
+        confirmed = {
+            sample for part in self.parts.values() if CONFIRMS in part.manifest for sample in part.records["sample_id"]
+        }
+        return [sample for sample in self.records["sample_id"][in_doubt] if sample not in confirmed]
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """The robust accuracy after each stage of a composed attack; empty for a simple one."""
+        stages = trust.after_each_stage(self.records, self.manifest.get("stages", ()))
+        return {name: rate.value for name, rate in stages.items()}
+
+    def curve(
+        self, versus: curves.Versus = "eps", rate: curves.Measure = "accuracy", eps: float | None = None
+    ) -> curves.Curve:
+        """Return accuracy or attack success versus eps, iterations or queries; of several attacks, the worst case.
+
+        `eps` says how close an attack that seeks the minimum must come, where the curve is not over eps itself.
+        """
+        if "counting" in self.manifest:
+            raise BadRequest("Draw the result itself: of its 8-bit view only the rate at its own eps is known.")
+        if not self.parts:
+            return curves.of_run(self.manifest, self.records, versus, rate, eps)
+        parts = {
+            name: curves.of_run(part.manifest, part.records, versus, rate, eps, name)
+            for name, part in self.parts.items()
+        }
+        whole = next(iter(parts.values()))
+        confirmed = [
+            part.over(whole) if CONFIRMS in self.parts[name].manifest else part for name, part in parts.items()
+        ]
+        return curves.merge(confirmed, f"worst case of {', '.join(parts)}")
+
+    def counting_uint8_only(self) -> "Result":
+        """Return the same result with only those successes that survive rounding to 8 bits."""
+        survives = self.records["success"] & self.records["uint8_ok"].fillna(False)
+        manifest = {**self.manifest, "counting": "8-bit successes only"}
+        return dataclasses.replace(self, manifest=manifest, records=self.records.assign(success=survives))
+
+    @classmethod
+    def worst_of(cls, parts: Mapping[str, "Result"]) -> "Result":
+        """Merge the results of several attacks on one model, threat and set of samples."""
+        parts = dict(sorted(parts.items(), key=lambda item: CONFIRMS in item[1].manifest))
+        first = next(iter(parts.values()))
+        everyone = first._samples
+        for name, part in parts.items():
+            if _about(part) != _about(first):
+                raise BadRequest(f"{name} is a run of another model, data or threat: load the runs one by one.")
+            samples = part._samples
+            if not (samples <= everyone if CONFIRMS in part.manifest else samples == everyone):
+                raise BadRequest(f"{name} covers other samples than the rest: finish all runs first, or load it alone.")
+        records = rates.worst_case({name: part.records for name, part in parts.items()})
+        # What one attack broke is broken; what stood, while the model failed under another attack, nobody knows.
+        failed = {sample: why for part in parts.values() for sample, why in part.failures.items()}
+        records = records[records["success"] | ~records["sample_id"].isin(list(failed))].reset_index(drop=True)
+        failures = {sample: why for sample, why in failed.items() if sample not in set(records["sample_id"])}
+        manifest = {"parts": {name: part.manifest for name, part in parts.items()}}
+        return cls(manifest, records, _gather_images(records, parts), dict(parts), failures)
+
+    @property
+    def _samples(self) -> set[str]:
+        return {*self.records["sample_id"], *self.failures}
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to a folder, from which `Result.load` reads it back; what is there is kept."""
+        folder = Path(path)
+        if "counting" in self.manifest:
+            raise BadRequest("Save the result itself: this view counts 8-bit successes only and is no run.")
+        if self.parts:
+            for name, part in self.parts.items():
+                part.save(folder / name)
+            return
+        store = Store.open(folder, self.manifest)
+        new = ~self.records["sample_id"].isin(store.done()).to_numpy(bool)
+        if new.any():
+            table = pa.Table.from_pandas(self.records[new], schema=SCHEMA, preserve_index=False)
+            store.append(table, None if self.x_adv is None else self.x_adv[new])
+        store.note_failures({sample: why for sample, why in self.failures.items() if sample not in store.failures()})
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Result":
+        """Read a run, or a folder of runs on the same samples as one."""
+        folder = Path(path)
+        if Store(folder).exists():
+            return cls.of_store(Store(folder))
+        runs = sorted(child for child in folder.glob("*") if Store(child).exists()) if folder.is_dir() else []
+        if not runs:
+            raise BadRequest(f"{path} holds no run: give the folder named by --out of an evaluation.")
+        return cls.worst_of({run.name: cls.of_store(Store(run)) for run in runs})
+
+    @classmethod
+    def of_store(cls, store: Store, ids: "list[str] | None" = None) -> "Result":
+        """Read the records of some samples, in that order; all, in the order of their ids, by default."""
+        failures = store.failures()
+        import torch
+
+        records = to_pandas(store.records()).set_index("sample_id")
+        asked = sorted({*records.index, *failures}, key=lambda sample: (len(sample), sample)) if ids is None else ids
+        ids = [sample for sample in asked if sample not in failures]
+        images = store.images()
+        x_adv = torch.stack([images[sample] for sample in ids]) if ids and images.keys() >= set(ids) else None
+        failed = {sample: failures[sample] for sample in asked if sample in failures}
+        return cls(store.manifest(), records.loc[ids].reset_index(), x_adv, failures=failed)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"{self.manifest.get('title', 'worst case of ' + ', '.join(self.parts))}: "
+            f"clean {self.clean_accuracy:.1%}, robust {self.robust_accuracy:.1%} "
+            f"(95 % interval {low:.1%} to {high:.1%}, {len(self.records)} samples"
+            f"{f'; the model failed on {len(self.failures)} more' if self.failures else ''})"
+        )
+
+
+def _gather_images(records: pd.DataFrame, parts: Mapping[str, Result]) -> "torch.Tensor | None":
+    """Take each sample's image from the attack whose row it is; all parts are in the order of their own records."""
+    import torch
+
+    where = {
+        name: {sample: row for row, sample in enumerate(part.records["sample_id"])} for name, part in parts.items()
+    }
+    images = []
+    for sample, name in zip(records["sample_id"], records["attack"], strict=True):
+        x_adv = parts[name].x_adv
+        if x_adv is None:
+            return None
+        images.append(x_adv[where[name][sample]])
+    return torch.stack(images)
+
+
+def _about(result: Result) -> dict[str, Any]:
+    """Say what a run is about; not how its model was searched, which depends on the attack."""
+    spec = result.manifest["spec"]
+    model = {key: value for key, value in spec["model"].items() if key not in SEARCH}
+    return {"model": model, "data": spec["data"], "threat": spec["threat"]}

@@ -1,0 +1,30 @@
+"""The leaderboard: entries made from records, beside what others published, and the rules for being admitted.
+
+Measured numbers are never typed in: an entry is a card, which says what a model is, and the records of its runs.
+"""
+
+from robustassay.leaderboard.board import Board, boards
+from robustassay.leaderboard.card import EntryCard, External, card_of_zoo
+from robustassay.leaderboard.entry import Entry, Number, measured
+from robustassay.leaderboard.gather import Gathered, gather
+from robustassay.leaderboard.model_info import read_folder, to_model_info
+from robustassay.leaderboard.submission import Submission, add
+from robustassay.leaderboard.writing import write
+
+__all__ = [
+    "Board",
+    "Entry",
+    "EntryCard",
+    "External",
+    "Gathered",
+    "Number",
+    "Submission",
+    "add",
+    "boards",
+    "card_of_zoo",
+    "gather",
+    "measured",
+    "read_folder",
+    "to_model_info",
+    "write",
+]

@@ -1,0 +1,90 @@
+"""Who may be on the leaderboard: RobustBench's three rules (Croce et al. 2021, section 3.1), and every flag beside.
+
+A model that breaks a rule can be judged, and `assay eval` does so with attacks made for it. But then the number hangs
+on the attack that was chosen, and does not belong beside others.
+"""
+
+from dataclasses import dataclass
+from typing import Final, final
+
+import torch
+from torch import Tensor, nn
+
+from robustassay.data import Dataset
+from robustassay.errors import AssayError
+from robustassay.evaluation.model_ref import ModelRef
+from robustassay.evaluation.open_target import open_network
+from robustassay.remote import Service
+from robustassay.target import Network
+from robustassay.threat import Untargeted
+from robustassay.threat.losses import logit_margin
+
+SAMPLES: Final = 32
+
+MOSTLY: Final = 0.5
+"""Gradients must be non-zero "in general": on more than this part of the images."""
+
+_EOT: Final = 1
+RULES: Final = ("randomised", "dynamic", "no-gradients")
+
+
+@final
+@dataclass(frozen=True)
+class Check:
+    """One rule: whether it is kept, None where that could not be found out, and what was seen."""
+
+    rule: str
+    passed: bool | None
+    text: str
+
+
+def admit(model_ref: ModelRef, dataset: Dataset, device: torch.device) -> list[Check]:
+    """Try a model on the first images; return the three rules, then every flag as a rule that is not kept."""
+    if isinstance(model_ref.module, Service):
+        return [Check("model", None, "A service shows no gradients and no code: its rules cannot be checked.")]
+    try:
+        network, flags = open_network(model_ref.module, dataset, device, None, _EOT, despite_flags=True)
+    except AssayError as error:
+        return [Check("can be judged", False, str(error))]
+    found = {flag.name: flag.text for flag in flags}
+    checks = [
+        _gradients(network, dataset),
+        Check(
+            "deterministic",
+            "randomised" not in found,
+            "Two passes over one image differ: its verdicts depend on chance."
+            if "randomised" in found
+            else "Two passes over the same images agree.",
+        ),
+        Check(
+            "no optimisation loop",
+            "dynamic" not in found,
+            found.get("dynamic", "A forward pass asks for no gradients of its own."),
+        ),
+    ]
+    return checks + [Check(f"flag {name}", False, text) for name, text in found.items() if name not in RULES]
+
+
+def _gradients(network: Network, dataset: Dataset) -> Check:
+    """Look at the model's own gradient: one that a defense declares instead is for attackers, not for this rule."""
+    rows = slice(0, min(SAMPLES, len(dataset)))
+    x, goal = dataset.images(rows).to(network.device), Untargeted(dataset.labels[rows].to(network.device))
+    own = Network(_Plain(network.module).eval(), network.classes, network.device, network.batch_size)
+    gradient, _ = own.gradient(x, logit_margin, goal)
+    moved = int((gradient.flatten(1).abs().amax(1) > 0).sum())
+    text = f"The gradient is not zero on {moved} of {len(x)} images."
+    if network.is_adaptive and moved <= MOSTLY * len(x):
+        text += " It declares a substitute for it, which makes an adaptive attack possible but not a standard one."
+    return Check("non-zero gradient", moved > MOSTLY * len(x), text)
+
+
+class _Plain(nn.Module):
+    """A model without what it says about its gradient."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.module(x)
+        return logits

@@ -1,0 +1,1 @@
+"""Network architectures: one family per file, found by name through the registry."""

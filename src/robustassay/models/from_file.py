@@ -1,0 +1,51 @@
+"""A model from the user's own Python file: `path/to/file.py:factory`."""
+
+import hashlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from robustassay.errors import BadModel, BadRequest, UnknownName
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def is_file_spec(spec: str) -> bool:
+    """Say whether a model is named by a Python file and a factory in it."""
+    return ".py:" in spec or spec.endswith(".py")
+
+
+def load_from_file(spec: str) -> "tuple[nn.Module, str]":
+    """Run the file, call its factory, and return the model and the hash of the file's text."""
+    from torch import nn
+
+    path_text, _, factory_name = spec.rpartition(":") if ".py:" in spec else (spec, "", "")
+    path = Path(path_text)
+    if not factory_name:
+        raise BadRequest(f"Name the factory in {path} that makes the model, such as {path}:make_model.")
+    if not path.is_file():
+        raise BadRequest(f"There is no file {path}: give the path of the Python file that makes the model.")
+    module_name = f"assay_user_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+    spec_of_file = importlib.util.spec_from_file_location(module_name, path)
+    assert spec_of_file is not None
+    assert spec_of_file.loader is not None
+    module = importlib.util.module_from_spec(spec_of_file)
+    sys.modules[module_name] = module  # dataclasses and pickles inside the file look themselves up there
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec_of_file.loader.exec_module(module)
+        factory = getattr(module, factory_name, None)
+        if factory is None:
+            raise UnknownName(f"factory in {path}", factory_name, [n for n in vars(module) if not n.startswith("_")])
+        model = factory()
+    except (BadRequest, KeyboardInterrupt):
+        raise
+    except (Exception, SystemExit) as error:
+        raise BadModel(f"{spec} raised {type(error).__name__}: {error}; mend the factory and try again.") from error
+    finally:
+        sys.path.remove(str(path.resolve().parent))
+    if not isinstance(model, nn.Module):
+        raise BadModel(f"{spec} returned a {type(model).__name__}: it must return a torch.nn.Module.")
+    return model, hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,88 @@
+"""Models from where people keep them: `timm:NAME`, `onnx:FILE` and the like, one adapter a file.
+
+Each adapter is a module with a `load` from what stands after the colon to a `Loaded`. It imports the library it
+adapts only then; all of these are extras. Weights are read as plain tensors, never as programs.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@final
+@dataclass(frozen=True)
+class Source:
+    """One place where models are kept: how to name one there, a line about it, and its adapter."""
+
+    spelled: str
+    about: str
+    module: str
+
+
+@final
+@dataclass(frozen=True)
+class Loaded:
+    """A model in eval mode, from [0, 1] images to logits, and what tells its origin from all others."""
+
+    module: "nn.Module"
+    origin: str
+
+
+# The whole list: a row here is all it takes to make an adapter known to load_model, the command line and the docs.
+SOURCES = MappingProxyType(
+    {
+        "torchvision": Source(
+            "torchvision:NAME[:WEIGHTS]",
+            "torchvision's models; WEIGHTS is one of its own sets or a file of yours",
+            "robustassay.models.sources.torchvision",
+        ),
+        "timm": Source(
+            "timm:NAME[:FILE]", "timm's models, with its weights or a file of yours", "robustassay.models.sources.timm"
+        ),
+        "hf": Source(
+            "hf:ORG/REPO[@REVISION]",
+            "image classifiers on the Hugging Face hub, or a folder in the same layout; safetensors only",
+            "robustassay.models.sources.hub",
+        ),
+        "robustbench": Source(
+            "robustbench:NAME[:THREAT]",
+            "RobustBench's zoo; THREAT is such as Linf (the default), L2 or imagenet/Linf",
+            "robustassay.models.sources.robustbench",
+        ),
+        "imagenet": Source(
+            "imagenet:NAME[:FILE]",
+            "networks of ours for ImageNet, with published weights from the folder that ASSAY_WEIGHTS names",
+            "robustassay.models.sources.imagenet",
+        ),
+        "background": Source(
+            "background:MODEL",
+            "a model of 1,001 classes, of which the first is background: its logit is dropped",
+            "robustassay.models.sources.background",
+        ),
+        "onnx": Source("onnx:FILE", "an ONNX file, made differentiable", "robustassay.models.sources.onnx"),
+        "onnx-scores": Source(
+            "onnx-scores:FILE",
+            "an ONNX file as its runtime computes it: scores without gradients",
+            "robustassay.models.sources.onnx_scores",
+        ),
+    }
+)
+
+
+def is_source_spec(spec: str) -> bool:
+    """Say whether a model is named by the place where it is kept."""
+    kind, colon, _ = spec.partition(":")
+    return bool(colon) and kind in SOURCES
+
+
+def load_from_source(spec: str) -> Loaded:
+    """Load a model from the place its name begins with."""
+    kind, _, rest = spec.partition(":")
+    loaded: Loaded = import_module(SOURCES[kind].module).load(rest.strip())
+    # Nothing here is ever trained, and dropout or batch statistics would make every number wrong.
+    loaded.module.eval().requires_grad_(False)
+    return loaded

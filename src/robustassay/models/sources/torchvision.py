@@ -1,0 +1,66 @@
+"""`torchvision:NAME[:WEIGHTS]`: torchvision's classifiers, with weights of its own or a file of the user's."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from robustassay.errors import BadRequest, UnknownName
+from robustassay.models.sources import Loaded
+from robustassay.models.sources.cache import fetch
+from robustassay.models.sources.extras import need
+from robustassay.models.sources.fitting import count_classes, put
+from robustassay.models.sources.preparation import Preparation, Prepared
+from robustassay.models.weights import read_weights, sha256_of
+
+_HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.\w+$")
+
+
+def load(rest: str) -> Loaded:
+    """Load a classifier by name; its weights, and what it wants done to images, come from its own list."""
+    zoo = need("torchvision.models", "torchvision")
+    name, _, wanted = rest.partition(":")
+    classifiers = zoo.list_models(module=zoo)
+    if name not in classifiers:
+        raise UnknownName("torchvision model", name, classifiers)
+    choices = zoo.get_model_weights(name)
+    if _is_file(wanted):
+        file, transforms = Path(wanted), choices.DEFAULT.transforms()
+    else:
+        chosen = _choose(choices, name, wanted)
+        file, transforms = fetch_weights(chosen.url), chosen.transforms()
+    weights = read_weights(file)
+    # The weights of these two were ported: they hold the heads for training, and see colours as they once did.
+    ported = {"init_weights": False, "transform_input": True} if name in ("inception_v3", "googlenet") else {}
+    classes = count_classes(zoo.get_model(name, weights=None, **ported), weights, name)
+    network = put(zoo.get_model(name, weights=None, num_classes=classes, **ported), weights, name)
+    return Loaded(Prepared(network, _preparation(transforms)), sha256_of(file))
+
+
+def fetch_weights(url: str) -> Path:
+    """Download weights whose name ends in the first digits of their hash, as PyTorch's all do."""
+    name = url.rpartition("/")[2]
+    digits = _HASH_IN_NAME.search(name)
+    return fetch(url, f"torchvision/{name}", digits[1] if digits else None)
+
+
+def _is_file(text: str) -> bool:
+    return text.endswith((".pth", ".pt", ".safetensors"))
+
+
+def _choose(choices: Any, name: str, wanted: str) -> Any:
+    if not wanted:
+        return choices.DEFAULT
+    known = [member.name for member in choices]
+    if wanted not in known:
+        raise UnknownName(f"set of weights for {name}", wanted, known)
+    return choices[wanted]
+
+
+def _preparation(transforms: Any) -> Preparation:
+    try:
+        crop, resize = transforms.crop_size[0], transforms.resize_size[0]
+        return Preparation(
+            (crop, crop), resize, transforms.interpolation.value, tuple(transforms.mean), tuple(transforms.std)
+        )
+    except AttributeError as error:
+        raise BadRequest("This torchvision model does not say how it wants its images: it is no classifier.") from error

@@ -1,0 +1,59 @@
+"""One row a sample: what an evaluation says of it, and all that is ever published is derived from these rows."""
+
+from typing import Final
+
+import pandas as pd
+import pyarrow as pa
+
+IMPROVEMENT: Final = pa.struct([("iteration", pa.int64()), ("query", pa.int64()), ("distance", pa.float64())])
+
+BY_OBJECTIVE: Final = pa.struct(
+    [("objective", pa.string()), ("valid", pa.bool_()), *((norm, pa.float64()) for norm in ("L1", "L2", "Linf"))]
+)
+
+SCHEMA: Final = pa.schema(
+    [
+        ("sample_id", pa.string()),
+        ("label", pa.int64()),
+        ("target", pa.int64()),  # null when any wrong label will do
+        ("clean_label", pa.int64()),
+        ("clean_confidence", pa.float64()),  # softmax of the clean label; of a service, of whatever it shows
+        ("clean_ok", pa.bool_()),  # the clean image is classified correctly
+        ("claimed", pa.bool_()),  # the attack showed a point that reached the goal
+        ("valid", pa.bool_()),  # verification agreed with the claim; null without a claim
+        ("problem", pa.string()),  # why a claim is not valid, else null
+        ("success", pa.bool_()),  # claimed, valid and within eps
+        ("distance", pa.float64()),  # of the verified point, in the norm of the threat; null without one
+        ("adv_label", pa.int64()),  # what the model says of the verified point; null without one
+        ("adv_confidence", pa.float64()),  # softmax of that label
+        ("redrawn", pa.float64()),  # of a random model: part of fresh draws in which the point reaches the goal
+        ("margin", pa.float64()),  # to the goal: at the verified point, else the lowest any query saw
+        ("clean_margin", pa.float64()),  # to the goal, at the clean image
+        ("uint8_ok", pa.bool_()),  # goal still reached when rounded to 8 bits, wherever that lies; null without success
+        ("iterations", pa.int64()),
+        ("forwards", pa.int64()),
+        ("backwards", pa.int64()),
+        ("queries", pa.int64()),
+        ("claimed_at_iteration", pa.int64()),  # null without a claim
+        ("claimed_at_query", pa.int64()),
+        ("improvements", pa.list_(IMPROVEMENT)),  # every claim better than the one before; the last is the one verified
+        (
+            "other_objectives",
+            pa.list_(BY_OBJECTIVE),
+        ),  # the best points by an attack's other objectives; null where it has none
+        ("claimed_by", pa.string()),  # the stage of a composed attack that made the claim, else null
+        ("seconds", pa.float64()),  # this sample's share of its wave's time, by model passes
+    ]
+)
+
+_NULLABLE: Final = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+
+
+def to_pandas(table: pa.Table) -> pd.DataFrame:
+    """Return records as a frame whose whole numbers and flags can be missing."""
+    frame: pd.DataFrame = table.to_pandas(types_mapper=_NULLABLE.get)
+    return frame
+
+
+TIMING: Final = ("seconds",)
+"""Columns that may differ between two runs of one specification; all others must not."""

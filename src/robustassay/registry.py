@@ -1,0 +1,92 @@
+"""Kind and name to class: the one place where attacks, architectures and the like are found by name.
+
+A class joins by decoration, `@register("attack", "pgd")`; another package joins through an entry point in
+the group `robustassay.attack` (or the kind in question) whose value names a module that registers on import.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from importlib.metadata import entry_points
+from types import MappingProxyType
+from typing import Any, TypeVar, get_type_hints
+
+from robustassay.errors import BadRequest, UnknownName
+
+T = TypeVar("T")
+
+_known: dict[str, dict[str, type[Any]]] = {}
+_entry_points_loaded: set[str] = set()
+
+
+def register(kind: str, name: str) -> Callable[[type[T]], type[T]]:
+    """Make a class known as `name` among its `kind`; a name can be taken only once."""
+
+    def enter(cls: type[T]) -> type[T]:
+        taken = _known.setdefault(kind, {}).setdefault(name, cls)
+        if taken is not cls:
+            raise ValueError(f"two classes claim the {kind} name {name!r}: {taken} and {cls}")
+        return cls
+
+    return enter
+
+
+def registered(kind: str) -> Mapping[str, type[Any]]:
+    """All classes of a kind by name, those of installed plug-ins included."""
+    if kind not in _entry_points_loaded:
+        _entry_points_loaded.add(kind)
+        for point in entry_points(group=f"robustassay.{kind}"):
+            point.load()
+    return MappingProxyType(_known.get(kind, {}))
+
+
+def lookup(kind: str, name: str) -> type[Any]:
+    """Return the class of that kind and name, or say which names come nearest."""
+    known = registered(kind)
+    if name.lower() not in known:
+        raise UnknownName(kind, name, known)
+    return known[name.lower()]
+
+
+def name_of(kind: str, cls: type[Any]) -> str:
+    """Return the name under which a class is registered, or its own where it is not."""
+    for name, known in registered(kind).items():
+        if known is cls:
+            return name
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def create(kind: str, spec: str) -> Any:
+    """Make one from its name and settings, such as "pgd:steps=100,restarts=5"."""
+    name, _, settings = spec.partition(":")
+    cls = lookup(kind, name)
+    hints = get_type_hints(cls)
+    known = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+    values: dict[str, Any] = {}
+    for setting in filter(None, settings.split(",")):
+        key, _, text = (part.strip() for part in setting.partition("="))
+        if key not in known:
+            raise UnknownName(f"setting of {name}", key, known)
+        values[key] = _parse(name, key, text, known[key])
+    return cls(**values)
+
+
+def describe(kind: str, made: Any) -> dict[str, Any]:
+    """Return the name and all settings: what identifies a registered value in a run or on a card."""
+    return {"name": name_of(kind, type(made)), **dataclasses.asdict(made)}
+
+
+def spell(kind: str, made: Any) -> str:
+    """Return the shortest text from which `create` makes the same value again."""
+    changed = (field for field in dataclasses.fields(made) if getattr(made, field.name) != field.default)
+    settings = ",".join(f"{field.name}={getattr(made, field.name)}" for field in changed)
+    return name_of(kind, type(made)) + (f":{settings}" if settings else "")
+
+
+def _parse(owner: str, key: str, text: str, kind: type[Any]) -> Any:
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        return float(Fraction(text)) if kind is float else kind(text)
+    except (ValueError, KeyError, ZeroDivisionError, OverflowError):
+        raise BadRequest(f"{owner}: {key} must be of type {kind.__name__}, not {text!r}.") from None

@@ -1,0 +1,97 @@
+"""The service's labels in terms of the classes of the data."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import torch
+from torch import Tensor
+
+from robustassay.errors import BadRequest, ModelFailed
+from robustassay.remote.adapter import Adapter
+from robustassay.remote.answers import Answer
+
+FLOOR: Final = 1e-12
+"""Stands for a probability that is shown as zero, whose logarithm would be infinite."""
+
+
+@final
+@dataclass(frozen=True)
+class LabelMap:
+    """Which class of the data a label means; labels outside may count together as one more class, always wrong."""
+
+    classes: tuple[str, ...]
+    meaning: Mapping[str, int]
+    outside_is_wrong: bool
+    kind: str
+
+    @classmethod
+    def of(cls, adapter: Adapter, classes: Sequence[str], seen: Sequence[str] = ()) -> "LabelMap":
+        """Go by the adapter's mapping, else by the exact names of the classes, or their numbers.
+
+        Data whose classes are bare numbers may lack the last ones of those the service knows; `seen` are its labels.
+        """
+        wanted = seen if adapter.label_map is None else [str(name) for name in adapter.label_map.values()]
+        if list(classes) == [str(index) for index in range(len(classes))]:
+            numbers = [int(label) for label in wanted if label.isascii() and label.isdigit() and len(label) < 6]
+            classes = [str(index) for index in range(max([len(classes) - 1, *numbers]) + 1)]
+        known = {str(index): index for index in range(len(classes))} | {name: i for i, name in enumerate(classes)}
+        if adapter.label_map is None:
+            return cls(tuple(classes), known, adapter.outside == "wrong", adapter.kind)
+        strangers = sorted(set(wanted) - known.keys())
+        if strangers:
+            raise BadRequest(
+                f"The label mapping speaks of {strangers[0]!r}, which is no class of the data: "
+                f"use {', '.join(classes[:12])}."
+            )
+        meaning = {label: known[str(name)] for label, name in adapter.label_map.items()}
+        return cls(tuple(classes), meaning, adapter.outside == "wrong", adapter.kind)
+
+    @property
+    def count(self) -> int:
+        """How many classes there are, the one outside included."""
+        return len(self.classes) + self.outside_is_wrong
+
+    def logits(self, answers: Sequence[Answer]) -> Tensor:
+        """Return one row of logits an answer, whose highest is the class of the label the service puts first."""
+        return torch.tensor([self._row(answer) for answer in answers], dtype=torch.float32).view(-1, self.count)
+
+    def _row(self, answer: Answer) -> list[float]:
+        """Give a class the best score among its labels, so that the best class is that of the best label.
+
+        Classes that are not shown share evenly what probability is left, or stand below the lowest score.
+        """
+        first = self._class_of(answer.labels[0])
+        if answer.scores is None:
+            return [float(index == first) for index in range(self.count)]
+        shown: dict[int, float] = {}
+        for label, score in zip(answer.labels, answer.scores, strict=True):
+            index = self._class_of(label)
+            shown[index] = max(shown.get(index, -math.inf), score)
+        lowest, hidden = min(answer.scores), self.count - len(shown)
+        if self.kind == "probabilities":
+            rest = min(lowest, max(0.0, 1 - math.fsum(answer.scores)) / max(1, hidden))
+            row = [math.log(max(shown.get(index, rest), FLOOR)) for index in range(self.count)]
+        else:
+            row = [shown.get(index, lowest - 1) for index in range(self.count)]
+        return _led_by(first, row)
+
+    def _class_of(self, label: str) -> int:
+        if label in self.meaning:
+            return self.meaning[label]
+        if self.outside_is_wrong:
+            return len(self.classes)
+        raise ModelFailed(
+            f"The service says {label!r}, which is no class of the data: map its labels in the adapter file, or let "
+            'labels outside count as wrong ([labels] outside = "wrong").'
+        )
+
+
+def _led_by(first: int, row: list[float]) -> list[float]:
+    """Where a tie would give the label to another class, let the service's own choice lead by one rounding."""
+    best = max(range(len(row)), key=lambda index: (torch.tensor(row[index]).item(), -index))
+    if best != first:
+        lead = torch.nextafter(torch.tensor(max(row)), torch.tensor(math.inf))
+        row[first] = float(lead)
+    return row

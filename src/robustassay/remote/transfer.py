@@ -1,0 +1,98 @@
+"""Images made elsewhere, shown to a service: section 7 of Liu et al. 2017 (arXiv:1611.02770)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from robustassay.errors import BadRequest
+from robustassay.remote.service import Service
+
+
+@final
+@dataclass(frozen=True)
+class Submitted:
+    """What a service said about one image."""
+
+    label: str  # its own word
+    predicted: int  # the class of the data that this means; the number of classes stands for none of them
+    truth: int
+    target: int | None
+    clean_label: str | None
+    clean_predicted: int | None
+
+    @property
+    def counts(self) -> bool:
+        """Whether the service knew the clean image, where it was shown: else its error proves nothing."""
+        return self.clean_predicted in (None, self.truth)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the label is not the true one."""
+        return self.predicted != self.truth
+
+    @property
+    def matches(self) -> bool:
+        """Whether the label is the one the attacker chose."""
+        return self.target is not None and self.predicted == self.target
+
+
+@final
+@dataclass(frozen=True)
+class Transfer:
+    """How images made on other models fare with a service, over those whose clean image it knew."""
+
+    images: tuple[Submitted, ...]
+
+    @property
+    def counted(self) -> int:
+        """How many images the rates are of."""
+        return sum(image.counts for image in self.images)
+
+    @property
+    def error_rate(self) -> float:
+        """Part of the images that get another label than the true one; NaN of none."""
+        return self._rate([image.wrong for image in self.images])
+
+    @property
+    def matching_rate(self) -> float:
+        """Part that get the attacker's label; NaN where none was chosen."""
+        aimed = any(image.target is not None for image in self.images)
+        return self._rate([image.matches for image in self.images]) if aimed else float("nan")
+
+    def _rate(self, hits: list[bool]) -> float:
+        counted = [hit for hit, image in zip(hits, self.images, strict=True) if image.counts]
+        return sum(counted) / len(counted) if counted else float("nan")
+
+    def __str__(self) -> str:
+        aimed = f", matching rate {self.matching_rate:.1%}" if self.matching_rate == self.matching_rate else ""
+        return f"error rate {self.error_rate:.1%}{aimed} ({self.counted} of {len(self.images)} images counted)"
+
+
+def submit(
+    service: Service,
+    x_adv: Tensor,
+    labels: Tensor,
+    classes: Sequence[str],
+    targets: Tensor | None = None,
+    x0: Tensor | None = None,
+) -> Transfer:
+    """Show images to a service once each, and their clean originals where given, and compare its labels."""
+    if len(x_adv) != len(labels) or any(more is not None and len(more) != len(x_adv) for more in (targets, x0)):
+        raise BadRequest("Give as many images as labels, targets and clean images.")
+    meaning = service.learn(classes)
+
+    def ask(x: Tensor) -> tuple[list[str], list[int]]:
+        answers = service.answers(x, "transfer")
+        return [answer.labels[0] for answer in answers], meaning.logits(answers).argmax(1).tolist()
+
+    said, predicted = ask(x_adv)
+    clean_said: Sequence[str | None] = [None] * len(x_adv)
+    clean_predicted: Sequence[int | None] = [None] * len(x_adv)
+    if x0 is not None:
+        clean_said, clean_predicted = ask(x0)
+    aims: Sequence[int | None] = [None] * len(x_adv) if targets is None else torch.as_tensor(targets).tolist()
+    rows = zip(said, predicted, labels.tolist(), aims, clean_said, clean_predicted, strict=True)
+    return Transfer(tuple(Submitted(*row) for row in rows))

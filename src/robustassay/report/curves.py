@@ -1,0 +1,139 @@
+"""Curves as the site draws them: every run's and every model's worst case, at as many places as an eye can use."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, final, get_args
+
+import numpy as np
+import pandas as pd
+
+from robustassay.analysis import curves
+from robustassay.analysis.curves import Curve, Measure, Versus
+from robustassay.errors import BadRequest
+from robustassay.report.plots import SHOWN
+from robustassay.report.ranking import Frames
+from robustassay.report.runs import Run
+
+WORST: Final = "worst case of all attacks"
+PLACES: Final = 28
+"""Points of a curve at most: each then stands for less than a twenty-fifth of the samples that fall."""
+DIGITS: Final = 4
+UNIT: Final = 10**DIGITS
+"""Rates are written as whole numbers of so many parts: a third of the bytes of thousands of curves."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One curve: accuracy and success with their intervals, at the same places."""
+
+    versus: Versus
+    axis: str  # what curves must share to be drawn together: `Run.field` over eps, else `Run.arena`
+    model_id: str
+    attack: str
+    pages: tuple[str, ...]  # of the runs it is made of
+    exact: bool  # every step is here, else as many as an eye can use
+    only_points: bool  # nothing is known in between
+    flat: bool  # known beyond its end, where it stays as it is
+    end: float  # where most of it has happened
+    samples: int
+    x: tuple[float, ...]
+    rates: Mapping[Measure, tuple[tuple[float, float, float], ...]]  # value, low, high
+
+    def to_json(self, model: int) -> dict[str, Any]:
+        """Write the curve for the page, with its model by number."""
+        told = {"model": model, "attack": self.attack, "n": self.samples, "end": self.end, "x": self.x}
+        page = {"page": self.pages[0]} if len(self.pages) == 1 else {}
+        kind = {"exact": int(self.exact), "points": int(self.only_points), "flat": int(self.flat)}
+        columns = {
+            measure[0]: [[round(UNIT * value) for value in column] for column in zip(*rows, strict=True)]
+            for measure, rows in self.rates.items()
+        }
+        return {**told, **page, **kind, **columns}
+
+
+def trace(runs: Sequence[Run], frames: Frames, labels: Mapping[str, str]) -> Iterator[Trace]:
+    """Draw all curves of one model in one field: its runs differ in attack and eps."""
+    for versus in get_args(Versus):
+        axes: dict[str, list[Run]] = defaultdict(list)
+        for run in runs:
+            axes[run.field if versus == "eps" else run.arena].append(run)
+        for axis, together in axes.items():
+            yield from _on_axis(versus, axis, together, frames, labels)
+
+
+def _on_axis(
+    versus: Versus, axis: str, runs: Sequence[Run], frames: Frames, labels: Mapping[str, str]
+) -> Iterator[Trace]:
+    ordered = sorted(runs, key=lambda run: (bool(run.confirms), -len(frames[run.key])))
+    parts = [(run, _curve(run, frames, versus)) for run in ordered]
+    by_attack: dict[str, list[tuple[Run, Curve]]] = defaultdict(list)
+    for run, curve in parts:
+        if not run.confirms:
+            by_attack[labels[run.key]].append((run, curve))
+    joined = {label: _join(some) for label, some in by_attack.items()}
+    for label, (curve, pages) in joined.items():
+        yield _thin(curve, axis, runs[0].model_id, label, pages)
+    if len(joined) > 1 or any(run.confirms for run in runs):
+        curve, pages = _join(parts)
+        yield _thin(curve, axis, runs[0].model_id, WORST, pages)
+
+
+def _curve(run: Run, frames: Frames, versus: Versus) -> Curve:
+    records = frames[run.key]
+    if records["improvements"].isna().any():  # of an older version: when the last claim came is known, and no other
+        known = [() if one is None else one for one in records["improvements"]]
+        records = records.assign(improvements=pd.Series(known, records.index, dtype=object))
+    return curves.of_run(run.manifest, records, versus, "accuracy")
+
+
+def _join(parts: Sequence[tuple[Run, Curve]]) -> tuple[Curve, tuple[str, ...]]:
+    """Merge what can be merged with the first: the same samples, or what confirms some of them."""
+    whole, pages = parts[0][1], [parts[0][0].page]
+    for run, curve in parts[1:]:
+        try:
+            whole = curves.merge([whole, curve.over(whole) if run.confirms else curve], "")
+        except BadRequest:  # other samples: it is drawn alone, or not at all
+            continue
+        pages.append(run.page)
+    return whole, tuple(pages)
+
+
+def _thin(curve: Curve, axis: str, model_id: str, attack: str, pages: tuple[str, ...]) -> Trace:
+    steps = np.array(curve.steps)
+    exact = len(steps) <= PLACES
+    if not exact:
+        steps = steps[np.unique(np.linspace(0, len(steps) - 1, PLACES).round().astype(int))]
+    kinds: tuple[Measure, ...] = get_args(Measure)
+    frames = {kind: replace(curve, measure=kind).to_frame(list(steps)).fillna(0) for kind in kinds}
+    return Trace(
+        versus=curve.versus,
+        axis=axis,
+        model_id=model_id,
+        attack=attack,
+        pages=pages,
+        exact=exact,
+        only_points=curve.only_at is not None,
+        flat=curve.is_flat_after_end,
+        end=_end(curve),
+        samples=len(curve.falls_at),
+        x=tuple(float(f"{step:.6g}") for step in steps),
+        rates={
+            kind: tuple(
+                (round(value, DIGITS), round(low, DIGITS), round(high, DIGITS))
+                for value, low, high in zip(frame[kind], frame["low"], frame["high"], strict=True)
+            )
+            for kind, frame in frames.items()
+        },
+    )
+
+
+def _end(curve: Curve) -> float:
+    """Say where the axis may end: the last few samples to fall would squeeze the rest."""
+    if curve.only_at is not None:
+        return 1.1 * max(curve.only_at)
+    fallen = curve.falls_at[np.isfinite(curve.falls_at) & (curve.falls_at > 0)]
+    if not len(fallen):
+        return curve.end if np.isfinite(curve.end) else 0.0
+    return float(f"{1.05 * float(fallen.quantile(SHOWN)):.6g}") if not np.isfinite(curve.end) else curve.end

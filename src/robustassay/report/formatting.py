@@ -1,0 +1,90 @@
+"""Numbers and names as the page writes them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from robustassay.eps import format_eps
+
+MISSING: Final = "–"
+_NARROW_SPACE: Final = "\u202f"
+_NORM: Final = {"Linf": "L∞"}
+
+
+def percent(value: float) -> str:
+    """Write a rate as 43.8 %."""
+    return MISSING if math.isnan(value) else f"{100 * value:.1f}{_NARROW_SPACE}%"
+
+
+def bare_percent(value: float) -> str:
+    """Write a rate as 43.8, for columns whose heading holds the unit."""
+    return MISSING if math.isnan(value) else f"{100 * value:.1f}"
+
+
+def span(interval: tuple[float, float]) -> str:
+    """Write an interval of rates as 34.2–53.9."""
+    low, high = interval
+    return f"{100 * low:.1f}–{100 * high:.1f}"
+
+
+def points(interval: tuple[float, float]) -> str:
+    """Write the width of an interval of rates in percentage points."""
+    low, high = interval
+    return f"{100 * (high - low):.1f}"
+
+
+def fixed(value: float) -> str:
+    """Write a measured number with two decimals, so that a column of them lines up."""
+    return MISSING if math.isnan(value) else f"{value:,.2f}"
+
+
+def short(value: float) -> str:
+    """Write a large number in three digits: 1.24 million."""
+    if math.isnan(value):
+        return MISSING
+    for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if value >= size:
+            return f"{value / size:.3g}{_NARROW_SPACE}{name}"
+    return f"{value:,.0f}"
+
+
+def brief(value: float) -> str:
+    """Write a number for a table to sort by: no digit more than could be told apart there."""
+    return f"{value:.5g}"
+
+
+def signed(value: float) -> str:
+    """Write a margin with its sign and two digits at least."""
+    return f"{value:+.2f}".replace("-", "−") if abs(value) >= 0.1 else f"{value:+.1g}".replace("-", "−")
+
+
+def count(many: int, noun: str) -> str:
+    """Write 1 sample, 2 samples."""
+    return f"{many:,} {noun}" if many == 1 else f"{many:,} {noun}s"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Write a, b and c."""
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+
+
+def distance(value: float, eps: float) -> str:
+    """Write a distance in the unit in which its eps is written."""
+    if math.isnan(value):
+        return MISSING
+    return f"{255 * value:.2f}/255" if format_eps(eps).endswith("/255") else f"{value:,.3g}"
+
+
+def threat(spec: Mapping[str, Any]) -> str:
+    """Write a threat as L∞ 8/255, with its target rule and query budget where it has them."""
+    words = [_NORM.get(spec["norm"], str(spec["norm"])), format_eps(float(spec["eps"]))]
+    if spec.get("target"):
+        words.append(f"targeted {spec['target']}")
+    if spec.get("query_budget"):
+        words.append(f"in {spec['query_budget']:,} queries")
+    return " ".join(words)
+
+
+def settings(spec: Mapping[str, Any]) -> str:
+    """Write all fields but the name: steps 40, rel_step 0.1."""
+    return ", ".join(f"{key} {value}" for key, value in spec.items() if key != "name")

@@ -1,0 +1,88 @@
+"""The models of a report: what to call each, and what is known of it."""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from robustassay import models
+from robustassay.errors import AssayError
+from robustassay.models.card import ModelCard
+from robustassay.report import formatting
+from robustassay.report.runs import Run
+
+
+@final
+@dataclass(frozen=True)
+class ReportedModel:
+    """One model, told from its namesakes."""
+
+    name: str
+    label: str
+    facts: tuple[str, ...]
+    card: ModelCard | None  # of an embedded model
+    page: str  # in a report
+
+    @property
+    def family(self) -> str:
+        """What kind of network it is, as far as its card tells."""
+        return str(self.card.architecture["name"]) if self.card else "other"
+
+
+def reported_models(runs: Sequence[Run]) -> dict[str, ReportedModel]:
+    """Describe each model once, by `Run.model_id`."""
+    specs = {run.model_id: json.loads(run.model_id) for run in runs}
+    labels = {identity: str(spec["name"]) for identity, spec in specs.items()}
+    for tell in (_weights, _digest):  # the same weights may stand in two structures
+        shared = Counter(labels.values())
+        labels = {
+            identity: f"{specs[identity]['name']} ({tell(specs[identity])})" if shared[label] > 1 else label
+            for identity, label in labels.items()
+        }
+    return {identity: _describe(spec, labels[identity]) for identity, spec in specs.items()}
+
+
+def _describe(spec: Mapping[str, Any], label: str) -> ReportedModel:
+    card = embedded_card(spec)
+    facts = _facts(card) if card else (f"weights {_weights(spec)}",)
+    return ReportedModel(str(spec["name"]), label, facts, card, _page(spec))
+
+
+def _weights(spec: Mapping[str, Any]) -> str:
+    return str(spec.get("weights", "unknown"))[:12]
+
+
+def _digest(spec: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _page(spec: Mapping[str, Any]) -> str:
+    """Name a file after a model, whatever it is called; the hash tells it from all others."""
+    plain = re.sub(r"[^a-z0-9]+", "-", str(spec["name"]).lower()).strip("-")[:48]
+    return f"models/{plain}-{_digest(spec)}.html" if plain else f"models/{_digest(spec)}.html"
+
+
+def embedded_card(spec: Mapping[str, Any]) -> ModelCard | None:
+    """Return the card of an embedded model; None for another model, even of the same name."""
+    name = spec["name"]
+    if name not in models.names():
+        return None
+    from robustassay.models.weights import hash_state
+
+    try:
+        return models.card(name) if hash_state(models.load(name)) == spec.get("weights") else None
+    except AssayError:  # A damaged zoo must not take the report of finished runs with it.
+        return None
+
+
+def _facts(card: ModelCard) -> tuple[str, ...]:
+    shape = formatting.settings(card.architecture)
+    return (
+        card.title,
+        f"{card.architecture['name']} ({shape})" if shape else str(card.architecture["name"]),
+        f"{card.parameters:,} parameters",
+        f"recipe {card.recipe}, {card.epochs} epochs",
+    )

@@ -1,0 +1,160 @@
+"""Draws what analyses have to show."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+
+from robustassay.analysis.panels import Bars, Lines, Panel, Points, Reliabilities
+from robustassay.report.labels import place
+from robustassay.report.matrices import figure_of
+from robustassay.report.plots import COLOURS, MARKS, STYLES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CROWD: Final = 0.04
+"""Points closer than this part of both axes stand for each other: the first is named, with how many more there are."""
+
+ROW: Final = 4
+"""Reliability diagrams side by side."""
+
+
+def draw(panel: Panel, path: Path) -> None:
+    """Draw a picture into a file."""
+    content = panel.content
+    if isinstance(content, Points):
+        _points(content, panel.title, path)
+    elif isinstance(content, Bars):
+        _bars(content, panel.title, path)
+    elif isinstance(content, Lines):
+        _lines(content, panel.title, path)
+    else:
+        _reliabilities(content, panel.title, path)
+
+
+def _points(found: Points, title: str, path: Path) -> None:
+    frame = found.frame
+    with figure_of((7.2, 5.0), path) as figure:
+        axes = figure.add_subplot()
+        for at, (group, own) in enumerate(frame.groupby("group", sort=True, observed=False)):
+            if not len(own):
+                continue  # its colour stays its own
+            reach = None
+            if {"low", "high"} <= set(own):
+                reach = np.abs(np.stack((own["y"] - own["low"], own["high"] - own["y"])))
+            axes.errorbar(
+                own["x"], own["y"], reach, fmt=MARKS[at % len(MARKS)], color=COLOURS[at % len(COLOURS)],
+                ms=7, capsize=2, elinewidth=0.8, label=f"{group} ({len(own)})", zorder=3,
+            )  # fmt: skip
+        axes.margins(0.12, 0.14)
+        _percent(axes, *found.percent)
+        if found.level is not None:
+            axes.axhline(found.level, color="#888888", linestyle="--", linewidth=1, zorder=1)
+        if found.diagonal:
+            axes.axline((0.5, 0.5), slope=1, color="#888888", linestyle=":", linewidth=1, zorder=1)
+        axes.set(xlabel=found.x, ylabel=found.y)
+        if not found.percent[0] and np.allclose(frame["x"], frame["x"].round()):
+            axes.set_xticks(sorted({int(x) for x in frame["x"]}))
+        figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+        figure.suptitle(_titled(title, found.note), fontsize=10, x=0.02, ha="left")
+        spots = frame[["x", "y"]].to_numpy(float)
+        kept, names = _named(spots, frame["model"].tolist())
+        ends = frame[["x", "low", "high"]].to_numpy(float) if {"low", "high"} <= set(frame) else np.empty((0, 3))
+        place(figure, axes, spots, ends, spots[kept], names)
+
+
+def _bars(found: Bars, title: str, path: Path) -> None:
+    frame = found.frame
+    rows, columns = frame.shape
+    with figure_of((7.2, 1.6 + 0.24 * rows * max(1, columns - 1)), path) as figure:
+        axes = figure.add_subplot()
+        height = 0.8 / columns
+        for at, name in enumerate(frame.columns):
+            y = np.arange(rows) + (at - (columns - 1) / 2) * height
+            axes.barh(y, frame[name], 0.92 * height, color=COLOURS[at % len(COLOURS)], label=str(name))
+        axes.set_yticks(range(rows), [str(model) for model in frame.index])
+        axes.invert_yaxis()
+        axes.set(xlabel=found.axis)
+        axes.grid(visible=False, axis="y")
+        _percent(axes, found.percent, False)
+        if found.level is not None:
+            axes.axvline(found.level, color="#888888", linestyle="--", linewidth=1)
+        figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+        figure.suptitle(_titled(title, found.note), fontsize=10, x=0.02, ha="left")
+
+
+def _lines(found: Lines, title: str, path: Path) -> None:
+    frame, numeric = found.solid, pd.api.types.is_numeric_dtype(found.solid.index)
+    x = frame.index.to_numpy(float) if numeric else np.arange(len(frame))
+    with figure_of((7.2, 4.9), path) as figure:
+        axes = figure.add_subplot()
+        for at, model in enumerate(frame.columns):
+            look: dict[str, Any] = {"color": COLOURS[at % len(COLOURS)], "linewidth": 1.6}
+            style = STYLES[at % len(STYLES)] if found.dotted is None else "-"
+            known = frame[model].notna().to_numpy(bool)
+            axes.plot(
+                x[known], frame[model][known], style, marker=MARKS[at % len(MARKS)], ms=5, label=str(model), **look
+            )
+            if found.dotted is not None:
+                axes.plot(x, found.dotted[model], ":", **look)
+        if not numeric:
+            axes.set_xticks(x, [str(name) for name in frame.index], rotation=30, ha="right")
+        if found.logarithmic:
+            axes.set_yscale("log")
+        _percent(axes, False, found.percent)
+        axes.set(xlabel=found.x, ylabel=found.y)
+        meaning = f"solid: {found.meaning[0]}, dotted: {found.meaning[1]}" if found.dotted is not None else ""
+        figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+        note = "; ".join(filter(None, (meaning, found.note)))
+        figure.suptitle(_titled(title, note), fontsize=10, x=0.02, ha="left")
+
+
+def _reliabilities(found: Reliabilities, title: str, path: Path) -> None:
+    columns = min(ROW, len(found.bins))
+    rows = -(-len(found.bins) // columns)
+    with figure_of((2.3 * columns + 0.5, 2.3 * rows + 0.9), path) as figure:
+        panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
+        for axes, (model, bins) in zip(panels, found.bins.items(), strict=False):
+            held = bins[bins["images"] > 0]
+            axes.plot([0, 1], [0, 1], ":", color="#888888", linewidth=1)
+            axes.plot(held["confidence"], held["accuracy"], "-", color=COLOURS[0], linewidth=1)
+            share = held["images"] / held["images"].sum()
+            axes.scatter(held["confidence"], held["accuracy"], s=12 + 160 * share, color=COLOURS[0], alpha=0.75, lw=0)
+            axes.set_title(model, fontsize=9)
+            axes.annotate(f"ECE {found.errors[model]:.1%}", (0.04, 0.9), fontsize=8)
+            axes.set(xlim=(0, 1.03), ylim=(0, 1.03))
+        for axes in panels[len(found.bins) :]:
+            axes.set_visible(False)
+        figure.supxlabel("confidence", fontsize=10)
+        figure.supylabel("accuracy", fontsize=10)
+        figure.suptitle(_titled(title, found.note), fontsize=10, x=0.02, ha="left")
+
+
+def _named(spots: "np.ndarray[Any, Any]", names: Sequence[str]) -> tuple[list[int], list[str]]:
+    """Choose the points to name: of a crowd on one spot one, and it says how many stand there."""
+    span = np.where(np.ptp(spots, axis=0) > 0, np.ptp(spots, axis=0), 1.0)
+    left, kept, told = list(range(len(spots))), [], []
+    while left:
+        first = left[0]
+        near = [at for at in left if (np.abs(spots[at] - spots[first]) <= CROWD * span).all()]
+        crowded = len(near) > 2
+        for at in near[:1] if crowded else near:
+            kept.append(at)
+            told.append(f"{names[at]} and {len(near) - 1} more" if crowded else names[at])
+        left = [at for at in left if at not in near]
+    return kept, told
+
+
+def _percent(axes: "Axes", x: bool, y: bool) -> None:
+    from matplotlib.ticker import PercentFormatter
+
+    for wanted, axis in ((x, axes.xaxis), (y, axes.yaxis)):
+        if wanted:
+            axis.set_major_formatter(PercentFormatter(1.0))
+
+
+def _titled(title: str, note: str) -> str:
+    return "\n".join(filter(None, (title, note)))

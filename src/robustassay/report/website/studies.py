@@ -1,0 +1,84 @@
+"""Studies on the site: the page that a study wrote, with its figures beside it."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+import pandas as pd
+
+from robustassay.report.website.heat_maps import Cell, HeatMap
+
+PAGE: Final = "study.md"
+_TAKEN_ALONG: Final = {".png", ".svg", ".csv"}
+
+
+@final
+@dataclass(frozen=True)
+class StudyPage:
+    """One study's folder, and where its page lies on the site."""
+
+    folder: Path
+    name: str
+    title: str
+
+    @property
+    def page(self) -> str:
+        """Where its page lies."""
+        return f"studies/{self.name}/index.html"
+
+    def html(self) -> str:
+        """Turn what the study wrote into HTML; markup inside it is shown, and links can only be links."""
+        from markdown_it import MarkdownIt
+
+        text = (self.folder / PAGE).read_text(encoding="utf-8")
+        reader = MarkdownIt("commonmark", {"html": False}).enable("table")
+        html: str = reader.render(text.removeprefix("\ufeff"))
+        html = re.sub(r"<h1>.*?</h1>", "", html, count=1, flags=re.DOTALL)
+        html = html.replace("<h2>", "<h3>").replace("</h2>", "</h3>").replace("<h1>", "<h2>").replace("</h1>", "</h2>")
+        html = re.sub(r'href="[\w-]+\.md"', 'href="#"', html)  # pages of the study that are not on the site
+        html = html.replace("<table>", '<div class="wide" tabindex="0"><table>').replace("</table>", "</table></div>")
+        for said, sign in (("does not hold", "look"), ("holds in part", "note"), ("holds", "good")):
+            html = html.replace(f"<td>{said}</td>", f'<td class="verdict {sign}">{said}</td>')
+        return html
+
+    def files(self) -> list[Path]:
+        """List the figures and tables that the page may point at, by their path in the folder."""
+        found = [path for room in ("figures", "tables") for path in (self.folder / room).glob("*")]
+        found += list(self.folder.glob("*.csv"))
+        return sorted(path.relative_to(self.folder) for path in found if path.suffix in _TAKEN_ALONG)
+
+    def heat_maps(self) -> list[HeatMap]:
+        """Read the transfer matrices that the study wrote: a row a source, a column a target."""
+        return [found for path in sorted(self.folder.glob("transfer-*.csv")) if (found := self._heat_map(path))]
+
+    def _heat_map(self, path: Path) -> HeatMap | None:
+        try:
+            rates = pd.read_csv(path, index_col=0).astype(float)
+        except (OSError, ValueError):
+            return None
+        cells = [
+            Cell(str(source), str(target), float(value), page=self.page)
+            for source, row in rates.iterrows()
+            for target, value in row.items()
+            if pd.notna(value)
+        ]
+        way = path.stem.removeprefix("transfer-").replace("-", " ")
+        return HeatMap(f"{way}, from {self.title}", tuple(cells)) if cells else None
+
+
+def find_studies(places: Sequence[Path]) -> tuple[StudyPage, ...]:
+    """Find the pages of studies in these places or below them, each once."""
+    folders = dict.fromkeys(path.parent for place in places for path in sorted(place.rglob(PAGE)))
+    found: list[StudyPage] = []
+    for folder in folders:
+        plain = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "study"
+        again = sum(study.name == plain or study.name.startswith(f"{plain}-") for study in found)
+        found.append(StudyPage(folder, f"{plain}-{again + 1}" if again else plain, _title(folder / PAGE)))
+    return tuple(found)
+
+
+def _title(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return next((line.lstrip("# ") for line in lines if line.startswith("# ")), path.parent.name)

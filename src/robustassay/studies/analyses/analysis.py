@@ -1,0 +1,54 @@
+"""What every analysis gives: tables, pictures and sentences, and the groups that models are shown in."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, final
+
+import pandas as pd
+
+from robustassay.analysis.panels import Panel
+from robustassay.errors import StoreFailed
+from robustassay.studies.workbench import card_of
+
+NATURAL, AGAINST, OTHER = "natural training", "trained against L∞ attacks", "other defenses and models"
+_AGAINST: Final = frozenset({"pgd", "trades", "alp", "ibp"})
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """One analysis of a set of models; the first table is the one to print."""
+
+    name: str
+    title: str
+    tables: Mapping[str, pd.DataFrame] = field(repr=False)
+    panels: tuple[Panel, ...] = field(repr=False)
+    says: tuple[str, ...]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The table with a row a model."""
+        return next(iter(self.tables.values()))
+
+    def write(self, out: Path) -> None:
+        """Write the tables."""
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            for name, frame in self.tables.items():
+                frame.to_csv(out / f"{name}.csv", index=False)
+        except OSError as error:
+            raise StoreFailed(f"{out} cannot be written ({error.strerror or error}): choose another place.") from error
+
+
+def groups(models: Iterable[str]) -> "pd.Categorical[str]":
+    """Say how models were trained, in the one order that gives each group the same colour everywhere."""
+    return pd.Categorical([group(model) for model in models], categories=[NATURAL, AGAINST, OTHER])
+
+
+def group(model: str) -> str:
+    """Say how a model was trained, as far as its card tells."""
+    card = card_of(model)
+    if card is None:
+        return OTHER
+    return NATURAL if card.recipe == "natural" else AGAINST if card.recipe in _AGAINST else OTHER

@@ -1,0 +1,59 @@
+"""Calibration: ECE before and after a temperature, and the temperatures (the paper's Figure 4)."""
+
+import pandas as pd
+
+from robustassay.analysis.calibration import calibrate
+from robustassay.analysis.panels import Bars, Panel, Points, Reliabilities
+from robustassay.studies.analyses.analysis import Analysis, groups
+from robustassay.studies.workbench import Bench, Need, Workbench
+
+
+def needs(bench: Workbench) -> list[Need]:
+    """Ask for answers and for a run."""
+    return [Need(kind, model) for model in bench.models for kind in ("answers", "runs")]
+
+
+def make(bench: Bench) -> Analysis:
+    """Measure each model."""
+    found = {model: calibrate(own.logits, own.labels) for model in bench.models for own in [bench.answers(model)]}
+    table = pd.DataFrame(
+        {
+            "model": model,
+            "robust": bench.robust(model).value,
+            "accuracy": one.accuracy,
+            "confidence": one.confidence,
+            "ece": one.ece,
+            "ece_low": one.low,
+            "ece_high": one.high,
+            "temperature": one.temperature,
+            "ece_held_out": one.ece_scaled,
+            "seed_temperature": one.seed_temperature,
+            "seed_ece": one.seed_ece,
+        }
+        for model, one in found.items()
+    )
+    bins = pd.concat([one.bins.assign(model=model) for model, one in found.items()], ignore_index=True)
+    points = pd.DataFrame({"model": table["model"], "group": groups(table["model"]), "x": table["robust"]})
+    axis, images = f"robust accuracy, {bench.threat}", len(bench.answers(bench.models[0]).labels)
+    shown = table.set_index("model")[["ece", "ece_held_out", "seed_ece"]]
+    names = {"ece": "as it is", "ece_held_out": "temperature from other images", "seed_ece": "the paper's: same images"}
+    panels = (
+        Panel("calibration-ece", "Expected calibration error",
+              Points(points.assign(y=table["ece"], low=table["ece_low"], high=table["ece_high"]), axis, "ECE, 15 bins",
+                     f"{images} images; bars: 95 % bootstrap")),
+        Panel("calibration-scaled", "Calibration error before and after a temperature",
+              Bars(shown.rename(columns=names), "ECE, 15 bins", f"{images} images")),
+        Panel("calibration-temperature", "Temperature of the highest likelihood",
+              Points(points.assign(y=table["temperature"]), axis, "temperature",
+                     "below the line: underconfident", (True, False), level=1.0)),
+        Panel("reliability", "Reliability diagrams",
+              Reliabilities({m: one.bins for m, one in found.items()}, {m: one.ece for m, one in found.items()},
+                            f"{images} images; the size of a point is the share of images in its bin")),
+    )  # fmt: skip
+    under = table[table["temperature"] < 1]["model"].tolist()
+    says = (
+        f"{len(under)} of {len(table)} models are underconfident (temperature below 1): {', '.join(under) or 'none'}.",
+        f"Mean ECE {table['ece'].mean():.1%} as they are, {table['ece_held_out'].mean():.1%} with a temperature from "
+        f"other images, {table['seed_ece'].mean():.1%} by the seed paper's variant.",
+    )
+    return Analysis("calibration", "Calibration", {"calibration": table, "reliability": bins}, panels, says)

@@ -1,0 +1,212 @@
+"""Adversarial examples made on one model or several, to the last step and whatever comes of them.
+
+`evaluate` stops at a sample's first success and keeps no image of a failure: a verdict needs no more. Transfer does:
+success on the source is no reason to stop, and what fails there may still fool others. Here an attack runs all its
+steps, every last image is kept, and what each does to its source is verified and recorded as always. The folder is a
+run's, so finished samples are never made again.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, final
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from robustassay.analysis.rates import Rate
+from robustassay.attacks.attack import Attack
+from robustassay.attacks.gradient.liu import Liu
+from robustassay.data import Dataset
+from robustassay.errors import BadRequest, Interrupted
+from robustassay.evaluation.manifest import write_manifest
+from robustassay.evaluation.model_ref import ModelRef
+from robustassay.evaluation.progress import Progress, ProgressMeter, graceful_interrupt
+from robustassay.evaluation.spec import RunSpec
+from robustassay.evaluation.verify import Claims, verify
+from robustassay.records import SCHEMA
+from robustassay.registry import describe, name_of
+from robustassay.rng import Streams
+from robustassay.store import Store
+from robustassay.studies.transfer_matrix import Examples
+from robustassay.target import GradientAccess, Ledger, Network
+from robustassay.target.ensemble import EnsembleTarget, Join
+from robustassay.threat import Ball, Goal, Targeted, ThreatModel, labels_of
+
+WAVE: Final = {"cpu": 32, "cuda": 1024}
+"""Samples in flight, and saved, together: an attack on several models is slow, and an interrupt loses a wave."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A model that examples are made on, or shown to."""
+
+    name: str
+    network: Network = field(repr=False)
+    identity: dict[str, Any]
+
+    @classmethod
+    def of(cls, model: str, name: str, classes: int, device: torch.device) -> "Member":
+        """Load a model."""
+        model_ref = ModelRef.of(model, name)
+        network = Network(model_ref.module, classes, device)
+        return cls(name, network, dict(model_ref.identity))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Making:
+    """One attack on one source, for some samples.
+
+    Of several members, `join` says what is attacked: the mean of their probabilities, logits or losses, or, for the
+    attack of Liu et al. alone, the image is moved by the sum of an Adam's updates on each ("updates").
+    """
+
+    source: str
+    members: tuple[Member, ...]
+    attack: Attack[Any]
+    threat: ThreatModel
+    dataset: Dataset = field(repr=False)
+    seed: int = 0
+    join: Join | Literal["updates"] = "probabilities"
+
+    def __post_init__(self) -> None:
+        if self.join == "updates" and not isinstance(self.attack, Liu):
+            raise BadRequest("Only the attack liu sums the updates of several models: join probabilities instead.")
+
+    @property
+    def spec(self) -> RunSpec:
+        """State what the examples depend on."""
+        rule, several = self.threat.target, len(self.members) > 1
+        return RunSpec(
+            model={
+                "name": self.source,
+                "members": [{"name": member.name, **member.identity} for member in self.members],
+                "join": self.join if several else None,
+            },
+            data={"name": self.dataset.name, "sha256": self.dataset.sha256},
+            threat={
+                "norm": self.threat.norm.name,
+                "eps": self.threat.norm.eps,
+                "target": rule.identity if rule else None,
+                "query_budget": None,
+            },
+            attack={**describe("attack", self.attack), "all_steps": True},
+            seed=self.seed,
+        )
+
+    @property
+    def title(self) -> str:
+        """Say in a line what is made."""
+        goal = "targeted " if self.threat.target else ""
+        return f"{goal}{name_of('attack', type(self.attack))} examples on {self.source}"
+
+    def missing(self, folder: Path) -> list[int]:
+        """Return the rows of the dataset that have no example in this folder yet."""
+        store = Store(folder)
+        done = store.done(with_images=True) if store.exists() else frozenset()
+        return [row for row, sample in enumerate(self.dataset.ids) if sample not in done]
+
+    def examples(self, folder: Path, progress: Progress) -> Examples:
+        """Make what is missing, and return all."""
+        device = self.members[0].network.device
+        about = write_manifest(self.spec, self.title, device) | {"flags": {}, "stages": [], "probe": []}
+        store = Store.open(folder, about)
+        missing = self.missing(folder)
+        progress.start(self.title, len(self.dataset), len(self.dataset) - len(missing))
+        meter = ProgressMeter(progress, len(self.dataset), missing)
+        size = WAVE.get(device.type, 32)
+        try:
+            with graceful_interrupt() as stop:
+                for start in range(0, len(missing), size):
+                    rows = missing[start : start + size]
+                    records, x_adv = self._wave(rows, meter.on_step(self.attack, len(rows)))
+                    store.append(records, x_adv)
+                    meter.wave_done(Rate(records["success"].to_pylist().count(False), len(rows)))
+                    if stop.asked:
+                        raise Interrupted("Stopped between two waves: run the same command again to resume.")
+        finally:
+            progress.finish()
+        return self._read(store)
+
+    def _read(self, store: Store) -> Examples:
+        images = store.images()
+        told = {row["sample_id"]: row for row in store.records().to_pylist()}
+        rows = [told[sample] for sample in self.dataset.ids]
+        return Examples(
+            x=self.dataset.images(slice(None)),
+            x_adv=torch.stack([images[sample] for sample in self.dataset.ids]),
+            labels=self.dataset.labels,
+            targets=torch.tensor([row["target"] for row in rows]) if self.threat.target else None,
+            clean_ok=torch.tensor([row["clean_ok"] for row in rows]),
+        )
+
+    def _wave(self, rows: list[int], on_step: Callable[[Ledger], None]) -> tuple[pa.Table, Tensor]:
+        started, networks = time.perf_counter(), [member.network for member in self.members]
+        whole = networks[0] if len(networks) == 1 else _joined(networks, self.join)
+        device, ids = whole.device, [self.dataset.ids[row] for row in rows]
+        x0, labels = self.dataset.images(rows).to(device), self.dataset.labels[rows].to(device)
+        clean = whole.mean_logits(x0)
+        goal = self.threat.goal(ids, labels, clean, self.seed)
+        ball = Ball(self.threat.norm, x0, torch.full((len(rows),), self.threat.norm.eps, device=device))
+
+        def view(network: Network, tell: Callable[[Ledger], None]) -> GradientAccess:
+            books = Ledger.endless(ball, goal)
+            return GradientAccess(
+                network, books, Streams.of(self.seed, ids, device), torch.arange(len(rows), device=device), tell
+            )
+
+        if self.join == "updates" and isinstance(self.attack, Liu):
+            first, *others = networks
+            views = [view(first, on_step), *(view(other, lambda _: None) for other in others)]
+            x_adv = self.attack.climb(views, x0)
+        else:
+            x_adv = self.attack(view(whole, on_step), x0)
+        return self._judged(whole, ids, goal, labels, clean, ball, x_adv, time.perf_counter() - started), x_adv.cpu()
+
+    def _judged(
+        self,
+        whole: Network,
+        ids: list[str],
+        goal: Goal,
+        labels: Tensor,
+        clean: Tensor,
+        ball: Ball,
+        x_adv: Tensor,
+        seconds: float,
+    ) -> pa.Table:
+        """Verify what the examples do to their source and write it down; a failure there is kept and called one."""
+        norm, targeted = self.threat.norm, isinstance(goal, Targeted)
+        claims = Claims(ball.centre, x_adv, goal.labels, targeted, norm.name, norm.eps, any_distance=False)
+        verdict = verify(whole.module, whole.device, claims)
+        if any(why not in (None, "goal not reached") for why in verdict.problem):
+            raise BadRequest(f"{self.title}: an image leaves the pixel box or the radius; mend the attack.")
+        n = len(ids)
+        columns: dict[str, Any] = {
+            "sample_id": ids,
+            "label": labels.tolist(),
+            "target": goal.labels.tolist() if targeted else [None] * n,
+            "clean_label": labels_of(clean).tolist(),
+            "clean_confidence": clean.double().softmax(1).amax(1).tolist(),
+            "clean_ok": (labels_of(clean) == labels).tolist(),
+            "claimed": verdict.valid,
+            "valid": [True if valid else None for valid in verdict.valid],
+            "success": verdict.valid,
+            "distance": verdict.distance,
+            "adv_label": verdict.label,
+            "adv_confidence": verdict.confidence,
+            "margin": verdict.margin,
+            "clean_margin": goal.margin(clean).double().tolist(),
+            "uint8_ok": [bool(ok) if won else None for ok, won in zip(verdict.uint8_ok, verdict.valid, strict=True)],
+            "improvements": [[] for _ in ids],
+            "seconds": [seconds / n] * n,
+        }
+        empty = [None] * n
+        return pa.table({name: columns.get(name, empty) for name in SCHEMA.names}, schema=SCHEMA)
+
+
+def _joined(networks: list[Network], join: Join | Literal["updates"]) -> Network:
+    return EnsembleTarget(networks, "probabilities" if join == "updates" else join)

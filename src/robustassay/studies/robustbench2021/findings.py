@@ -1,0 +1,178 @@
+"""What Croce et al. (2021, section 4 and appendix F) find of their models, asked of those at hand."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from robustassay.analysis.compare import mcnemar, pair
+from robustassay.analysis.shift import Trend, trend
+from robustassay.analysis.smoothness import OUTPUT
+from robustassay.studies.analyses import Analysis
+from robustassay.studies.analyses.analysis import AGAINST, NATURAL, group
+from robustassay.studies.page import Answer, Finding, Verdict, numbered
+from robustassay.studies.workbench import Bench, Need, card_of
+
+LEVEL: Final = 0.05
+Analyses = Mapping[str, Analysis]
+
+
+def findings(bench: Bench, made: Analyses) -> list[Finding]:
+    """Ask all seven."""
+    asked: tuple[tuple[str, Callable[[Bench, Analyses], Answer]], ...] = (
+        ("Models that are robust lose clean accuracy", _cost),
+        ("Robust accuracy goes with accuracy under distribution shift", _shift),
+        ("Most models trained against attacks are underconfident", _calibration),
+        ("Training against attacks makes out-of-distribution inputs harder to tell", _ood),
+        ("Higher robust accuracy goes with less difference between classes", _fairness),
+        ("Privacy leakage follows the generalisation gap, not robustness", _privacy),
+        ("For a fixed architecture, natural training gives less smooth models", _smoothness),
+    )
+    return numbered((claim, ask(bench, made)) for claim, ask in asked)
+
+
+def _cost(bench: Bench, made: Analyses) -> Answer:
+    """Compare the most robust model with the most accurate natural one, on the same images."""
+    natural = [model for model in bench.models if group(model) == NATURAL]
+    best = max(bench.models, key=lambda model: bench.robust(model).value)
+    if not natural or best in natural:
+        return "cannot be said", ["No natural model, or none more robust than it."]
+    right = {model: pd.Series(bench.answers(model).correct) for model in (*natural, best)}
+    finest = max(natural, key=lambda model: float(right[model].mean()))
+    paired = pair(right[finest], right[best])
+    low, high = paired.interval()
+    told = (
+        f"{finest} {right[finest].mean():.1%}, {best} {right[best].mean():.1%} clean: {100 * paired.difference:+.1f} "
+        f"points ({100 * low:+.1f} to {100 * high:+.1f}; p = {paired.chance:.2g}, n = {paired.samples})."
+    )
+    sure = paired.chance < LEVEL
+    return ("holds" if sure and paired.difference > 0 else "does not hold" if sure else "cannot be said"), [told]
+
+
+def _shift(bench: Bench, made: Analyses) -> Answer:
+    table = made["shift"].table
+    found = trend(table["robust"], table["mean over shifts"])
+    return _rises(found), [*made["shift"].says, "Shifts are corruptions of the test images, unless data were named."]
+
+
+def _calibration(bench: Bench, made: Analyses) -> Answer:
+    """Call a model underconfident where the interval of its accuracy less its confidence lies above zero."""
+    table = made["calibration"].table.set_index("model")
+    own = [model for model in bench.models if group(model) == AGAINST]
+    if not own:
+        return "cannot be said", ["No model here was trained against attacks."]
+    gaps = {model: _gap(bench, model) for model in own}
+    under = [model for model, (low, _) in gaps.items() if low > 0]
+    over = [model for model, (_, high) in gaps.items() if high < 0]
+    reasons = [
+        f"{model}: accuracy less confidence {100 * low:+.1f} to {100 * high:+.1f} points (95 %), "
+        f"temperature {table['temperature'].loc[model]:.2f}, ECE {table['ece'].loc[model]:.1%}."
+        for model, (low, high) in gaps.items()
+    ]
+    verdict: Verdict = "cannot be said"
+    if len(under) > len(own) / 2:
+        verdict = "holds"
+    elif len(over) > len(own) / 2:
+        verdict = "does not hold"
+    return verdict, reasons + list(made["calibration"].says)
+
+
+def _ood(bench: Bench, made: Analyses) -> Answer:
+    """Compare the areas of both kinds of training, for each sort of outsiders."""
+    from scipy.stats import mannwhitneyu
+
+    table = made["ood"].tables["ood-all"]
+    kinds = table["model"].map(group)
+    verdicts: list[Verdict] = []
+    reasons = []
+    for outside, own in table.groupby("outside", sort=False):
+        natural, against = (own["auroc"][kinds[own.index] == kind] for kind in (NATURAL, AGAINST))
+        if min(len(natural), len(against)) < 2:
+            return "cannot be said", ["Fewer than two models of either kind of training."]
+        chance = float(mannwhitneyu(natural, against).pvalue)
+        lower = natural.mean() > against.mean()
+        verdicts.append("cannot be said" if chance >= LEVEL else "holds" if lower else "does not hold")
+        reasons.append(
+            f"{outside}: mean AUROC {natural.mean():.3f} of {len(natural)} natural models, {against.mean():.3f} of "
+            f"{len(against)} trained against attacks (Mann-Whitney p = {chance:.2g})."
+        )
+    reasons.append("Noise, scrambled and shuffled images stand in for the paper's CIFAR-100, SVHN and textures.")
+    return _together(verdicts), reasons
+
+
+def _fairness(bench: Bench, made: Analyses) -> Answer:
+    if "fairness" not in made:
+        return "cannot be said", ["There are too few images of each class to compare classes."]
+    table = made["fairness"].table
+    caution = "Part of it is arithmetic: by chance alone, the lower the mean, the larger its relative deviation."
+    return _rises(trend(table["robust"], -table["robust_rsd"])), [*made["fairness"].says, caution]
+
+
+def _privacy(bench: Bench, made: Analyses) -> Answer:
+    if "privacy" not in made:
+        return "cannot be said", ["It needs images that the models were trained on: name their dataset with --members."]
+    table = made["privacy"].table
+    own = table[table["images"] == "adversarial"]
+    gap, robust = (trend(own[x], own["inference_accuracy"]) for x in ("gap", "robust"))
+    follows = _rises(gap)
+    verdict: Verdict = follows
+    if follows == "holds" and robust.p_value < LEVEL:
+        verdict = "holds in part"
+    return verdict, list(made["privacy"].says)
+
+
+def _smoothness(bench: Bench, made: Analyses) -> Answer:
+    """Compare models of one architecture image by image, by sign tests of their relative slopes."""
+    verdicts: list[Verdict] = []
+    reasons = []
+    for natural in (model for model in bench.models if group(model) == NATURAL):
+        for other in (model for model in bench.models if group(model) == AGAINST and _alike(model, natural)):
+            one, two = _relative(bench, natural), _relative(bench, other)
+            steeper, flatter = int((one > two).sum()), int((one < two).sum())
+            chance = mcnemar(steeper, flatter)
+            if chance < LEVEL:
+                verdicts.append("holds" if steeper > flatter else "does not hold")
+            else:
+                verdicts.append("cannot be said")
+            reasons.append(
+                f"{natural} is steeper than {other} at {steeper} of {len(one)} images, by a factor of "
+                f"{(one / two).median():.1f} at the median (sign test p = {chance:.2g})."
+            )
+    return _together(verdicts), reasons or ["No two models of one architecture, natural and trained against attacks."]
+
+
+def _rises(found: Trend) -> Verdict:
+    if found.p_value >= LEVEL:
+        return "cannot be said"
+    return "holds" if found.value > 0 else "does not hold"
+
+
+def _together(verdicts: list[Verdict]) -> Verdict:
+    known = [verdict for verdict in verdicts if verdict != "cannot be said"]
+    if not known:
+        return "cannot be said"
+    if len(known) == len(verdicts) and len(set(known)) == 1:
+        return known[0]
+    return "holds in part" if "holds" in known else "does not hold"
+
+
+def _gap(bench: Bench, model: str) -> tuple[float, float]:
+    """Return the 95 % interval of accuracy less mean confidence."""
+    from robustassay.analysis.calibration import confidences
+
+    own = bench.answers(model)
+    each = own.correct - confidences(own.logits)
+    reach = 1.96 * float(each.std(ddof=1)) / np.sqrt(len(each))
+    return float(each.mean() - reach), float(each.mean() + reach)
+
+
+def _relative(bench: Bench, model: str) -> pd.Series:
+    frame = bench.pieces[Need("slopes", model)]
+    own = frame[frame["stage"] == OUTPUT].set_index("sample_id")
+    return own["slope"] / own["size"].clip(lower=1e-12)
+
+
+def _alike(one: str, two: str) -> bool:
+    first, second = card_of(one), card_of(two)
+    return first is not None and second is not None and first.architecture == second.architecture

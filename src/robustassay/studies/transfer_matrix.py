@@ -1,0 +1,178 @@
+"""Shows adversarial examples, made once on each source, to every target: N models cost N attacks, not N squared.
+
+examples = {name: Examples.of_result(robustassay.evaluate(name, data, threat, "fgsm"), data) for name in names}
+matrix = transfer_matrix(examples, {name: robustassay.load_model(name) for name in names})
+matrix.rates, matrix.counts, matrix.interval()
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, final
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from robustassay.analysis import transfer
+from robustassay.analysis.transfer import Among, Measure, TransferMatrix
+from robustassay.data import Dataset
+from robustassay.errors import BadRequest
+from robustassay.evaluation import Result
+from robustassay.evaluation.model_ref import choose_device
+from robustassay.rng import seeded
+from robustassay.target import Network
+from robustassay.threat import labels_of
+
+Fit = Literal["crop or pad", "resize"]
+"""How an image meets a model of another input size: cut at the centre or set on black, as Su et al. do, or scaled."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """What one source has to show: clean and adversarial images, true labels, and the wanted ones where targeted."""
+
+    x: Tensor = field(repr=False)
+    x_adv: Tensor = field(repr=False)
+    labels: Tensor
+    targets: Tensor | None = None
+    clean_ok: Tensor | None = None  # whether the source is right about x; found out where it is a target too
+
+    def __post_init__(self) -> None:
+        if self.x.shape != self.x_adv.shape or len(self.labels) != len(self.x):
+            raise BadRequest("Examples need one adversarial image and one label for each clean image.")
+
+    @classmethod
+    def of_result(cls, result: Result, dataset: Dataset) -> "Examples":
+        """Take the examples of an evaluation; where the attack found nothing, they are the clean images."""
+        if result.x_adv is None:
+            raise BadRequest("The evaluation kept no images: run it with keep_images.")
+        at = {sample: row for row, sample in enumerate(dataset.ids)}
+        records = result.records
+        aims = records["target"]
+        return cls(
+            x=dataset.images([at[sample] for sample in records["sample_id"]]),
+            x_adv=result.x_adv,
+            labels=torch.tensor(records["label"].tolist()),
+            targets=None if aims.isna().any() else torch.tensor(aims.tolist()),
+            clean_ok=torch.tensor(records["clean_ok"].astype(bool).tolist()),
+        )
+
+
+def transfer_matrix(
+    examples: Mapping[str, Examples],
+    targets: Mapping[str, nn.Module],
+    *,
+    measure: Measure = "error",
+    top: int = 1,
+    among: Among = "all",
+    fit: Fit = "crop or pad",
+    sizes: Mapping[str, tuple[int, int]] | None = None,
+    device: str | torch.device | None = None,
+) -> TransferMatrix:
+    """Return one matrix; where several are wanted of the same examples, call `meet` once and `analysis.transfer` then.
+
+    `sizes` gives the height and width of the images that a target takes, where these are not the source's.
+    """
+    return transfer.matrix(meet(examples, targets, fit=fit, sizes=sizes, device=device), measure, top, among)
+
+
+def meet(
+    examples: Mapping[str, Examples],
+    targets: Mapping[str, nn.Module],
+    *,
+    fit: Fit = "crop or pad",
+    sizes: Mapping[str, tuple[int, int]] | None = None,
+    device: str | torch.device | None = None,
+) -> pd.DataFrame:
+    """Show every example to every target and return the outcomes (see `robustassay.analysis.transfer`)."""
+    where = choose_device(device)
+    for target, module in targets.items():
+        if module.training:
+            raise BadRequest(f"{target} is in training mode: call .eval() on it first.")
+    known: dict[tuple[str, str], Tensor] = {}  # clean images are mostly the same for all sources, and looked at once
+    found = []
+    for source, made in examples.items():
+        for target, module in targets.items():
+            size = (sizes or {}).get(target)
+            clean = _once(known, target, module, fitted(made.x, size, fit), where)
+            shown = _logits(module, fitted(made.x_adv, size, fit), where, target)
+            found.append(_outcomes(source, target, made, clean, shown))
+    return _with_sources(pd.concat(found, ignore_index=True), examples)
+
+
+def fitted(x: Tensor, size: tuple[int, int] | None, fit: Fit = "crop or pad") -> Tensor:
+    """Return images in the size a model takes; None leaves them as they are."""
+    if size is None or tuple(x.shape[-2:]) == tuple(size):
+        return x
+    if fit == "resize":
+        return F.interpolate(x, size, mode="bilinear", antialias=True, align_corners=False).clamp(0, 1)
+    for axis, wanted in zip((-2, -1), size, strict=True):
+        spare = x.shape[axis] - wanted
+        if spare > 0:
+            x = x.narrow(axis, spare // 2, wanted)
+        elif spare < 0:
+            before = -spare // 2
+            around = (before, -spare - before)
+            x = F.pad(x, (0, 0, *around) if axis == -2 else around)
+    return x
+
+
+def ranks(logits: Tensor, classes: Tensor) -> Tensor:
+    """Count the classes that a row finds likelier than the one given; among equal logits the lower index leads."""
+    own = logits.gather(1, classes[:, None])
+    before = torch.arange(logits.shape[1], device=logits.device) < classes[:, None]
+    return ((logits > own) | ((logits == own) & before)).sum(1)
+
+
+def _once(
+    known: dict[tuple[str, str], Tensor], target: str, module: nn.Module, x: Tensor, device: torch.device
+) -> Tensor:
+    key = target, hashlib.sha256(x.contiguous().numpy(force=True).tobytes()).hexdigest() + str(tuple(x.shape))
+    if key not in known:
+        known[key] = _logits(module, x, device, target)
+    return known[key]
+
+
+def _logits(module: nn.Module, x: Tensor, device: torch.device, name: str) -> Tensor:
+    """Ask a model about images, in its full precision; one that draws random numbers draws the same ones each time."""
+    module.to(device)
+    with seeded(name, device), torch.no_grad():
+        classes = module(x[:1].to(device)).shape[1]
+        return Network(module, classes, device).logits(x.to(device)).cpu()
+
+
+def _outcomes(source: str, target: str, made: Examples, clean: Tensor, shown: Tensor) -> pd.DataFrame:
+    labels, aims = made.labels.cpu(), made.targets
+    missing = pd.array([None] * len(labels), dtype="Int64")
+    return pd.DataFrame(
+        {
+            "source": source,
+            "target": target,
+            "sample": range(len(labels)),
+            "label": labels.numpy(),
+            "aim": missing if aims is None else pd.array(aims.tolist(), dtype="Int64"),
+            "source_ok": pd.array(
+                [None] * len(labels) if made.clean_ok is None else made.clean_ok.tolist(), dtype="boolean"
+            ),
+            "target_ok": (labels_of(clean) == labels).numpy(),
+            "predicted": labels_of(shown).numpy(),
+            "label_rank": ranks(shown, labels).numpy(),
+            "aim_rank": missing if aims is None else pd.array(ranks(shown, aims.cpu()).tolist(), dtype="Int64"),
+        }
+    )[list(transfer.COLUMNS)]
+
+
+def _with_sources(outcomes: pd.DataFrame, examples: Mapping[str, Examples]) -> pd.DataFrame:
+    """Fill in whether a source is right about its clean images from where it was a target."""
+    for source, made in examples.items():
+        own = outcomes[(outcomes["source"] == source) & (outcomes["target"] == source)]
+        if made.clean_ok is None and len(own):
+            right = own.set_index("sample")["target_ok"]
+            rows = outcomes["source"] == source
+            outcomes.loc[rows, "source_ok"] = pd.array(
+                right.loc[outcomes.loc[rows, "sample"]].tolist(), dtype="boolean"
+            )
+    return outcomes

@@ -1,0 +1,9 @@
+"""The only door to a model: what an attacker may see of it, and the ledger of what was seen."""
+
+from robustassay.target.access import DecisionAccess, NoRowsLeft, ScoreAccess
+from robustassay.target.gradient_access import GradientAccess
+from robustassay.target.ledger import Ledger
+from robustassay.target.network import Network
+from robustassay.target.start_images import StartImages
+
+__all__ = ["DecisionAccess", "GradientAccess", "Ledger", "Network", "NoRowsLeft", "ScoreAccess", "StartImages"]

@@ -1,0 +1,63 @@
+"""A training stopped between two epochs, in one file: it is either whole or not there."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from robustassay.errors import BadWeights, WrongFolder
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """What a training needs to go on: whose it is, how far it came, and its tensors."""
+
+    identity: Mapping[str, Any]
+    epochs_done: int
+    seconds: float
+    tensors: Mapping[str, Tensor]
+
+    def write(self, path: Path) -> None:
+        """Replace the file at once; a kill leaves the old one."""
+        story = {"identity": self.identity, "epochs_done": self.epochs_done, "seconds": self.seconds}
+        whole = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
+        write_atomically(path, save(whole, metadata={"training": json.dumps(story)}))
+
+    @classmethod
+    def read(cls, path: Path, identity: Mapping[str, Any]) -> "Checkpoint | None":
+        """Return the checkpoint at `path`, or None where there is none yet; another training's is refused."""
+        if not path.exists():
+            return None
+        try:
+            with safe_open(path, framework="pt") as file:
+                story = json.loads((file.metadata() or {})["training"])
+                theirs, epochs, seconds = story["identity"], int(story["epochs_done"]), float(story["seconds"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as error:
+            raise BadWeights(f"The checkpoint {path} is damaged: delete it to train from the start.") from error
+        if theirs != json.loads(json.dumps(identity)):
+            raise WrongFolder(
+                f"{path} belongs to a training with other settings: choose another folder or name, "
+                "or delete it to train from the start."
+            )
+        return cls(identity, epochs, seconds, tensors)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file under another name beside it, then move it into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,88 @@
+"""Trains a network by a recipe, survives interruption, and leaves weights with their card."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from robustassay.errors import BadRequest, ModelFailed
+from robustassay.models.architectures.architecture import Architecture, describe
+from robustassay.models.card import ModelCard
+from robustassay.registry import name_of
+from robustassay.train.checkpoint import Checkpoint
+from robustassay.train.data import TrainingData
+from robustassay.train.learner import Learner
+from robustassay.train.publish import Story, publish
+from robustassay.train.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class EpochDone:
+    """How far a training has come; `seconds` counts from its very start, interruptions left out."""
+
+    epoch: int
+    epochs: int
+    loss: float
+    seconds: float
+
+
+def train(
+    recipe: Recipe,
+    architecture: Architecture,
+    data: TrainingData,
+    out: Path,
+    name: str,
+    seed: int = 0,
+    epochs: int = 30,
+    device: str | torch.device = "cpu",
+    progress: Callable[[EpochDone], None] = lambda done: None,
+    compiled: bool = False,
+) -> ModelCard:
+    """Train, then write `out/NAME.safetensors` and `.json`; the same call resumes an interrupted one."""
+    if epochs < 1:
+        raise BadRequest(f"{epochs} epochs are no training: ask for at least one.")
+    if compiled and not recipe.compiles:
+        raise BadRequest(f"{recipe.title} works on networks that are not compiled: leave out --compiled.")
+    device = torch.device(device)
+    identity = identity_of(recipe, architecture, data, seed, epochs)
+    path = out / f"{name}.checkpoint.safetensors"
+    learner = Learner(recipe, architecture, data, seed, epochs, device, compiled)
+    first, earlier_seconds = 0, 0.0
+    if checkpoint := Checkpoint.read(path, identity):
+        learner.restore(checkpoint.tensors)
+        first, earlier_seconds = checkpoint.epochs_done, checkpoint.seconds
+
+    start = time.perf_counter()
+    seconds = earlier_seconds
+    with torch.backends.cudnn.flags(enabled=True, benchmark=device.type == "cuda"):
+        for epoch in range(first, epochs):
+            loss = learner.run_epoch(epoch)
+            if not isfinite(loss):
+                raise ModelFailed(f"Training diverged in epoch {epoch + 1}: try a lower rate than {recipe.rate}.")
+            seconds = earlier_seconds + time.perf_counter() - start
+            Checkpoint(identity, epoch + 1, seconds, learner.state()).write(path)
+            progress(EpochDone(epoch + 1, epochs, loss, seconds))
+
+    learner.average.write_to(learner.network)
+    story = Story(recipe, architecture, seed, epochs, seconds, device, compiled)
+    finished = publish(learner.network, story, data, out, name)
+    path.unlink()
+    return finished
+
+
+def identity_of(
+    recipe: Recipe, architecture: Architecture, data: TrainingData, seed: int, epochs: int
+) -> dict[str, Any]:
+    """Return what a checkpoint must share with a training to be continued by it."""
+    return {
+        "recipe": {"name": name_of("recipe", type(recipe)), **asdict(recipe)},
+        "architecture": describe(architecture),
+        "dataset": data.dataset,
+        "images": len(data.x_train),
+        "seed": seed,
+        "epochs": epochs,
+    }

@@ -1,0 +1,110 @@
+"""Writes a trained network as the zoo holds it, and measures what was written."""
+
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from robustassay.errors import ModelFailed
+from robustassay.models.architectures.architecture import Architecture, describe
+from robustassay.models.card import ModelCard
+from robustassay.models.weights import read_weights, sha256_of
+from robustassay.models.zoo import assemble
+from robustassay.registry import name_of, spell
+from robustassay.train.checkpoint import write_atomically
+from robustassay.train.data import TrainingData
+from robustassay.train.measure import ATTACK, clean_accuracy, robust_accuracy
+from robustassay.train.recipe import Measures, Recipe
+
+LICENCE = "Apache-2.0"
+ROBUST_IMAGES = 1_000
+
+
+@dataclass(frozen=True)
+class Story:
+    """How a network was made."""
+
+    recipe: Recipe
+    architecture: Architecture
+    seed: int
+    epochs: int
+    seconds: float
+    device: torch.device
+    compiled: bool
+
+
+def publish(network: nn.Module, story: Story, data: TrainingData, out: Path, name: str) -> ModelCard:
+    """Write weights and card; the accuracies are those of the file read back, rounding included."""
+    path = out / f"{name}.safetensors"
+    write_half(network, path)
+    shipped = assemble(story.architecture, data.classes, read_weights(path)).to(story.device)
+    x, y = data.x_test.to(story.device), data.y_test.to(story.device)
+    few, their_labels = x[:ROBUST_IMAGES], y[:ROBUST_IMAGES]
+    card = ModelCard(
+        name=name,
+        title=f"{story.architecture.title}, {story.recipe.title}",
+        architecture=describe(story.architecture),
+        dataset=data.dataset,
+        classes=data.classes,
+        recipe=name_of("recipe", type(story.recipe)),
+        recipe_fields=asdict(story.recipe),
+        command=command_of(story, name),
+        seed=story.seed,
+        epochs=story.epochs,
+        seconds=round(story.seconds, 1),
+        hardware=hardware_of(story.device),
+        training_data=data.source,
+        clean_accuracy=clean_accuracy(shipped, x, y),
+        clean_images=len(x),
+        robust_accuracy=robust_accuracy(shipped, few, their_labels),
+        robust_images=len(few),
+        robust_attack=ATTACK,
+        parameters=sum(parameter.numel() for parameter in shipped.parameters()),
+        sha256=sha256_of(path),
+        licence=LICENCE,
+        measurements=further_of(story.recipe, shipped, few, their_labels),
+        notes=story.recipe.note,
+    )
+    write_atomically(out / f"{name}.json", card.to_json().encode())
+    return card
+
+
+def further_of(recipe: Recipe, network: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
+    """Measure what only networks of this recipe promise."""
+    return recipe.measurements(network, x, y) if isinstance(recipe, Measures) else {}
+
+
+def write_half(network: nn.Module, path: Path) -> None:
+    """Write a network's state with all floating-point tensors in half precision."""
+    state = {
+        name: (tensor.half() if tensor.is_floating_point() else tensor).cpu().contiguous()
+        for name, tensor in network.state_dict().items()
+    }
+    if not all(tensor.isfinite().all() for tensor in state.values()):
+        raise ModelFailed("Some weights are too large for half precision: train with more weight decay.")
+    write_atomically(path, save(state))
+
+
+def command_of(story: Story, name: str) -> str:
+    """Return the command line that trains this network again."""
+    flags = {
+        "arch": spell("architecture", story.architecture),
+        "epochs": story.epochs,
+        "seed": story.seed,
+        "device": story.device.type,
+        "data": "FOLDER",
+        "name": name,
+        "out": "DIR",
+    }
+    words = ["assay", "train", spell("recipe", story.recipe)]
+    words += [f"--{flag} {value}" for flag, value in flags.items()]
+    return " ".join([*words, "--compiled"] if story.compiled else words)
+
+
+def hardware_of(device: torch.device) -> str:
+    """Name the machine's part that did the work."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"

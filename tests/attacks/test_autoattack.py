@@ -1,0 +1,87 @@
+"""AutoAttack as a whole: its versions, models with few classes, images that are not square, models of other kinds."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import robustassay as ra
+from robustassay.attacks.gradient.autoattack import AutoAttack
+from robustassay.threat import L1, L2, LInf
+from tests.support.masked import noisy
+from tests.support.toys import Linear, images
+
+
+def stage_list(version: str, norm: ra.LInf | ra.L1) -> list[tuple[str, int]]:
+    found = AutoAttack(version=version).stages(norm)
+    return [(name, getattr(attack, "restarts", getattr(attack, "starts", 1))) for name, attack in found]
+
+
+def test_the_versions_run_the_references_lists():
+    assert stage_list("standard", LInf(1)) == [("apgd-ce", 1), ("apgd-t", 1), ("fab-t", 1), ("square", 1)]
+    assert stage_list("standard", L1(1)) == [("apgd-ce", 5), ("apgd-t", 1), ("fab-t", 1), ("square", 1)]
+    assert stage_list("rand", LInf(1)) == [("apgd-ce", 1), ("apgd-dlr", 1)]
+    plus = [("apgd-ce", 5), ("apgd-dlr", 5), ("fab", 5), ("square", 1), ("apgd-t", 1), ("fab-t", 1)]
+    assert stage_list("plus", LInf(1)) == plus
+
+
+@pytest.mark.parametrize("name", ["autoattack:steps=10,queries=50", "express"])
+@pytest.mark.parametrize("classes", [2, 3, 4])
+@pytest.mark.parametrize("norm", [LInf, L2, L1])
+def test_few_classes_and_images_that_are_not_square(name, classes, norm):
+    x = images(6, (3, 5, 9))
+    draw = torch.Generator().manual_seed(classes)
+    model = Linear(torch.randn(classes, 135, generator=draw), torch.zeros(classes))
+    labels = model(x).argmax(1)
+    near, far = norm(1e-6), norm({LInf: 0.3, L2: 3.0, L1: 20.0}[norm])
+    assert ra.evaluate(model, (x, labels), far, name).robust_accuracy == 0
+    assert ra.evaluate(model, (x, labels), near, name).robust_accuracy == 1
+
+
+class Kinds(nn.Module):
+    """A small convolutional net that insists on the type and layout it is given."""
+
+    def __init__(self, dtype: torch.dtype, layout: torch.memory_format) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16, 5))
+        self.net = net.to(dtype).to(memory_format=layout)  # type: ignore[call-overload]
+        self.layout = layout
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.net(x.contiguous(memory_format=self.layout))
+        return logits
+
+
+@pytest.mark.parametrize(
+    ("dtype", "layout"),
+    [
+        (torch.float32, torch.contiguous_format),
+        (torch.float32, torch.channels_last),
+        (torch.float64, torch.contiguous_format),
+        (torch.float16, torch.contiguous_format),
+    ],
+    ids=["plain", "channels last", "float64", "float16"],
+)
+def test_other_layouts_and_types_and_a_batch_of_one_give_the_same_verdicts(dtype, layout):
+    x = images(8, (8, 8, 3)).permute(0, 3, 1, 2)
+    assert not x.is_contiguous()
+    model = Kinds(dtype, layout)
+    with torch.no_grad():
+        labels = model(x.to(dtype)).argmax(1)
+    spec = "autoattack:steps=10,queries=20"
+    together = ra.evaluate(model, (x, labels), LInf(0.065), spec)
+    alone = [ra.evaluate(model, (x[[row]], labels[[row]]), LInf(0.065), spec, batch_size=1) for row in range(8)]
+    verdicts = together.records["success"].tolist()
+    assert any(verdicts)
+    assert not all(verdicts)
+    assert torch.equal(together.x_adv[~torch.tensor(verdicts)], x[~torch.tensor(verdicts)].contiguous())  # type: ignore[index]
+    assert [bool(one.records["success"][0]) for one in alone] == verdicts
+
+
+def test_rand_breaks_a_noisy_model_on_fresh_draws():
+    model = noisy(ra.load_model("resnet20-natural"), size=0.02)
+    result = ra.evaluate(model, "cifar10-1k", LInf(8 / 255), "autoattack:version=rand,steps=8", limit=6, eot=4)
+    assert result.clean_accuracy > 0.5
+    assert result.robust_accuracy == 0
+    assert (result.records["redrawn"].dropna() > 0.5).all()

@@ -1,0 +1,28 @@
+"""What the README shows is true: its code runs, and its model table is the one the cards give."""
+
+import re
+from pathlib import Path
+
+from tools import zoo_table
+
+from robustassay import models
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+
+
+def test_python_blocks_run():
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(block, {})
+
+
+def test_the_model_table_is_what_the_cards_say():
+    assert zoo_table.renewed(README) == README, "run python -m tools.zoo_table"
+    for card in map(models.card, models.names()):
+        (line,) = (line for line in README.splitlines() if line.startswith(f"| `{card.name}` |"))
+        express = card.measurements["express"]
+        numbers = (card.clean_accuracy, card.robust_accuracy, express["robust"] / express["images"])
+        assert re.findall(r"[\d.]+%", line) == [f"{number:.1%}" for number in numbers]
+        assert line.endswith(f"of {express['images']} |")
+        assert f" {card.parameters:,} " in line

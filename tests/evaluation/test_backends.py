@@ -1,0 +1,138 @@
+"""Several workers: the same records as one process, whoever dies on the way."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import robustassay as ra
+from robustassay.errors import BadRequest, ModelFailed
+from robustassay.evaluation import backends
+from robustassay.records import TIMING
+
+THREAT = ra.LInf(2 / 255)
+
+
+def small() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 15 * 15, 10)).eval()
+
+
+def run(model: nn.Module, **how: object) -> ra.Result:
+    return ra.evaluate(model, "cifar10-1k", THREAT, "pgd:steps=5", limit=60, wave_size=24, **how)  # type: ignore[arg-type]
+
+
+def comparable(result: ra.Result) -> pd.DataFrame:
+    return result.records.drop(columns=list(TIMING))
+
+
+def assert_same(one: ra.Result, other: ra.Result) -> None:
+    pd.testing.assert_frame_equal(comparable(one), comparable(other))
+    assert one.x_adv is not None
+    assert other.x_adv is not None
+    assert torch.equal(one.x_adv, other.x_adv)
+
+
+class Deadly(nn.Module):
+    """Kills the first processes that call it on a full wave, wherever they are not the one that wrote the file."""
+
+    def __init__(self, file: str, deaths: int, leader: int) -> None:
+        super().__init__()
+        self.inner, self.file, self.deaths, self.leader = small(), file, deaths, leader
+
+    def forward(self, x):
+        if os.getpid() != self.leader:
+            with open(self.file, "a+") as book:
+                book.seek(0)
+                if len(book.read()) < self.deaths:
+                    book.write("x")
+                    book.flush()
+                    os.kill(os.getpid(), signal.SIGKILL)
+        return self.inner(x)
+
+
+@pytest.fixture(scope="module")
+def alone() -> ra.Result:
+    return run(small())
+
+
+def test_two_workers_give_the_records_of_one(alone):
+    assert_same(run(small(), workers=2), alone)
+
+
+def test_what_a_dead_worker_had_in_hand_is_done_by_another(alone, tmp_path):
+    model = Deadly(str(tmp_path / "deaths"), 2, os.getpid()).eval()
+    found = run(model, workers=2, name="Sequential")
+    assert (tmp_path / "deaths").read_text() == "xx", "both deaths happened"
+    assert_same(found, alone)
+
+
+def test_a_model_that_always_kills_its_worker_ends_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(backends, "DEATHS", 0)
+    with pytest.raises(ModelFailed, match="fewer of them"):
+        run(Deadly(str(tmp_path / "deaths"), 99, os.getpid()).eval(), workers=2)
+
+
+def test_what_makes_no_sense_is_refused():
+    with pytest.raises(BadRequest, match="at least 1"):
+        run(small(), workers=0)
+    with pytest.raises(BadRequest, match="cluster says"):
+        run(small(), workers=2, ray="local")
+
+
+def test_shares_cover_all_samples_once_and_end_small():
+    network = type("Any", (), {"random": False})()
+    workload = backends.Workload(network, None, None, None, 0, None)  # type: ignore[arg-type]
+    cut = [*workload.shares(range(1000), 128, 4)]
+    assert [row for share in cut for row in share] == [*range(1000)]
+    assert len(cut[0]) > len(cut[-2]) >= backends.FULL
+    assert [len(share) for share in workload.shares(range(64), 128, 4)] == [16] * 4, "none is left without work"
+    assert [len(share) for share in workload.shares(range(300), 128, 1)] == [128, 128, 44], "alone, waves are whole"
+
+
+def test_an_interrupt_keeps_what_is_in_flight_and_the_same_command_goes_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(
+        "import torch\nfrom torch import nn\n\ndef make():\n    torch.manual_seed(0)\n"
+        "    return nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(1800, 10)).eval()\n"
+    )
+    request = [
+        sys.executable,
+        "-m",
+        "robustassay",
+        "eval",
+        "model.py:make",
+        "--attack",
+        "pgd:steps=100",
+        "--eps",
+        "0.2/255",
+    ]
+    request += ["--targeted", "least-likely", "--limit", "96", "--workers", "2", "--out", "out"]
+    with subprocess.Popen(request, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        while process.poll() is None and not [*tmp_path.glob("out/shards/*.parquet")]:
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
+        _, said = process.communicate()
+    assert process.returncode == 130, said
+    assert "run the same command again to resume" in said
+    kept = {*tmp_path.glob("out/shards/*.parquet")}
+    assert subprocess.run(request, capture_output=True).returncode == 0
+    assert {*tmp_path.glob("out/shards/*.parquet")} > kept
+    assert len(ra.Result.load("out").records) == 96
+
+
+def test_a_cluster_gives_the_records_of_one_process_though_workers_die(alone, tmp_path):
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        model = Deadly(str(tmp_path / "deaths"), 2, os.getpid()).eval()
+        assert_same(run(model, ray="local", name="Sequential"), alone)
+        assert (tmp_path / "deaths").read_text() == "xx", "both deaths happened"
+    finally:
+        ray.shutdown()

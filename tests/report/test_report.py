@@ -1,0 +1,682 @@
+import copy
+import dataclasses
+import json
+import math
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+from torch import nn
+
+import robustassay as ra
+from robustassay import data, models
+from robustassay.analysis import trust
+from robustassay.eps import format_eps
+from robustassay.errors import BadRequest, StoreFailed
+from robustassay.models.card import ModelCard
+from robustassay.models.weights import hash_state
+from robustassay.registry import lookup
+from robustassay.report import build, formatting, gallery, pictures
+from robustassay.report.website.writing import LIST
+from robustassay.store import Store
+from tests.support.crowd import write_runs
+
+SPACE = "\u202f"
+WEAK_PGD = "pgd:steps=2,rel_step=0.0001"
+FACTORY = """
+import torch
+def make():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 3)).eval()
+"""
+
+# ---------------------------------------------------------------- runs to report
+
+
+@pytest.fixture(scope="module")
+def toy():
+    """A linear model on images it mostly gets right: FGSM is then the best attack there is."""
+    generator = torch.Generator().manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 3)).eval()
+    model[1].weight.data = torch.randn(3, 48, generator=generator)
+    model[1].bias.data = -model[1].weight.data.sum(1) / 2
+    x = torch.rand(40, 3, 4, 4, generator=generator)
+    y = model(x).argmax(1)
+    y[::10] = (y[::10] + 1) % 3
+    return SimpleNamespace(model=model, data=data.from_arrays(x, y, name="toys"))
+
+
+@pytest.fixture(scope="module")
+def runs(toy, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    evaluate = ra.evaluate
+    evaluate(
+        toy.model,
+        toy.data,
+        ra.LInf(0.02),
+        ["uniform-noise", "fgsm", "pgd:steps=20"],
+        out=folder / "a",
+        name="toy",
+    )
+    evaluate(toy.model, toy.data, ra.L2(0.1), "pgd:steps=20", out=folder / "b" / "deep", name="toy")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(runs, tmp_path_factory):
+    return Site(build([runs], tmp_path_factory.mktemp("site")).parent)
+
+
+def rewrite(store, change):
+    """Replace the records of a run by what `change` makes of each."""
+    records = [row | (change(row) or {}) for row in store.records().to_pylist()]
+    for shard in (store.path / "shards").iterdir():
+        shard.unlink()
+    store.append(pa.Table.from_pylist(records, schema=store.records().schema))
+
+
+class Page(HTMLParser):
+    """A page taken apart: its elements, its rows by the links in them, its definitions and its text."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path, self.html = path, path.read_text(encoding="utf-8")
+        self.elements, self.rows, self.text, self.commands, self.told = [], [], "", [], {}
+        self.open: Counter[str] = Counter()
+        self.term = ""
+        self.feed(self.html)
+        self.text = " ".join(self.text.split())
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.elements.append((tag, attributes))
+        self.open[tag] += 1
+        if tag == "tr":
+            self.rows.append(SimpleNamespace(cells=[], links=[]))
+        elif tag in ("td", "th"):
+            self.rows[-1].cells.append("")
+        elif tag == "a" and self.open["tr"]:
+            self.rows[-1].links.append(attributes["href"])
+        elif tag == "pre":
+            self.commands.append("")
+        elif tag == "dt":
+            self.term = ""
+
+    def handle_endtag(self, tag):
+        self.open[tag] -= 1
+
+    def handle_data(self, text):
+        self.text += "" if self.open["script"] else text
+        if self.open["td"] or self.open["th"]:
+            self.rows[-1].cells[-1] += text
+        if self.open["pre"]:
+            self.commands[-1] += text
+        if self.open["dt"]:
+            self.term += text
+        elif self.open["dd"]:
+            self.told[self.term] = " ".join(f"{self.told.get(self.term, '')} {text}".split())
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def row(self, link):
+        (row,) = [row for row in self.rows if row.links[:1] == [link]]
+        return [" ".join(cell.split()) for cell in row.cells]
+
+
+class Site:
+    """A site on disk."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.page = lambda name: Page(folder / name)
+        self.index = self.page("index.html")
+
+    @property
+    def names(self):
+        return sorted(path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*.html"))
+
+    def models(self):
+        return [self.page(name) for name in self.names if name.startswith("models/")]
+
+    def run(self, store):
+        return self.page(f"runs/{store.manifest()['key']}.html")
+
+
+def site_of(folder, out):
+    return Site(build([folder], out).parent)
+
+
+def wilson(count, total, z=1.959963984540054):
+    """The textbook formula, written again."""
+    share, spread = count / total, z * z / total
+    centre = (share + spread / 2) / (1 + spread)
+    reach = z / (1 + spread) * math.sqrt(share * (1 - share) / total + spread / (4 * total))
+    return max(0.0, centre - reach), min(1.0, centre + reach)
+
+
+# ---------------------------------------------------------------- the numbers are those of the records
+
+
+def test_every_run_has_its_row_of_numbers(runs, site):
+    listed = site.page("runs.html")
+    for manifest in runs.rglob("manifest.json"):
+        store = Store.at(manifest.parent)
+        rows = store.records().to_pylist()
+        correct = [row for row in rows if row["clean_ok"]]
+        broken = [row for row in correct if row["success"]]
+        robust = len(correct) - len(broken)
+        low, high = wilson(robust, len(rows))
+        attack, model, _, samples, clean, robust_cell, success, distance, forward, backward, _, _ = listed.row(
+            f"runs/{store.manifest()['key']}.html"
+        )
+        assert attack.startswith(store.manifest()["spec"]["attack"]["name"])
+        assert model == "toy"
+        assert samples == "40"
+        assert clean == f"{100 * len(correct) / 40:.1f}" == "90.0"
+        assert robust_cell == f"{100 * robust / 40:.1f} {100 * low:.1f}–{100 * high:.1f}"
+        assert success == f"{100 * len(broken) / len(correct):.1f}"
+        assert distance == (f"{statistics.median(row['distance'] for row in broken):.3g}" if broken else "–")
+        assert forward == f"{statistics.mean(row['forwards'] for row in rows):.2f}"
+        assert backward == f"{statistics.mean(row['backwards'] for row in rows):.2f}"
+        own = site.run(store)
+        assert f"{robust} of 40; 95 % interval {100 * low:.1f}–{100 * high:.1f} %" in own.told["Robust"]
+        assert own.told["Key"] == store.manifest()["key"]
+
+
+def fallen(stores):
+    return {row["sample_id"] for store in stores for row in store.records().to_pylist() if row["success"]}
+
+
+def test_the_headline_is_the_worst_case_over_attacks(runs, site):
+    stores = [Store.at(path) for path in (runs / "a").iterdir()]
+    robust = 40 - len(fallen(stores))
+    low, high = wilson(robust, 40)
+    assert 0 < robust < 36
+    pages = {f"runs/{store.manifest()['key']}.html" for store in stores}
+    (row,) = [row for row in site.index.rows if pages <= set(row.links)]
+    clean, headline = (" ".join(cell.split()) for cell in row.cells[1:3])
+    assert clean == f"clean 90.0{SPACE}%".replace(SPACE, " ")
+    assert headline == f"robust {100 * robust / 40:.1f} % {100 * low:.1f}–{100 * high:.1f} {robust} of 40"
+    (bar,) = [bar for bar in site.index.all("span") if bar.get("class") == "bar-robust"][:1]
+    assert bar["style"] == f"width: {100 * robust / 40:.2f}%"
+    board = [row.cells for row in site.page("leaderboard.html").rows if len(row.cells) == 10][1]
+    assert " ".join(board[4].split()) == f"{100 * robust / 40:.1f} {100 * low:.1f}–{100 * high:.1f}"
+
+
+def test_the_model_page_says_which_attack_broke_how_many(runs, site):
+    stores = {path.name: Store.at(path) for path in (runs / "a").iterdir()}
+    broke = {
+        name: {row["sample_id"] for row in store.records().to_pylist() if row["success"] and row["clean_ok"]}
+        for name, store in stores.items()
+    }
+    (page,) = site.models()
+    for name, store in stores.items():
+        others = set().union(*(found for other, found in broke.items() if other != name))
+        attack, many, alone, *_ = page.row(f"../runs/{store.manifest()['key']}.html")
+        assert (attack, many, alone) == (name, f"{len(broke[name])} of 36", str(len(broke[name] - others)))
+    assert len(broke["pgd"]) > len(broke["uniform-noise"])
+
+
+def test_the_model_page_shows_each_class(runs, site):
+    lost = fallen([Store.at(path) for path in (runs / "a").iterdir()])
+    rows = Store.at(runs / "a" / "fgsm").records().to_pylist()
+    (page,) = site.models()
+    found = [[" ".join(cell.split()) for cell in row.cells] for row in page.rows if len(row.cells) == 5][:4]
+    assert [row[0] for row in found[1:]] == ["0", "1", "2"]
+    for label, images, clean, robust, _ in found[1:]:
+        own = [row for row in rows if row["label"] == int(label)]
+        stands = sum(row["clean_ok"] and row["sample_id"] not in lost for row in own)
+        assert images == str(len(own))
+        assert clean == f"{100 * sum(row['clean_ok'] for row in own) / len(own):.1f}"
+        assert robust.split()[0] == f"{100 * stands / len(own):.1f}"
+
+
+def test_the_summary_counts(site):
+    says = "1 model met 3 attacks under 2 threats (L∞ 0.02 and L2 0.1) on 40 samples of toys, measured 20"
+    assert says in site.index.text
+
+
+def test_a_sound_study_is_called_sound(site):
+    assert "Nothing in these records speaks against the numbers." in site.index.text
+    assert "No attack lost to a weaker one on the same samples (3 pairs compared)." in site.index.text
+    assert "Every run covers 40 samples." in site.index.text
+
+
+def test_costs_add_up(runs, site):
+    stores = [Store.at(path.parent) for path in runs.rglob("manifest.json")]
+    forwards = sum(row["forwards"] for store in stores for row in store.records().to_pylist())
+    (row,) = [row.cells for row in site.index.rows if len(row.cells) == 6][1:]
+    assert row[1:4] == ["4", "160", f"{forwards:,}"]
+
+
+# ---------------------------------------------------------------- what to trust
+
+
+def test_claims_that_did_not_verify_are_named(toy, tmp_path):
+    ra.evaluate(toy.model, toy.data, ra.LInf(0.02), "pgd:steps=20", out=tmp_path / "run")
+    store = Store.at(tmp_path / "run")
+    claims = sum(row["claimed"] and row["clean_ok"] for row in store.records().to_pylist())
+    won = [row["sample_id"] for row in store.records().to_pylist() if row["success"] and row["clean_ok"]][:2]
+    lie = {"valid": False, "problem": "farther than eps", "success": False, "uint8_ok": None}
+    rewrite(store, lambda row: lie if row["sample_id"] in won else None)
+    site = site_of(tmp_path, tmp_path / "site")
+    assert f"2 of {claims} claimed successes did not verify. None of them is counted anywhere." in site.index.text
+    assert "2 × farther than eps" in site.index.text
+    assert site.page("runs.html").row(f"runs/{store.manifest()['key']}.html")[11] == "2"
+    assert "2 did not verify: 2 × farther than eps" in site.run(store).told["Claims"]
+    assert "checks found something" in site.index.text
+    assert "2 claims not verified" in site.page("leaderboard.html").text
+
+
+def test_a_stronger_attack_that_lost_is_flagged(toy, tmp_path):
+    ra.evaluate(toy.model, toy.data, ra.LInf(0.02), ["fgsm", WEAK_PGD], out=tmp_path / "run", name="toy")
+    page = site_of(tmp_path, tmp_path / "site").index
+    broken = {
+        name: sum(row["success"] and row["clean_ok"] for row in Store.at(tmp_path / "run" / name).records().to_pylist())
+        for name in ("fgsm", "pgd")
+    }
+    assert broken["fgsm"] > broken["pgd"] + 5
+    assert "toy, L∞ 0.02, pgd: attack may have failed (p < 0.001)." in page.text
+    assert f"fgsm alone broke {broken['fgsm'] - broken['pgd']} and this attack alone 0" in page.text
+
+
+def frame(broken, backwards, iterations, clean_wrong=""):
+    """Records of samples 0 to 9, of which those in `broken` fell."""
+    rows = [
+        {
+            "sample_id": sample,
+            "clean_ok": sample not in clean_wrong,
+            "success": sample in broken,
+            "backwards": backwards,
+            "iterations": iterations,
+        }
+        for sample in "0123456789"
+    ]
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("weak", "strong", "flagged"),
+    [
+        (frame("0123", 1, 1), frame("012", 40, 40), True),  # one step beats many
+        (frame("0123", 1, 1), frame("0124", 40, 40), False),  # a tie
+        (frame("012", 1, 1), frame("0123", 40, 40), False),
+        (frame("0123", 0, 5000), frame("012", 40, 40), True),  # queries beat gradients
+        (frame("0123", 0, 5000), frame("012", 1, 1), False),  # one step may lose to a patient attack
+        (frame("0123", 40, 40), frame("012", 100, 100), False),  # equals
+        (frame("0129", 1, 1, "9"), frame("012", 40, 40, "9"), False),  # clean mistakes are no victory
+    ],
+)
+def test_which_pairs_of_attacks_say_something(weak, strong, flagged):
+    upsets = trust.rank({"weak": weak, "strong": strong}).upsets
+    assert [(upset.stronger, upset.weaker) for upset in upsets] == ([("strong", "weak")] if flagged else [])
+
+
+def test_noise_must_lose_to_everything():
+    parts = {"noise": frame("0123", 0, 10), "fgsm": frame("0", 1, 1), "square": frame("4", 0, 1000)}
+    ranking = trust.rank(parts, noise=["noise"])
+    assert ranking.pairs == 2
+    assert {(upset.stronger, upset.only_weaker, upset.only_stronger) for upset in ranking.upsets} == {
+        ("fgsm", 3, 0),
+        ("square", 4, 1),
+    }
+    assert ranking.upsets[0].chance == pytest.approx(1 / 8)
+
+
+def test_partial_runs_are_named_and_left_out_of_the_headline(toy, tmp_path):
+    ra.evaluate(toy.model, toy.data, ra.LInf(0.02), "fgsm", out=tmp_path / "fgsm", name="toy", limit=30)
+    ra.evaluate(toy.model, toy.data, ra.LInf(0.02), "pgd:steps=5", out=tmp_path / "pgd", name="toy", limit=10)
+    site = site_of(tmp_path, tmp_path / "site")
+    assert "toy, L∞ 0.02, pgd: 10 of 30; left out of the headline" in site.index.text
+    partial = Store.at(tmp_path / "pgd")
+    (headline,) = [row for row in site.index.rows if len(row.cells) == 4 and row.links]
+    assert f"runs/{partial.manifest()['key']}.html" not in headline.links
+    assert "No attack followed the gradient for many steps" in site.index.text
+    assert "not in the worst case" in site.run(partial).text
+
+
+def test_a_run_without_records_is_shown_as_such(runs, tmp_path):
+    manifest = json.loads((runs / "b" / "deep" / "manifest.json").read_text())
+    Store.open(tmp_path / "started", manifest)
+    site = site_of(tmp_path / "started", tmp_path / "site")
+    assert "No run has a record yet." in site.index.text
+    row = site.page("runs.html").row(f"runs/{manifest['key']}.html")
+    assert row[3:8] == ["0", "–", "– 0.0–100.0", "–", "–"]
+    assert "leaderboard.html" not in site.names
+
+
+def test_one_specification_in_two_folders_is_one_run(toy, tmp_path):
+    for part in (1, 2):
+        ra.evaluate(toy.model, toy.data, ra.LInf(0.02), "fgsm", out=tmp_path / str(part), shard=(part, 2))
+    site = Site(build([tmp_path, tmp_path / "1"], tmp_path / "site").parent)
+    key = Store.at(tmp_path / "1").manifest()["key"]
+    assert [name for name in site.names if name.startswith("runs/")] == [f"runs/{key}.html"]
+    assert site.page("runs.html").row(f"runs/{key}.html")[3] == "40"
+
+
+def test_models_of_one_name_are_told_apart(toy, tmp_path):
+    other = nn.Sequential(nn.Flatten(), nn.Linear(48, 3)).eval()
+    for folder, model in (("a", toy.model), ("b", other)):
+        ra.evaluate(model, toy.data, ra.LInf(0.02), "fgsm", out=tmp_path / folder, name="same", limit=5)
+    site = site_of(tmp_path, tmp_path / "site")
+    assert all(f"same ({hash_state(model)[:12]})" in site.index.text for model in (toy.model, other))
+    assert len(site.models()) == 2
+
+
+def test_rank_groups_say_who_cannot_be_told_apart(toy, tmp_path):
+    weak = copy.deepcopy(toy.model)
+    weak[1].bias.data[0] += 100.0  # says class 0 whatever it sees
+    for name, model in (("strong", toy.model), ("surrogate", toy.model), ("weak", weak)):
+        ra.evaluate(model, toy.data, ra.LInf(0.002), "fgsm", out=tmp_path / name, name=name)
+    rows = [row.cells for row in site_of(tmp_path, tmp_path / "site").page("leaderboard.html").rows][1:]
+    assert {row[0].split()[0]: (row[1], row[2]) for row in rows} == {
+        "strong": ("1–2", "a"),
+        "surrogate": ("1–2", "a"),
+        "weak": ("3", "b"),
+    }
+
+
+# ---------------------------------------------------------------- the page as a page
+
+
+def test_pages_load_nothing_from_elsewhere(site):
+    for name in site.names:
+        page = site.page(name)
+        loads = [attributes.get("src", "") for _, attributes in page.elements if "src" in attributes]
+        loads += [attributes["href"] for attributes in page.all("link")]
+        for address in loads:
+            assert address.startswith("data:") or (page.path.parent / address).is_file(), (name, address)
+        assert not re.search(r"url\(|@import", page.html)
+    css = (site.folder / "assets" / "style.css").read_text()
+    assert not re.search(r"url\(|@import|https?://", css)
+
+
+def test_pages_are_sound_html_and_no_link_is_dead(site):
+    for name in site.names:
+        page = site.page(name)
+        ids = Counter(attributes["id"] for _, attributes in page.elements if "id" in attributes)
+        assert max(ids.values()) == 1
+        for attributes in page.all("a"):
+            file, _, place = attributes["href"].partition("#")
+            target = (page.path.parent / file).resolve() if file else page.path
+            assert target.is_file(), (name, attributes["href"])
+            assert not place or f'id="{place}"' in target.read_text(encoding="utf-8"), (name, attributes["href"])
+        assert len(page.all("caption")) == len(page.all("table"))
+        assert all("scope" in attributes for attributes in page.all("th"))
+        assert len(page.all("h1")) == 1
+        assert '<meta name="viewport"' in page.html
+
+
+def test_the_style_suits_the_dark_the_phone_and_the_printer(site):
+    css = (site.folder / "assets" / "style.css").read_text()
+    for media in ("(prefers-color-scheme: dark)", "(max-width:", "print", "(prefers-reduced-motion: reduce)"):
+        assert f"@media {media}" in css
+
+
+def test_names_are_shown_and_never_run(toy, tmp_path):
+    name = """</script><script>alert(1)</script> "quoted' &amp; <b>"""
+    ra.evaluate(toy.model, toy.data, ra.LInf(0.02), "fgsm", out=tmp_path / "run", name=name, limit=5)
+    site = site_of(tmp_path / "run", tmp_path / "site")
+    for page in map(site.page, site.names):
+        assert "alert(1)" not in "".join(re.findall(r"<script>.*?</script>", page.html, re.DOTALL))
+        assert all("src" in script or script.get("type") == "application/json" for script in page.all("script"))
+        assert [script.get("src") for script in page.all("script")].count(None) == len(page.all("figure"))
+    assert " ".join(name.split()) in site.index.text
+    assert not site.index.all("b")[5:]  # the five ticks of the scale are the only ones
+    for sheet in (site.folder / "data").iterdir():
+        assert "<" not in sheet.read_text()
+
+
+def test_building_twice_gives_the_same_files_and_clears_its_own_old_ones_only(runs, toy, tmp_path):
+    out = tmp_path / "site"
+    build([runs], out)
+    files = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    ra.evaluate(toy.model, toy.data, ra.LInf(0.3), "fgsm", out=tmp_path / "more", name="other", limit=5)
+    build([runs, tmp_path / "more"], out)
+    assert len(list(out.rglob("*.html"))) > sum(name.endswith(".html") for name in files)
+    (out / "mine.txt").write_text("keep")
+    (out / "index.html").write_text("old")
+    assert build([runs], out) == out / "index.html"
+    again = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert again == files | {"mine.txt": b"keep"}
+
+
+def test_a_list_of_files_that_points_elsewhere_removes_nothing(runs, tmp_path):
+    (tmp_path / "precious.txt").write_text("keep")
+    (tmp_path / "site").mkdir()
+    listed = ["../precious.txt", str(tmp_path / "precious.txt")]
+    (tmp_path / "site" / LIST).write_text(json.dumps({"files": listed}))
+    build([runs], tmp_path / "site")
+    assert (tmp_path / "precious.txt").exists()
+
+
+def weight(folder, attacks, samples):
+    write_runs(folder / "runs", 2, attacks, samples)
+    out = build([folder / "runs"], folder / "site").parent
+    return sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+
+
+def test_the_weight_does_not_grow_with_the_samples(tmp_path):
+    """A curve has so many points at most, and no page holds a row a sample."""
+    few, many = weight(tmp_path / "few", 3, 200), weight(tmp_path / "many", 3, 800)
+    assert many < 1.02 * few
+    a_run = (weight(tmp_path / "more", 6, 800) - many) / 6
+    assert 2000 * a_run < 18_000_000  # which leaves two for what does not depend on the runs
+
+
+@pytest.mark.parametrize("folder", ["empty", "missing", "other"])
+def test_a_folder_without_runs_is_refused(tmp_path, folder):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "index.html").write_text("")
+    with pytest.raises(BadRequest, match="holds no run: give the folder"):
+        build([tmp_path / folder], tmp_path / "site")
+    assert not (tmp_path / "site").exists()
+
+
+def test_no_folder_at_all_is_refused(tmp_path):
+    with pytest.raises(BadRequest, match="at least one run"):
+        build([], tmp_path)
+
+
+def test_a_file_in_the_way_is_refused(runs, tmp_path):
+    (tmp_path / "site").write_text("")
+    with pytest.raises(BadRequest, match="is a file"):
+        build([runs], tmp_path / "site")
+
+
+def test_a_strange_manifest_is_refused(tmp_path):
+    Store.open(tmp_path / "run", {"key": "1", "spec": {}})
+    with pytest.raises(StoreFailed, match="not a manifest this version"):
+        build([tmp_path / "run"], tmp_path / "site")
+
+
+def test_importing_the_report_does_not_import_torch():
+    code = "import sys, robustassay.report; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# ---------------------------------------------------------------- repeating a run
+
+
+def repeated(command, dataset):
+    """Run a command's evaluation through the library and return its key."""
+    option = dict(zip(command[3::2], command[4::2], strict=True))
+    norm = lookup("norm", option["--norm"])(option["--eps"])
+    rule = ra.RandomTarget() if option.get("--targeted") == "random" else None
+    budget = int(option["--query-budget"]) if "--query-budget" in option else None
+    result = ra.evaluate(
+        command[2],
+        dataset,
+        ra.ThreatModel(norm, rule),
+        option["--attack"],
+        seed=int(option["--seed"]),
+        limit=int(option["--limit"]),
+        query_budget=budget,
+    )
+    return result.manifest["key"], option["--out"]
+
+
+def test_the_command_repeats_the_run(toy, tmp_path):
+    (tmp_path / "my models.py").write_text(FACTORY)
+    model = f"{tmp_path / 'my models.py'}:make"
+    third = ra.ThreatModel(ra.L2(1 / 3 + 1e-9), ra.RandomTarget())
+    ra.evaluate(model, toy.data, ra.LInf(8 / 255), "pgd:steps=3,rel_step=0.3", out=tmp_path / "1", limit=4, seed=7)
+    ra.evaluate(model, toy.data, third, "mim:decay=0.3", out=tmp_path / "2", limit=4, query_budget=9)
+    site = site_of(tmp_path, tmp_path / "site")
+    stores = [Store.at(tmp_path / run) for run in "12"]
+    keys = {store.manifest()["key"] for store in stores}
+    commands = [shlex.split(command) for store in stores for command in site.run(store).commands]
+    assert {repeated(command, toy.data) for command in commands} == {(key, f"runs/{key}") for key in keys}
+    assert all(command[:2] == ["assay", "eval"] for command in commands)
+    says = f"your copy of toys after --data; its SHA-256 begins with {toy.data.sha256[:12]}"
+    assert says in site.run(stores[0]).text
+
+
+def test_a_model_handed_over_in_python_has_no_command(runs, site):
+    page = site.run(Store.at(runs / "a" / "fgsm"))
+    assert not page.commands
+    assert "The model was handed over in Python" in page.text
+
+
+def card(name):
+    facts: dict[str, Any] = dict.fromkeys((field.name for field in dataclasses.fields(ModelCard)), "")
+    facts |= (
+        {
+            "title": "Linear, natural",
+            "parameters": 147,
+            "recipe": "natural",
+            "recipe_fields": {"rate": 0.1},
+            "epochs": 3,
+        }
+        | dict.fromkeys(("clean_accuracy", "robust_accuracy"), 0.5)
+        | dict.fromkeys(("clean_images", "robust_images"), 9)
+    )
+    return ModelCard(**facts | {"architecture": {"name": "linear", "width": 48}})
+
+
+def test_an_embedded_model_shows_its_card_and_its_namesake_does_not(toy, tmp_path, monkeypatch):
+    other = nn.Sequential(nn.Flatten(), nn.Linear(48, 3)).eval()
+    monkeypatch.setattr(models, "names", lambda: ("toy",))
+    monkeypatch.setattr(models, "card", card)
+    ra.evaluate(toy.model, toy.data, ra.LInf(0.02), "fgsm", out=tmp_path / "run", name="toy", limit=5)
+    facts = "Linear, natural · linear (width 48) · 147 parameters · recipe natural, 3 epochs"
+    for loaded, shown in ((toy.model, True), (other, False)):
+        monkeypatch.setattr(models, "load", lambda name, loaded=loaded: loaded)
+        site = site_of(tmp_path / "run", tmp_path / "site")
+        assert (facts in site.models()[0].text) == shown
+        assert bool(site.run(Store.at(tmp_path / "run")).commands) == shown
+
+
+# ---------------------------------------------------------------- the gallery
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """A linear model fitted to a few embedded photographs, under an attack that breaks about half of them."""
+    few = data.load("cifar10-1k").take(16)
+    x = few.images(slice(None)).flatten(1).double()
+    target = torch.nn.functional.one_hot(few.labels, 10).double() - 0.1
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10, bias=False)).eval()
+    model[1].weight.data = torch.linalg.lstsq(x, target).solution.T.float().contiguous()
+    folder = tmp_path_factory.mktemp("photos")
+    ra.evaluate(model, few, ra.LInf(24 / 255), ["fgsm", "pgd:steps=5"], out=folder, name="fitted")
+    return folder
+
+
+def test_the_gallery_shows_the_easiest_and_the_hardest(photos, tmp_path):
+    site = site_of(photos, tmp_path)
+    (page,) = site.models()
+    rows = [row for name in ("fgsm", "pgd") for row in Store.at(photos / name).records().to_pylist()]
+    fell = sorted((row for row in rows if row["success"] and row["clean_ok"]), key=lambda row: row["margin"])
+    alts = [image["alt"] for image in page.all("img")]
+    assert len(page.all("figure")) == 6
+    assert len(alts) == 5 * 3 + 1
+    assert all(alts)
+    assert "The change, magnified 5 times around grey" in alts
+    assert "stood, but came closest to falling" in page.text
+    assert page.path.stat().st_size < 200_000
+    classes = data.load("cifar10-1k").classes
+    first = fell[0]
+    before, after = (f"({100 * first[name]:.0f} %)" for name in ("clean_confidence", "adv_confidence"))
+    told = f"{classes[first['label']]} {before} → {classes[first['adv_label']]} {after} fell, most clearly wrong"
+    assert told in page.text
+    assert page.text.index("Easiest to break") < page.text.index("Hardest to break")
+
+
+@pytest.mark.parametrize(("fallen", "stood", "shown"), [(9, 9, "eeehhs"), (4, 0, "eeeh"), (2, 5, "eesss"), (0, 1, "s")])
+def test_the_rule_of_the_gallery(fallen, stood, shown):
+    rows = [
+        {"sample_id": str(at), "clean_ok": True, "success": at < fallen, "margin": at - fallen + 0.5, "distance": 1.0}
+        for at in range(fallen + stood)
+    ]
+    picks = gallery.choose(pd.DataFrame([*rows, {**rows[0], "sample_id": "wrong", "clean_ok": False}]))
+    letters = "".join("s" if pick.why.startswith("stood") else pick.kind[0] for pick in picks)
+    assert letters == shown
+    samples = [int(pick.record["sample_id"]) for pick in picks]
+    assert samples[: letters.count("e")] == list(range(letters.count("e")))
+    narrow = samples[letters.count("e") : letters.count("e") + letters.count("h")]
+    assert narrow == [fallen - 1 - at for at in range(letters.count("h"))]
+    assert len(set(samples)) == len(samples)
+
+
+def test_data_that_is_not_the_same_is_not_shown(photos, tmp_path, monkeypatch):
+    other = data.from_arrays(torch.rand(16, 3, 32, 32), torch.zeros(16, dtype=torch.int64))
+    monkeypatch.setattr(data, "load", lambda name: other)
+    (page,) = site_of(photos, tmp_path).models()
+    assert "The cifar10-1k at hand is not the one the run saw" in page.text
+    assert not page.all("img")
+
+
+def test_data_that_cannot_be_loaded_is_not_shown(site):
+    (page,) = site.models()
+    assert "The images of toys cannot be loaded by that name" in page.text
+    assert not page.all("img")
+
+
+def test_the_gallery_stays_small(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(gallery, "BUDGET_BYTES", 100)
+    (page,) = site_of(photos, tmp_path).models()
+    assert "Further pictures are left out" in page.text
+    assert not page.all("img")
+
+
+@pytest.mark.parametrize(("channels", "side", "width"), [(1, 8, 96), (3, 32, 96), (3, 224, 112)])
+def test_pictures_are_enlarged_or_shrunk_by_whole_factors(channels, side, width):
+    x = torch.rand(channels, side, side)
+    drawn = pictures.draw(x, (x + 0.1).clamp(0, 1))
+    assert (drawn.width, drawn.height, drawn.factor) == (width, width, 5)
+
+
+@pytest.mark.parametrize(("largest", "factor"), [(8 / 255, 15), (0.5, 1), (1.0, 1), (0.1, 5), (1 / 255, 127)])
+def test_the_change_is_magnified_as_far_as_grey_allows(largest, factor):
+    assert pictures.magnification(largest) == factor
+
+
+# ---------------------------------------------------------------- words
+
+
+@pytest.mark.parametrize(
+    ("eps", "text"),
+    [(8 / 255, "8/255"), (0.5, "0.5"), (0.2, "0.2"), (12.0, "12"), (1 / 3, "85/255"), (math.pi, "3.141592653589793")],
+)
+def test_a_radius_reads_back_as_itself(eps, text):
+    assert format_eps(eps) == text
+    assert lookup("norm", "l2")(text).eps == eps
+
+
+def test_lists_read_like_sentences():
+    assert [formatting.listed(list(names)) for names in ("a", "ab", "abc")] == ["a", "a and b", "a, b and c"]
+    assert formatting.count(1, "sample") == "1 sample"
+    assert formatting.count(1000, "sample") == "1,000 samples"

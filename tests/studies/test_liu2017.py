@@ -1,0 +1,396 @@
+"""Liu et al.: the attack and its ensembles, rays, matched strength, and the study from end to end."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+
+from robustassay.attacks.gradient.fgsm import FGSM
+from robustassay.attacks.gradient.liu import Liu, hidden_or_found
+from robustassay.cli.study.liu2017 import _draw
+from robustassay.data import Dataset
+from robustassay.errors import BadRequest, Interrupted, UnknownName
+from robustassay.evaluation.arguments import as_dataset
+from robustassay.evaluation.progress import NoProgress
+from robustassay.models.weights import hash_state
+from robustassay.rng import Streams
+from robustassay.studies import crafting, line_search, liu2017
+from robustassay.studies.cache import Shelf
+from robustassay.studies.crafting import Making, Member
+from robustassay.studies.liu2017 import Bench, Scale, cost, plan, probes
+from robustassay.studies.liu2017.findings import best_single, difference, held_out
+from robustassay.studies.liu2017.plan import Kind
+from robustassay.studies.liu2017.tables import distances
+from robustassay.target import GradientAccess, Ledger, Network
+from robustassay.target.ensemble import EnsembleTarget, Join
+from robustassay.threat import L2, Ball, Goal, LInf, RandomTarget, Targeted, ThreatModel, Untargeted
+from robustassay.threat.rmsd import l2_of_rmsd, rmsd
+from tests.support.toys import CPU, Linear
+
+CLASSES = 4
+
+
+def toy(seed: int, apart: float = 1.0) -> nn.Module:
+    """A smooth model of 3 x 4 x 4 images; those of different seeds share most of what they know."""
+    draw = torch.Generator().manual_seed(99)
+    own = torch.Generator().manual_seed(seed)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 12), nn.Tanh(), nn.Linear(12, CLASSES))
+    for parameter in model.parameters():
+        shared, new = (torch.randn(parameter.shape, generator=each) for each in (draw, own))
+        parameter.data = 0.6 * shared + 0.2 * apart * new
+    return model.eval().requires_grad_(False)
+
+
+def network(module: nn.Module) -> Network:
+    return Network(module, CLASSES, CPU, 8)
+
+
+def view(on: Network, x: Tensor, goal: Goal) -> GradientAccess:
+    books = Ledger.endless(Ball(LInf(1.0), x, torch.ones(len(x))), goal)
+    ids = [str(row) for row in range(len(x))]
+    return GradientAccess(on, books, Streams.of(0, ids), torch.arange(len(x)), lambda _: None)
+
+
+X = torch.rand(6, 3, 4, 4, generator=torch.Generator().manual_seed(5))
+LABELS = network(toy(1)).logits(X).argmax(1)
+GOALS = (Untargeted(LABELS), Targeted((LABELS + 1) % CLASSES))
+both_goals = pytest.mark.parametrize("goal", GOALS, ids=["untargeted", "targeted"])
+
+
+# ---------------------------------------------------------------- the attack
+
+
+@both_goals
+def test_the_loss_is_the_papers(goal):
+    logits = 4 * torch.randn(6, CLASSES, generator=torch.Generator().manual_seed(0))
+    p = logits.double().softmax(1).gather(1, goal.labels[:, None]).squeeze(1)
+    wanted = (1 - p).log() if isinstance(goal, Untargeted) else p.log()
+    assert torch.allclose(hidden_or_found(logits, goal).double(), wanted, atol=1e-6)
+
+
+def test_the_loss_of_a_very_sure_model_still_has_a_slope():
+    logits = torch.tensor([[60.0, 0.0, 0.0]], requires_grad=True)
+    (slope,) = torch.autograd.grad(hidden_or_found(logits, Untargeted(torch.tensor([0]))).sum(), logits)
+    assert slope[0, 0] == pytest.approx(-1)
+
+
+@both_goals
+def test_the_loop_is_torchs_adam_on_the_image(goal):
+    x_adv = Liu(steps=12, rate=0.02)(view(network(toy(1)), X, goal), X)
+    image = X.clone().requires_grad_()
+    adam, model = torch.optim.Adam([image], lr=0.02, maximize=True), toy(1)
+    for _ in range(12):
+        adam.zero_grad()
+        hidden_or_found(model(image), goal).sum().backward()
+        adam.step()
+        image.data.clamp_(0, 1)
+    assert (x_adv - X).abs().max() > 0.1
+    assert torch.allclose(x_adv, image.detach(), atol=1e-5)
+
+
+# ---------------------------------------------------------------- ensembles
+
+
+@both_goals
+@pytest.mark.parametrize("join", ["probabilities", "logits", "losses"])
+def test_a_committee_of_equals_is_attacked_as_one(goal, join: Join):
+    one, three = network(toy(1)), EnsembleTarget([network(toy(1)) for _ in range(3)], join)
+    attack = Liu(steps=8, rate=0.02)
+    alone, together = attack(view(one, X, goal), X), attack(view(three, X, goal), X)
+    assert torch.allclose(alone, together, atol=1e-5)
+    assert torch.equal(one.logits(X).argmax(1), three.logits(X).argmax(1))
+    others = EnsembleTarget([network(toy(seed)) for seed in (1, 2, 3)], join)
+    assert not torch.allclose(alone, attack(view(others, X, goal), X), atol=1e-2)
+
+
+@both_goals
+def test_summed_updates_of_equals_are_one_update_at_the_summed_rate(goal):
+    together = Liu(steps=8, rate=0.01).climb([view(network(toy(1)), X, goal) for _ in range(3)], X)
+    alone = Liu(steps=8, rate=0.03)(view(network(toy(1)), X, goal), X)
+    assert torch.allclose(together, alone, atol=1e-5)
+    assert not torch.allclose(together, Liu(steps=8, rate=0.01)(view(network(toy(1)), X, goal), X), atol=1e-2)
+
+
+@both_goals
+def test_what_a_committee_joins_by_hand(goal):
+    one, two = network(toy(1)), network(toy(2))
+    first, second = one.logits(X), two.logits(X)
+    mixed = EnsembleTarget([one, two], "probabilities", [3, 1]).logits(X)
+    assert torch.allclose(mixed.exp(), 0.75 * first.softmax(1) + 0.25 * second.softmax(1), atol=1e-6)
+    assert torch.allclose(
+        EnsembleTarget([one, two], "logits", [3, 1]).logits(X), 0.75 * first + 0.25 * second, atol=1e-6
+    )
+
+    def loss(logits: Tensor, aims: Goal) -> Tensor:
+        return aims.loss(logits)
+
+    joint, _ = EnsembleTarget([one, two], "losses", [3, 1]).gradient(X, loss, goal)
+    assert torch.allclose(
+        joint, 0.75 * one.gradient(X, loss, goal)[0] + 0.25 * two.gradient(X, loss, goal)[0], atol=1e-6
+    )
+    with pytest.raises(BadRequest, match="weights above zero"):
+        EnsembleTarget([one, two], "logits", [1, 0])
+    with pytest.raises(BadRequest, match="joins"):
+        EnsembleTarget([one], "votes")  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- distance and rays
+
+
+class Ruler(nn.Module):
+    """Says class 1 where the brightness of an image, on the 0 to 255 scale, lies in one of the intervals, else 0."""
+
+    def __init__(self, *intervals: tuple[float, float]) -> None:
+        super().__init__()
+        self.intervals = intervals
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        bright = 255 * x.flatten(1).mean(1, keepdim=True)
+        wrong = sum(((bright > low) & (bright < high)).float() for low, high in self.intervals)
+        return torch.cat((1 - wrong, wrong), 1)  # type: ignore[arg-type]
+
+
+def test_rmsd_by_hand():
+    assert rmsd(torch.full((2, 3, 4, 4), 0.5), torch.full((2, 3, 4, 4), 0.4)).tolist() == pytest.approx([25.5, 25.5])
+    x = torch.zeros(1, 3, 4, 4)
+    x[0, 0, 0, 0] = 1
+    assert float(rmsd(x, torch.zeros_like(x))) == pytest.approx(255 / 48**0.5)
+    assert l2_of_rmsd(float(rmsd(x, torch.zeros_like(x))), 48) == pytest.approx(1)
+
+
+def test_a_linear_search_finds_the_interval_that_bisection_misses():
+    source, target = (Network(Ruler(*ends), 2, CPU, 8) for ends in (((5, 10), (30, 300)), ((8, 9), (40, 300))))
+    x, way, goal = torch.zeros(1, 1, 2, 2), torch.ones(1, 1, 2, 2), Untargeted(torch.tensor([0]))
+
+    def fooled(strength: float, *networks: Network) -> bool:
+        moved = line_search.along(x, way, strength)
+        return all(int(each.logits(moved).argmax()) == 1 for each in networks)
+
+    low, high = 0.0, 100.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if fooled(middle, source, target) else (middle, high)
+    assert high == pytest.approx(40, abs=1e-3), "halving lands at the far interval"
+    assert float(line_search.least_rmsd([source], x, way, goal)) == pytest.approx(5.1, abs=1e-3)
+    assert float(line_search.least_rmsd([source, target], x, way, goal)) == pytest.approx(8.1, abs=1e-3)
+    assert float(line_search.least_rmsd([source, target], x, way, goal, end=7)) == np.inf
+    wrong = line_search.reached_along(target, x, way, goal, [0, 8.5, 20, 50])
+    assert wrong.tolist() == [[False, True, False, True]]
+
+
+def test_matching_strength_reaches_the_rmsd_though_the_box_cuts_it():
+    way = torch.randn(6, 3, 4, 4, generator=torch.Generator().manual_seed(3)).sign()
+    strength = line_search.matched(lambda strength: line_search.along(X, way, strength), X, 60)
+    assert strength > 62, "clipping costs something here"
+    assert float(rmsd(line_search.along(X, way, strength), X).mean()) == pytest.approx(60, abs=1e-3)
+    with pytest.raises(BadRequest, match="cannot be reached"):
+        line_search.matched(lambda strength: line_search.along(X, way, strength), X, 250)
+
+    def by_rate(rate: float) -> Tensor:
+        return Liu(steps=5, rate=rate / 255)(view(network(toy(1)), X, GOALS[0]), X)
+
+    rate = line_search.matched(by_rate, X, 5, high=4.0)
+    assert float(rmsd(by_rate(rate), X).mean()) == pytest.approx(5, abs=1e-2)
+
+
+# ---------------------------------------------------------------- making
+
+
+def dataset(images: int = 24) -> Dataset:
+    x = torch.rand(images, 3, 4, 4, generator=torch.Generator().manual_seed(11))
+    return as_dataset((x, network(toy(1)).logits(x).argmax(1)))
+
+
+def members(*seeds: int) -> dict[str, Member]:
+    modules = {f"m{seed}": toy(seed, 0.3) for seed in seeds}
+    return {name: Member(name, network(each), {"weights": hash_state(each)}) for name, each in modules.items()}
+
+
+def test_making_keeps_the_last_image_of_every_sample_and_resumes(tmp_path, monkeypatch):
+    few, whole = dataset().take(5), dataset()
+    threat = ThreatModel(LInf(0.01), RandomTarget())
+    monkeypatch.setattr(crafting, "WAVE", {"cpu": 4})
+    member = tuple(members(1).values())
+    first = Making("m1", member, Liu(steps=5), threat, few).examples(tmp_path / "run", NoProgress())
+    assert ((first.x_adv - first.x).abs().flatten(1).amax(1) > 0.009).all(), "failures are kept as well"
+    assert first.targets is not None
+    assert (first.targets != first.labels).all()
+    made = Making("m1", member, Liu(steps=5), threat, whole)
+    assert made.missing(tmp_path / "run") == list(range(5, 24))
+    more = made.examples(tmp_path / "run", NoProgress())
+    assert torch.equal(more.x_adv[:5], first.x_adv)
+    assert made.missing(tmp_path / "run") == []
+    undisturbed = made.examples(tmp_path / "other", NoProgress())
+    assert torch.equal(undisturbed.x_adv, more.x_adv)
+    with pytest.raises(BadRequest, match="another run"):
+        Making("m1", member, Liu(steps=6), threat, whole).examples(tmp_path / "run", NoProgress())
+    with pytest.raises(BadRequest, match="liu"):
+        Making("m1", member, FGSM(), threat, whole, join="updates")
+
+
+# ---------------------------------------------------------------- the study
+
+
+TINY = Scale(models=(), images=5, steps=3, draws=2, ray_step=10.0, grid=5)
+
+
+def bench(out: Any, **changes: Any) -> Bench:
+    return Bench(members(1, 2, 3), dataset(), dataclasses.replace(TINY, **changes), out, 0, NoProgress())
+
+
+def test_the_study_runs_from_end_to_end_and_a_second_run_computes_nothing(tmp_path, monkeypatch):
+    first = bench(tmp_path)
+    assert cost.estimate(first) > 0
+    made, found = liu2017.write(first, _draw)
+    assert {table.name for table in made} >= {"table1a", "table3", "table9", "table11", "table18", "table32", "table33"}
+    assert [one.number for one in found] == list(range(1, 10))
+    page = (tmp_path / "study.md").read_text()
+    for name in ("main", "table3", *(f"figure{number}" for number in (1, 3, 4, 5, 6, 7))):
+        assert (tmp_path / "figures" / f"{name}.png").stat().st_size > 5_000
+        assert f"figures/{name}.png" in page
+
+    def forbidden(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a finished study asked a model")
+
+    again, other = bench(tmp_path), bench(tmp_path, steps=4)
+    monkeypatch.setattr(Network, "_call", forbidden)
+    assert cost.estimate(again) == 0
+    same, _ = liu2017.write(again, lambda figure, path: None)
+    for before, after in zip(made, same, strict=True):
+        pd.testing.assert_frame_equal(before.frame, after.frame)
+    with pytest.raises(AssertionError, match="asked a model"):
+        liu2017.write(other, lambda figure, path: None)
+
+
+def test_the_sets_are_what_they_say(tmp_path):
+    it = bench(tmp_path)
+    labels = it.images.labels
+    for name, member in it.members.items():
+        assert torch.equal(member.network.logits(it.x).argmax(1), labels), f"{name} knows every chosen image"
+    paced = distances(it, Kind("opt", True, True))
+    assert distances(it, Kind("fgs", True, True)).tolist() == pytest.approx(paced.tolist(), abs=1e-3)
+    assert distances(it, Kind("fg", True, True)).tolist() == pytest.approx(paced.tolist(), abs=1e-3)
+    small, usual = (distances(it, Kind(each, False, False)) for each in ("opt-small", "opt"))
+    assert (small < 0.1 * usual).all()
+    assert list(paced.index) == ["-m1", "-m2", "-m3"]
+    assert [member.name for member in it.sources(Kind("opt", True, True))["-m2"]] == ["m1", "m3"]
+    table = probes.noise(it)
+    assert table.groupby("std")["rmsd"].first().is_monotonic_increasing
+    assert (table["total"] == 2 * 5).all()
+    least = probes.least(it)
+    own = least[least["target"] == "m1"].set_index(["method", "sample"])["rmsd"]
+    for _, rows in least.groupby("target"):
+        assert (rows.set_index(["method", "sample"])["rmsd"] >= own - 1e-9).all(), "fooling two is no easier than one"
+
+
+def test_an_interrupted_study_goes_on_where_it_was(tmp_path, monkeypatch):
+    whole, waves = Making._wave, list[str]()
+
+    def stop_at_third(self, rows, on_step):
+        if len(waves) == 3:
+            raise Interrupted("Stopped.")
+        waves.append(self.source)
+        return whole(self, rows, on_step)
+
+    it, kind = bench(tmp_path), Kind("opt", True, True)
+    with monkeypatch.context() as patch:
+        patch.setattr(Making, "_wave", stop_at_third)
+        patch.setattr(crafting, "WAVE", {"cpu": 2})
+        with pytest.raises(Interrupted):
+            it.outcomes(kind)
+    assert waves == ["-m1", "-m1", "-m1"]
+    left = [len((made := it.making(kind, source)).missing(it.folder(kind, made))) for source in it.sources(kind)]
+    assert left == [0, 5, 5]
+    pd.testing.assert_frame_equal(it.outcomes(kind), bench(tmp_path / "undisturbed").outcomes(kind))
+
+
+class Restless(nn.Module):
+    """Draws random numbers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.rand(len(x), CLASSES)
+
+
+def test_models_that_the_study_would_be_wrong_about_are_refused(tmp_path):
+    for module, why in ((Restless().eval(), "random"), (Linear(torch.zeros(3, 48), torch.zeros(3)), "3 classes")):
+        named = members(1, 2) | {"odd": Member("odd", network(module), {"weights": "odd"})}
+        with pytest.raises(BadRequest, match=why):
+            Bench(named, dataset(), TINY, tmp_path, 0, NoProgress()).clean  # noqa: B018
+
+
+def test_findings_follow_from_outcomes():
+    draw = np.random.default_rng(0)
+    worse, better = ((draw.random((60, 5)) < rate).astype(float) for rate in (0.3, 0.7))
+    assert difference(better, worse).verdict == "holds"
+    assert difference(worse, better).verdict == "does not hold"
+    assert difference(worse, worse[::-1]).verdict == "cannot be said"
+    assert difference(better[:5] * 0 + 1, worse[:5] * 0).verdict == "cannot be said"
+    found = difference(better, worse)
+    assert found.low < found.value < found.high
+    assert found.value == pytest.approx(better.mean() - worse.mean())
+    # planted: b reaches the aim twice on a, and a never on b; the ensemble without a reaches it once
+    rows = [("b", "a", [0, 0]), ("c", "a", [1, 0]), ("-a", "a", [3, 0]), ("a", "b", [1, 1]), ("c", "b", [2, 0])]
+    planted = pd.DataFrame(
+        [
+            {"source": source, "target": target, "sample": at, "label_rank": 9, "aim_rank": rank}
+            for source, target, places in rows
+            for at, rank in enumerate(places)
+        ]
+    )
+    best, sources = best_single(planted, ["a", "b", "c"][:2], targeted=True)
+    assert best.tolist() == [[1, 0], [1, 0]]
+    assert sources == ["b", "a"]
+    assert held_out(planted, ["a"], targeted=True).tolist() == [[0], [1]]
+
+
+def test_models_by_name():
+    assert plan.choose(["resnet56", "vgg16-natural", "resnet20-pgd"]) == {
+        "resnet56": "resnet56-natural",
+        "vgg16": "vgg16-natural",
+        "resnet20-pgd": "resnet20-pgd",
+    }
+    with pytest.raises(UnknownName):
+        plan.choose(["vgg16", "nobody", "resnet20"])
+    with pytest.raises(BadRequest, match="at least 3"):
+        plan.choose(["vgg16", "resnet20"])
+    with pytest.raises(BadRequest, match="twice"):
+        plan.choose(["vgg16", "vgg16-natural", "resnet20"])
+    for scale in (plan.FULL, plan.QUICK):
+        assert len(plan.choose(scale.models)) == 5
+
+
+def test_a_shelf_keeps_what_was_made_from_the_same(tmp_path):
+    made = []
+
+    def make() -> pd.DataFrame:
+        made.append(1)
+        return pd.DataFrame({"n": [len(made)]})
+
+    shelf = Shelf(tmp_path)
+    assert shelf.frame("t", ["a"], make)["n"].tolist() == shelf.frame("t", ["a"], make)["n"].tolist() == [1]
+    assert shelf.frame("t", ["b"], make)["n"].tolist() == [2]
+    assert shelf.holds("t", ["a"])
+    assert not shelf.holds("t", ["c"])
+
+
+def test_a_linear_models_fg_example_goes_along_its_gradient(tmp_path):
+    """The direction of a set, on a model whose gradient is known: weights of the true class against the other."""
+    weight = torch.randn(2, 48, generator=torch.Generator().manual_seed(1))
+    linear = Linear(weight, torch.zeros(2))
+    x = torch.full((4, 3, 4, 4), 0.5)
+    data = as_dataset((x, torch.tensor([0, 1, 0, 1])))
+    named = {name: Member(name, Network(linear, 2, CPU, 8), {"weights": name}) for name in "abc"}
+    it = Bench(named, data, TINY, tmp_path, 0, NoProgress())
+    way = it.direction(Kind("fg", False, False), "a")
+    label = int(it.images.labels[0])
+    climb = (weight[1 - label] - weight[label]).view(3, 4, 4)
+    assert torch.allclose(way[0], climb / climb.square().mean().sqrt(), atol=1e-5)
+    sign = it.direction(Kind("fgs", False, False), "a")
+    assert torch.allclose(sign[0], climb.sign(), atol=1e-6)
+    assert it.making(Kind("opt", False, False), "a").threat.norm == LInf(1.0)
+    assert isinstance(it._matched(Kind("fg", False, False), "a", 3.0), L2)

@@ -1,0 +1,432 @@
+"""Studies: what is declared, that nothing done is done again, and that tables and findings follow from records."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from robustassay import data
+from robustassay.analysis.curves import Curve
+from robustassay.errors import BadRequest, Interrupted
+from robustassay.evaluation import Result, engine, evaluate, open_target, run
+from robustassay.evaluation import backends as evaluation
+from robustassay.evaluation.progress import NoProgress
+from robustassay.records import SCHEMA
+from robustassay.studies import dong2020, study
+from robustassay.studies.dong2020 import Bench, Row, columns, rows
+from robustassay.studies.dong2020.columns import COLUMNS, NORMS, place
+from robustassay.studies.study import Cell, Passes, Study
+from robustassay.threat import LInf, ThreatModel
+
+LINF, L2 = NORMS
+
+MODELS = """
+import torch
+from torch import nn
+
+def make(seed):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(48, 10)).eval()
+
+def one():
+    return make(1)
+
+def two():
+    return make(2)
+"""
+
+TINY = dataclasses.replace(
+    columns.QUICK,
+    queries=40,
+    samples=10,
+    images=6,
+    query_images=3,
+    without=frozenset({"transfer", "white-box L2", "score L2", "score eps", "decision"}),
+)
+
+
+@pytest.fixture
+def models(tmp_path):
+    path = tmp_path / "models.py"
+    path.write_text(MODELS)
+    return [Row(name, f"{path}:{name}") for name in ("one", "two")]
+
+
+@pytest.fixture
+def waves(monkeypatch):
+    """Count the waves that are run."""
+    seen = []
+    whole = engine.run_wave
+
+    def counted(network, attack, threat, wave, *rest):
+        seen.append((type(attack).__name__, list(wave.ids)))
+        return whole(network, attack, threat, wave, *rest)
+
+    monkeypatch.setattr(evaluation, "run_wave", counted)
+    return seen
+
+
+def planned(models, out, images=6):
+    dataset = data.load("cifar10-1k").take(images)
+    return Study(columns.cells(models, TINY), dataset, out)
+
+
+def test_a_resumed_or_extended_study_runs_nothing_twice(models, waves, tmp_path):
+    whole = planned(models[:1], tmp_path / "out")
+    assert whole.estimate() > 0
+    first = dict(whole.run(NoProgress()))
+    assert len(waves) == len(whole.cells) == 10
+    assert whole.estimate() == 0
+
+    before = len(waves)
+    again = dict(planned(models[:1], tmp_path / "out").run(NoProgress()))
+    assert len(waves) == before
+    for cell, result in first.items():
+        pd.testing.assert_frame_equal(again[cell].records, result.records)
+
+    dict(planned(models, tmp_path / "out").run(NoProgress()))  # one more model
+    assert len(waves) == 2 * before
+
+    dict(planned(models, tmp_path / "out", images=8).run(NoProgress()))  # more images: only the new ones
+    assert {len(ids) for _, ids in waves[2 * before :]} == {2}
+    assert len(waves) == 2 * before + 2 * 7  # the score attacks keep their three images
+
+
+def test_an_interrupted_study_goes_on_where_it_was(models, waves, tmp_path, monkeypatch):
+    undisturbed = {cell.place: result for cell, result in planned(models, tmp_path / "undisturbed").run(NoProgress())}
+    cells, count = planned(models, tmp_path / "out"), len(waves)
+
+    counted = vars(evaluation)["run_wave"]
+
+    def stop_at_fourth(*arguments):
+        if len(waves) == count + 4:
+            raise Interrupted("Stopped.")
+        return counted(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation, "run_wave", stop_at_fourth)
+        with pytest.raises(Interrupted):
+            dict(cells.run(NoProgress()))
+    assert len(waves) == count + 4
+    resumed = {cell.place: result for cell, result in planned(models, tmp_path / "out").run(NoProgress())}
+    assert len(waves) == 2 * count  # the four were not repeated
+    for there, result in undisturbed.items():
+        same = result.records.drop(columns="seconds")
+        pd.testing.assert_frame_equal(resumed[there].records.drop(columns="seconds"), same)
+
+
+def test_other_settings_go_to_other_folders_and_finished_runs_of_another_model_are_refused(models, tmp_path):
+    cell = columns.cells(models[:1], TINY)[0]
+    assert cell.folder(0) != cell.folder(1) != dataclasses.replace(cell, query_budget=7).folder(1)
+    whole = Study((cell,), data.load("cifar10-1k").take(6), tmp_path / "out")
+    list(whole.run(NoProgress()))
+    path = Path(models[0].model.rpartition(":")[0])
+    path.write_text(MODELS.replace("make(1)", "make(3)"))  # the same name, other weights
+    study._subject.cache_clear()
+    with pytest.raises(BadRequest, match="another"):
+        list(whole.run(NoProgress()))
+
+
+def test_the_estimate_is_planned_passes_times_their_measured_time(models, monkeypatch, tmp_path):
+    monkeypatch.setattr(study, "_speed", lambda model, dataset, device: study.Speed(2.0, 5.0))
+    threat = ThreatModel(LInf(8 / 255))
+    cells = (
+        Cell(("a", "b"), models[0].model, threat, "bim", Passes(gradients=10)),
+        Cell(("a", "c"), models[0].model, threat, "nes", Passes(forwards=100), limit=2),
+        Cell(("a", "d"), models[0].model, threat, "mim", Passes(on_source=7), source="resnet20-pgd"),
+    )
+    whole = Study(cells, data.load("cifar10-1k").take(3), tmp_path)
+    opening = 100 * 2 + 50 * 5
+    assert whole.estimate() == 3 * 10 * 5 + 2 * 100 * 2 + 3 * 7 * 5 + 2 * opening  # one a number of samples
+
+
+def test_a_model_is_looked_at_once_before_all_its_runs(models, monkeypatch, tmp_path):
+    looks, really = [], open_target.open_network
+
+    def look(module, *rest):
+        looks.append(module)
+        return really(module, *rest)
+
+    monkeypatch.setattr(run, "open_network", look)
+    study._subject.cache_clear()
+    threat = ThreatModel(LInf(8 / 255))
+    cells = [
+        Cell((name,), models[0].model, threat, name, Passes()) for name in ("fgsm", "bim:steps=2", "uniform-noise")
+    ]
+    whole = Study(tuple(cells), data.load("cifar10-1k").take(3), tmp_path)
+    together = [result.records for _, result in whole.run(NoProgress())]
+    assert len(looks) == 1
+    for cell, records in zip(cells, together, strict=True):
+        alone = evaluate(models[0].model, data.load("cifar10-1k").take(3), threat, cell.attack).records
+        pd.testing.assert_frame_equal(records.drop(columns="seconds"), alone.drop(columns="seconds"))
+
+
+def test_the_full_study_is_the_papers():
+    rows_here = [row for row in dong2020.ROWS if row.label in ("Res-56", "PGD-AT", "JPEG")]
+    full = columns.cells(rows_here, columns.FULL)
+    untargeted = {cell.place[2] for cell in full if "targeted" not in cell.place[1]}
+    assert len(COLUMNS) == len(untargeted) == 15
+    assert {cell.place[2] for cell in full if "targeted" in cell.place[1]} == untargeted - {"white-box-DeepFool"}
+    assert len({cell.folder(0) for cell in full}) == len({cell.place for cell in full}) == len(full)
+    spelled = {cell.place[1:]: cell for cell in full if cell.place[0] == "PGD-AT"}
+    bim = spelled["Linf", "white-box-BIM", "fixed"]
+    assert bim.attack == "bim:steps=100,rel_step=0.125"
+    assert float(bim.attack.rpartition("=")[2]) * bim.threat.norm.eps == pytest.approx(1 / 255)
+    assert spelled["Linf", "score-NES", "fixed"].attack == "nes:steps=40,samples=500,rel_step=0.125"
+    assert spelled["Linf", "score-NES", "fixed"].query_budget == 20_000
+    assert spelled["L2", "decision-Boundary", "both"].threat.norm.eps == 1.0
+    assert not spelled["Linf", "white-box-BIM", "fixed"].smallest_eps
+    assert spelled["Linf", "white-box-BIM", "eps"].smallest_eps
+
+
+def test_every_attack_of_every_scale_can_be_made():
+    from robustassay import attacks
+
+    for scale in (columns.FULL, columns.QUICK):
+        for cell in columns.cells([dong2020.ROWS[0]], scale):
+            made = attacks.create(cell.attack)
+            assert type(cell.threat.norm) in made.norms
+            assert made.seeks_minimum == (cell.place[-1] == "both")
+            assert made.can_target or cell.threat.target is None
+
+
+def test_quick_is_a_part_of_the_full_study():
+    quick = columns.cells([dong2020.ROWS[0]], columns.QUICK)
+    full = {cell.place for cell in columns.cells([dong2020.ROWS[0]], columns.FULL)}
+    assert {cell.place for cell in quick} < full
+    assert all(cell.threat.target is None for cell in quick)
+
+
+def test_missing_models_are_named_and_substitutes_stand_in(monkeypatch):
+    zoo = {"resnet56-natural", "resnet20x2-pgd", "resnet20-pgd"}
+    monkeypatch.setattr(rows, "in_zoo", lambda model: model.rpartition("|")[2] in zoo)
+    here, missing = rows.choose(None)
+    assert [row.label for row in here] == ["Res-56", "PGD-AT", "JPEG"]
+    assert "TRADES" in [row.label for row in missing]
+    assert rows.substitute_for("resnet56-natural") == "resnet20x2-pgd"
+    assert rows.substitute_for("resnet20x2-pgd") == "resnet20-pgd"
+    zoo.add("resnet20x3-trades")
+    assert rows.substitute_for("jpeg:quality=75|resnet56-natural") == "resnet20x3-trades"
+    assert rows.substitute_for("resnet20x2-pgd") == "resnet20x3-trades"
+    assert rows.substitute_for("resnet20x3-trades") == "resnet20x2-pgd"
+    assert [row.label for row in rows.choose(["pgd-at", "resnet20-pgd"])[0]] == ["PGD-AT", "resnet20-pgd"]
+    with pytest.raises(BadRequest, match="no row or model"):
+        rows.choose(["nonsense"])
+
+
+def result(attack, norm, distances, fixed, clean=None):
+    """Records as a run would leave them, from the distance at which each sample falls; infinite where it stands."""
+    far = np.asarray(distances, float)
+    n, found = len(far), np.isfinite(far)
+    within = far <= norm.eps
+    columns_known = {
+        "sample_id": [f"{row}" for row in range(n)],
+        "label": 0,
+        "clean_ok": np.ones(n, bool) if clean is None else np.asarray(clean, bool),
+        "claimed": within if fixed else found,
+        "valid": [True if claim else None for claim in (within if fixed else found)],
+        "success": within,
+        "distance": np.where(found, far, np.nan),
+        "iterations": 10,
+        "queries": 10,
+        "claimed_at_iteration": [5 if claim else None for claim in found],
+        "improvements": [[] for _ in range(n)],
+    }
+    records = pd.DataFrame({name: columns_known.get(name) for name in SCHEMA.names}, index=range(n))
+    for name in ("clean_ok", "claimed", "valid", "success"):
+        records[name] = records[name].astype("boolean")
+    spec = {"threat": {"eps": norm.eps, "norm": norm.name}, "attack": {"name": attack}}
+    return Result({"spec": spec, "title": attack}, records, None)
+
+
+def made_bench(runs, missing=()):
+    """A bench from {(row, group, name, norm, kind): (attack, distances)}."""
+    by_name = {(column.group, column.name): column for column in COLUMNS}
+    labels = list(dict.fromkeys(row for row, *_ in runs))
+    held = {
+        place(row, by_name[group, name], norm, False, kind): result(attack, norm, far, kind == "fixed", *clean)
+        for (row, group, name, norm, kind), (attack, far, *clean) in runs.items()
+    }
+    return Bench(tuple(Row(label, label) for label in labels), tuple(missing), held, "a test")
+
+
+def test_table_3_shows_median_and_accuracy():
+    far = [0.0, 0.01, 0.02, 0.05, 0.06]
+    bench = made_bench(
+        {
+            ("Res-56", "white-box", "BIM", LINF, "eps"): ("smallest", far),
+            ("Res-56", "white-box", "BIM", LINF, "fixed"): ("bim", far),
+            ("Res-56", "white-box", "DeepFool", LINF, "both"): ("deepfool", [np.inf] * 4 + [0.001]),
+            ("Res-56", "score", "NES", LINF, "fixed"): ("nes", [np.inf] * 5),
+        }
+    )
+    table = next(table for table in dong2020.tables(bench) if table.name == "table3")
+    assert table.lines == (
+        ("white-box", "BIM", "0.020 / 40.0%"),
+        ("white-box", "DeepFool", "∞ / 80.0%"),
+        ("score", "NES", "– / 100.0%"),
+    )
+    assert table.frame["accuracy"].tolist() == [0.4, 0.8, 1.0]
+    assert dataclasses.replace(table, lines=(("jpeg|net",),)).markdown.endswith("| jpeg\\|net |\n")
+
+
+def verdicts(bench):
+    return [finding.verdict for finding in dong2020.findings(bench)]
+
+
+N = 60
+NEAR, FAR, STANDS = [0.001] * N, [0.1] * N, [np.inf] * N
+
+
+def test_nothing_can_be_said_of_nothing():
+    assert set(verdicts(made_bench({("Res-56", "white-box", "BIM", LINF, "eps"): ("smallest", NEAR)}))) == {
+        "cannot be said"
+    }
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "said"),
+    [
+        ([0.001] * (N // 2) + [0.3] * (N // 2), [0.02] * N, "holds"),  # behind at 2/255, ahead at 8/255
+        (NEAR, FAR, "does not hold"),
+        ([0.001] * 2 + [0.3] * 2 + [0.02] * (N - 4), [0.02] * N, "cannot be said"),  # they cross, by two samples
+    ],
+)
+def test_first_finding(one, two, said):
+    bench = made_bench(
+        {
+            ("Res-56", "white-box", "BIM", LINF, "eps"): ("smallest", one),
+            ("PGD-AT", "white-box", "BIM", LINF, "eps"): ("smallest", two),
+        }
+    )
+    assert verdicts(bench)[0] == said
+
+
+@pytest.mark.parametrize(
+    ("natural", "trained", "mistakes", "said"),
+    [
+        (NEAR, STANDS, 10, "holds"),
+        (NEAR, STANDS, 0, "holds in part"),  # it costs nothing
+        (STANDS, NEAR, 10, "does not hold"),
+        (NEAR, NEAR, 10, "cannot be said"),
+    ],
+)
+def test_second_finding(natural, trained, mistakes, said):
+    runs: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    right = [False] * mistakes + [True] * (N - mistakes)
+    for norm in NORMS:
+        runs["Res-56", "white-box", "BIM", norm, "fixed"] = ("bim", natural)
+        runs["PGD-AT", "white-box", "BIM", norm, "fixed"] = ("bim", trained, right)
+    assert verdicts(made_bench(runs))[1] == said
+    one_norm = {key: run for key, run in runs.items() if key[3] is LINF}
+    assert verdicts(made_bench(one_norm))[1] == "cannot be said"
+
+
+@pytest.mark.parametrize(("others", "random", "said"), [(NEAR, STANDS, "holds"), (STANDS, NEAR, "does not hold")])
+def test_third_finding(others, random, said):
+    bench = made_bench(
+        {
+            ("Res-56", "score", "NES", LINF, "fixed"): ("nes", others),
+            ("RSE", "score", "NES", LINF, "fixed"): ("nes", random),
+        }
+    )
+    assert verdicts(bench)[2] == said
+
+
+@pytest.mark.parametrize(
+    ("plain", "jpeg", "said"),
+    [(NEAR, [0.002] * N, "holds"), ([0.002] * N, NEAR, "does not hold"), (NEAR, NEAR, "cannot be said")],
+)
+def test_fourth_finding(plain, jpeg, said):
+    bench = made_bench(
+        {
+            ("Res-56", "white-box", "BIM", LINF, "eps"): ("smallest", plain),
+            ("JPEG", "white-box", "BIM", LINF, "eps"): ("smallest", jpeg),
+        }
+    )
+    assert verdicts(bench)[3] == said
+
+
+@pytest.mark.parametrize(
+    ("samples", "mim", "said"),
+    [
+        (600, [np.inf] * 600, "holds"),
+        (30, [np.inf] * 30, "cannot be said"),  # alike, and too few to know
+        (60, [0.001] * 30 + [np.inf] * 30, "does not hold"),
+    ],
+)
+def test_fifth_finding(samples, mim, said):
+    bench = made_bench(
+        {
+            ("Res-56", "transfer", "BIM", LINF, "fixed"): ("transfer", [np.inf] * samples),
+            ("Res-56", "transfer", "MIM", LINF, "fixed"): ("transfer", mim),
+        }
+    )
+    assert verdicts(bench)[4] == said
+
+
+def test_missing_rows_are_named_on_the_page_and_figures_are_drawn(tmp_path):
+    drawn = []
+    bench = made_bench(
+        {
+            ("Res-56", "white-box", "BIM", LINF, "eps"): ("smallest", NEAR),
+            ("Res-56", "white-box", "BIM", LINF, "fixed"): ("bim", NEAR),
+            ("Res-56", "decision", "Boundary", L2, "both"): ("boundary", FAR),
+        },
+        missing=[rows.ROWS[6]],
+    )
+    dong2020.write(bench, tmp_path, lambda panel, path: drawn.append((path.name, panel)))
+    assert [name for name, _ in drawn] == [
+        "figure1-bim.png",
+        "figure4-boundary.png",
+        "figure6-boundary.png",
+        "white-box-linf-untargeted-strength-bim.png",
+    ]
+    curve: Curve = drawn[0][1].curves[0]
+    assert (curve.label, curve.at(0.0005).value, curve.at(0.002).value) == ("Res-56, BIM", 1.0, 0.0)
+    page = (tmp_path / "study.md").read_text()
+    assert "RSE: its model vgg16-rse is not in the zoo" in page
+    assert "Figures 7 to 12" in page
+    assert "![BIM](figures/figure1-bim.png)" in page
+    assert pd.read_csv(tmp_path / "table3.csv")["median_distance"].tolist() == [0.001]
+    assert (tmp_path / "findings.md").read_text().count("\n## ") == 5
+
+
+def test_the_command_writes_everything_and_names_what_it_leaves_out(models, tmp_path, monkeypatch, capsys):
+    from robustassay.cli import main
+
+    monkeypatch.setattr(dong2020, "QUICK", TINY)
+    request = ["study", "dong2020", "--quick", "--models", models[0].model, "RSE", "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(rows, "in_zoo", lambda model: "vgg16" not in model)
+    assert main(request) == 0
+    said = capsys.readouterr()
+    assert "Left out: RSE, as its model vgg16-rse is not in the zoo." in said.err
+    assert "10 runs, about" in said.err
+    assert "cannot be said" in said.out
+    assert (tmp_path / "out" / "figures" / "figure1-deepfool.png").stat().st_size > 10_000
+    assert main(request) == 0
+    assert "all of them finished" in capsys.readouterr().err
+    assert main(["study", "dong2020", "--models", "nonsense"]) == 2
+
+
+def test_natural_training_falls_below_adversarial_training_as_in_figure_1(tmp_path):
+    models = [Row("natural", "resnet20-natural"), Row("trained", "resnet20-pgd")]
+    wanted = {("BIM", "eps"), ("MIM", "eps"), ("DeepFool", "both")}
+    without = dataclasses.replace(columns.QUICK, without=frozenset({"transfer", "score", "decision"}))
+    cells = [
+        cell
+        for cell in columns.cells(models, without)
+        if cell.place[1] == "Linf" and (cell.place[2].rpartition("-")[2], cell.place[3]) in wanted
+    ]
+    assert len(cells) == 6
+    whole = Study(tuple(cells), data.load("cifar10-1k").take(6), tmp_path)
+    bench = Bench(tuple(models), (), {cell.place: result for cell, result in whole.run(NoProgress())})
+    figure = dong2020.figures(bench)[0]
+    assert [panel.attack for panel in figure.panels] == ["BIM", "MIM", "DeepFool"]
+    for panel in figure.panels:
+        natural, trained = panel.curves
+        assert natural.median < 2 / 255 < 3 / 255 < trained.median
+        assert natural.at(4 / 255).value < trained.at(4 / 255).value

@@ -1,0 +1,351 @@
+"""The study of Su et al.: what is declared, that nothing is done twice, and that findings follow from numbers."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import torch.nn.functional as F
+
+from robustassay import attacks, data
+from robustassay.analysis import clever
+from robustassay.cli import main
+from robustassay.errors import BadRequest
+from robustassay.evaluation import Result
+from robustassay.evaluation.progress import NoProgress
+from robustassay.records import SCHEMA
+from robustassay.store import Store
+from robustassay.studies import study, su2018
+from robustassay.studies.su2018 import FULL, QUICK, Bench, Model, Scale, Work, work
+from robustassay.studies.su2018.bench import bootstrap
+from robustassay.studies.su2018.findings import together
+from robustassay.studies.su2018.plan import smallest_of
+
+MODELS = """
+import torch
+from pathlib import Path
+from torch import nn
+
+def make(at):
+    head = nn.Linear(48, 10)
+    head.load_state_dict(torch.load(Path(__file__).with_name("heads.pt"))[at])
+    return nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), head).eval()
+
+def one():
+    return make(0)
+
+def two():
+    return make(1)
+
+def three():
+    return make(2)
+"""
+
+TINY = Scale(
+    eps=(8,),
+    iterations=(3,),
+    kappas=(0, 5),
+    searches=2,
+    steps=12,
+    initial_c=1.0,
+    goals=("untargeted", "random"),
+    transfer_goals=("untargeted",),
+    images=12,
+    minimum_images=8,
+    clever_images=12,
+    clever_batches=3,
+    clever_samples=2,
+    says="a test",
+)
+
+
+def head(seed):
+    """Fit a linear model that knows the first images nearly by heart, from some of their pixels."""
+    few = data.load("cifar10-1k").take(60)
+    kept = (torch.rand(48, generator=torch.Generator().manual_seed(seed)) < 0.8).float()
+    x = F.avg_pool2d(few.images(slice(None)), 8).flatten(1) * kept
+    ones = torch.cat((x, torch.ones(60, 1)), 1)
+    wanted = F.one_hot(few.labels, 10).float()
+    found = torch.linalg.solve(ones.T @ ones + 1e-4 * torch.eye(49), ones.T @ wanted)
+    return {"weight": 10 * found[:48].T * kept, "bias": 10 * found[48]}
+
+
+@pytest.fixture
+def names(tmp_path):
+    path = tmp_path / "models.py"
+    path.write_text(MODELS)
+    torch.save([head(seed) for seed in range(3)], tmp_path / "heads.pt")
+    return [f"{path}:{name}" for name in ("one", "two", "three")]
+
+
+@pytest.fixture
+def done(monkeypatch):
+    """Count what is computed."""
+    seen = []
+
+    def counted(where, name):
+        whole = vars(where)[name]
+
+        def call(*arguments, **named):
+            seen.append(name)
+            return whole(*arguments, **named)
+
+        monkeypatch.setattr(where, name, call)
+
+    counted(Store, "append")  # a wave of an attack, whoever runs it
+    counted(clever.Clever, "__call__")
+    counted(work, "meet")
+    return seen
+
+
+def test_the_full_study_is_the_papers():
+    columns = FULL.columns()
+    assert [column.name for column in columns if column.name.startswith("I-FGSM") and not column.smallest_eps] == [
+        "I-FGSM 10",
+        "I-FGSM 30",
+        "I-FGSM 50",
+    ]
+    assert {column.name for column in columns if column.name.startswith("C&W")} == {
+        f"C&W κ={kappa}" for kappa in (0, 10, 20, 30, 40)
+    }
+    assert {"untargeted", "random", "least-likely"} == set(FULL.goals)
+    chosen = su2018.choose(None)
+    assert {model.family for model in chosen} >= {"alexnet", "vgg", "resnet", "densenet", "inception", "mobilenet"}
+    assert all(model.name.endswith("-natural") for model in chosen)
+    cells = su2018.cells(chosen, FULL)
+    assert len({cell.place for cell in cells}) == len({cell.folder(0) for cell in cells}) == len(cells)
+    for scale in (FULL, QUICK):
+        for column in scale.columns():
+            made = attacks.create(column.attack)
+            assert type(column.norm) in made.norms
+            assert made.seeks_minimum == (column.seeks_minimum and not column.smallest_eps)
+    assert {name.partition(" ")[0] for name in (way.name for way in FULL.ways())} == {
+        *("FGSM", "I-FGSM", "C&W", "EAD-L1")
+    }
+    ten = next(column for column in columns if column.name == "I-FGSM 10")
+    assert attacks.create(ten.attack) == attacks.create("bim:steps=10,rel_step=0.1")  # eps / T a step
+    with pytest.raises(BadRequest, match="no model"):
+        su2018.choose(["nonsense"])
+
+
+def test_the_command_writes_everything_and_does_nothing_twice(names, done, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(su2018, "QUICK", TINY)
+    out = tmp_path / "out"
+    request = ["study", "su2018", "--quick", "--models", *names, "--out", str(out)]
+    assert main(request) == 0
+    said = capsys.readouterr()
+    assert "3 models" in said.err
+    assert "about" in said.err
+    assert {name: done.count(name) for name in set(done)}.keys() == {"append", "__call__", "meet"}
+    page = (out / "study.md").read_text()
+    assert page.count("\n## ") == 4 + len(list((out / "figures").glob("*.png")))
+    pictures = {path.stem for path in (out / "figures").glob("*.png")}
+    assert pictures == {
+        *("scatter-linf", "scatter-l2", "scatter-clever"),
+        *(f"transfer-untargeted-{way}" for way in ("fgsm-8-255", "i-fgsm-3", "c-w-0", "c-w-5", "ead-l1")),
+    }
+    assert all(path.stat().st_size > 10_000 for path in (out / "figures").glob("*.png"))
+    success = pd.read_csv(out / "success-untargeted.csv")
+    assert set(success["attack"]) == {"FGSM 8/255", "I-FGSM 3", "C&W κ=0", "C&W κ=5", "EAD-L1"}
+    assert (success[success["attack"] == "C&W κ=0"]["success"] > 0.5).all()
+    rates = pd.read_csv(out / "transfer-untargeted-c-w-0.csv", index_col=0)
+    own = np.diag(rates)
+    np.testing.assert_allclose(own, success[success["attack"] == "C&W κ=0"]["success"])  # the diagonal is white-box
+
+    before, written = len(done), (out / "study.md").read_text()
+    assert main(request) == 0
+    assert len(done) == before
+    assert "all of them finished" in capsys.readouterr().err
+    assert (out / "study.md").read_text() == written
+    more = Work(su2018.choose(names), data.load("cifar10-1k").take(13), TINY, out)
+    more.run(NoProgress())  # one more image: that one alone
+    assert done[before:].count("__call__") == 0  # CLEVER keeps its twelve
+    fgsm, ifgsm = 3 * 2, 3 * 2 * 2  # models, goals, and a search of the smallest eps; C&W and EAD keep their eight
+    shown = 3 * 2  # examples of FGSM and I-FGSM for others
+    assert done[before:].count("append") == fgsm + ifgsm + shown
+    assert main(["study", "su2018", "--models", "nonsense"]) == 2
+
+
+def test_runs_of_another_model_of_the_same_name_are_refused(names, tmp_path):
+    scale = dataclasses.replace(TINY, goals=("untargeted",), kappas=(0,), clever_images=1)
+    dataset = data.load("cifar10-1k").take(3)
+    Work(su2018.choose(names[:1]), dataset, scale, tmp_path / "out").run(NoProgress())
+    torch.save([head(seed) for seed in range(7, 10)], tmp_path / "heads.pt")
+    study._subject.cache_clear()
+    again = Work(su2018.choose(names[:1]), dataset, scale, tmp_path / "out")
+    for name in ("FGSM 8/255", "C&W κ=0"):  # read by the study, and by what keeps images
+        cell = next(cell for cell in again.study.cells if cell.place[2] == name)
+        with pytest.raises(BadRequest, match="another"):
+            again.study.result(cell, NoProgress())
+
+
+def test_what_was_interrupted_goes_on(names, done, tmp_path, monkeypatch):
+    scale = dataclasses.replace(TINY, goals=("untargeted",), kappas=(0,), clever_images=4)
+    one = Work(su2018.choose(names[:2]), data.load("cifar10-1k").take(6), scale, tmp_path / "out")
+    assert one.estimate() > 0
+    whole = vars(work)["meet"]
+
+    def stop(*arguments, **named):
+        if done.count("meet") == 3:
+            raise KeyboardInterrupt
+        return whole(*arguments, **named)
+
+    monkeypatch.setattr(work, "meet", stop)
+    with pytest.raises(KeyboardInterrupt):
+        one.run(NoProgress())
+    so_far = len(done)
+    monkeypatch.setattr(work, "meet", whole)
+    one.run(NoProgress())
+    assert set(done[so_far:]) <= {"meet", "append"}
+    assert done[so_far:].count("append") <= 2 * 2  # examples that were not made yet; no run is repeated
+    assert done.count("meet") == 4 * 2
+    assert one.estimate() == 0
+
+
+# ---------------------------------------------------------------- findings, from made-up numbers
+
+
+SCALE = Scale(eps=(8,), iterations=(10,), kappas=(0,), goals=("untargeted", "random"))
+N = 40
+
+
+def result(distances):
+    far = np.asarray(distances, float)
+    known = {"sample_id": [f"{row}" for row in range(len(far))], "label": 0, "clean_ok": True, "claimed": True}
+    known |= {"valid": True, "success": True, "distance": far, "improvements": [[] for _ in far]}
+    records = pd.DataFrame({name: known.get(name) for name in SCHEMA.names}, index=range(len(far)))
+    return Result({"spec": {}, "title": "made"}, records.astype({"clean_ok": "boolean", "valid": "boolean"}), None)
+
+
+def outcomes(models, rate):
+    """Examples that fool a target as often as `rate(source, target)` says, always the first so many."""
+    frames = []
+    for source in models:
+        for target in models:
+            held = np.arange(N) < rate(source, target) * N
+            told = {"source": source.name, "target": target.name, "sample": range(N), "label": 0, "aim": None}
+            frames.append(
+                pd.DataFrame(
+                    {
+                        **told,
+                        "source_ok": pd.array([True] * N, dtype="boolean"),
+                        "target_ok": True,
+                        "predicted": held.astype(int),
+                        "label_rank": held.astype(int),
+                        "aim_rank": None,
+                    }
+                )
+            )
+    return pd.concat(frames, ignore_index=True)
+
+
+def bench(distance, rate=lambda one, two: 0.5, models=None):
+    models = models or MADE
+    draw = np.random.default_rng(0)
+    shared = draw.lognormal(0, 0.3, N)  # an image that is hard for one model is hard for all
+    results = {}
+    for model in models:
+        far = distance(model) * shared
+        results[model.name, "random", smallest_of(10)] = result(far)
+        results[model.name, "random", "C&W κ=0"] = result(10 * far)
+    ways = {("untargeted", way): outcomes(models, rate) for way in ("FGSM 8/255", "I-FGSM 10")}
+    return Bench(tuple(models), SCALE, results, {}, ways)  # type: ignore[arg-type]
+
+
+MADE = [
+    Model(f"{family}{depth}", family, 10 ** (4 + at % 3), depth, accuracy)
+    for at, (family, depth, accuracy) in enumerate(
+        [
+            *[("vgg", 11, 0.70), ("vgg", 16, 0.72), ("resnet", 20, 0.80), ("resnet", 56, 0.83)],
+            *[("densenet", 40, 0.88), ("densenet", 58, 0.90), ("alexnet", 8, 0.60), ("alexnet", 9, 0.62)],
+        ]
+    )
+]
+
+
+def verdict(number, *given, **named):
+    return su2018.findings(bench(*given, **named))[number - 1].verdict
+
+
+@pytest.mark.parametrize(
+    ("law", "said"),
+    [
+        (lambda model: 0.1 + 0.03 * np.log(1 - model.accuracy), "holds"),
+        (lambda model: 0.01 - 0.03 * np.log(1 - model.accuracy), "does not hold"),
+        (lambda model: 0.05 + 0.01 * (model.depth % 2), "cannot be said"),
+    ],
+)
+def test_first_finding(law, said):
+    assert verdict(1, law) == said
+
+
+@pytest.mark.parametrize(
+    ("distance", "said"),
+    [
+        (lambda model: {"vgg": 0.02, "resnet": 0.05, "densenet": 0.03, "alexnet": 0.09}[model.family], "holds"),
+        (lambda model: 0.01 * np.log10(model.parameters), "does not hold"),
+        (lambda model: 0.05, "cannot be said"),
+    ],
+)
+def test_second_finding(distance, said):
+    assert verdict(2, distance) == said
+
+
+@pytest.mark.parametrize(
+    ("distance", "said"),
+    [
+        (lambda model: 0.01 * model.depth, "holds"),
+        (lambda model: 0.5 / model.depth, "does not hold"),
+        (lambda model: 0.01 * model.depth if model.family == "resnet" else 0.1, "holds in part"),
+        (lambda model: 0.05, "cannot be said"),
+    ],
+)
+def test_third_finding(distance, said):
+    assert verdict(3, distance) == said
+
+
+@pytest.mark.parametrize(
+    ("rate", "said"),
+    [
+        (lambda one, two: 0.8 if one.family == "vgg" or one.family == two.family else 0.3, "holds"),
+        (lambda one, two: 0.8 if one.family == two.family else 0.3, "holds in part"),
+        (lambda one, two: 0.1 if one.family == "vgg" or one.family == two.family else 0.6, "does not hold"),
+        (lambda one, two: 0.5, "cannot be said"),
+    ],
+)
+def test_fourth_finding(rate, said):
+    assert verdict(4, lambda model: 0.05, rate) == said
+
+
+def test_distances_that_are_missing_are_named():
+    made = bench(lambda model: 0.05)
+    records = made.results["vgg11", "random", "C&W κ=0"].records
+    records.loc[:9, ["claimed", "valid", "success"]] = False
+    reasons = su2018.findings(made)[0].reasons
+    assert "not nearly all succeed: vgg11 75%;" in reasons[1]
+    assert "not nearly all" not in reasons[0]
+
+
+def test_nothing_can_be_said_of_one_model():
+    alone = bench(lambda model: 0.05, models=MADE[:1])
+    assert {finding.verdict for finding in su2018.findings(alone)} == {"cannot be said"}
+
+
+def test_numbers_are_told_in_their_units():
+    made = bench(lambda model: 0.02 * (1 + (model.family == "vgg")))
+    table = next(table for table in su2018.tables(made) if table.name == "distortion")
+    frame = table.frame.set_index(["model", "goal", "measure"])["mean"]
+    vgg = made.values(MADE[0], su2018.bench.LTWO)
+    assert frame["vgg11", "random", "L2 of C&W / pixels, x 10^4"] == pytest.approx(1e4 * vgg.mean())
+    assert vgg.mean() == pytest.approx(10 * made.values(MADE[0], su2018.bench.LINF).mean() / 1024)
+    assert frame["vgg11", "random", "L∞ of I-FGSM, x 255"] > frame["alexnet8", "random", "L∞ of I-FGSM, x 255"]
+
+
+def test_verdicts_join():
+    assert together(["holds", "holds"]) == "holds"
+    assert together(["holds", "cannot be said"]) == "holds in part"
+    assert together(["does not hold", "cannot be said"]) == "does not hold"
+    assert together([]) == "cannot be said"
+    low, high = bootstrap(np.r_[np.zeros(50), np.ones(50), np.nan])
+    assert 0.38 < low < 0.45 < 0.55 < high < 0.62

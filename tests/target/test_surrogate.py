@@ -1,0 +1,258 @@
+"""The surrogate that is searched: as good as the model, or none at all."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import fx, nn
+
+import robustassay as ra
+from robustassay import data, errors, models
+from robustassay.evaluation import open_target
+from robustassay.evaluation.engine import FULL_PRECISION
+from robustassay.target import Network
+from robustassay.target.surrogate import Surrogate, _full, _half, find_surrogate
+from robustassay.threat import Untargeted
+from robustassay.threat.losses import logit_margin
+
+X = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+def norms(module: nn.Module) -> int:
+    return sum(isinstance(part, nn.BatchNorm2d) for part in module.modules())
+
+
+@pytest.mark.parametrize("name", ["resnet20-pgd", "vgg11-natural", "mobilenet025-natural"])
+def test_a_twin_has_fewer_layers_and_the_same_answers_and_gradients(name):
+    model = models.load(name).eval()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    found = find_surrogate(model, X)
+    assert found is not None
+    surrogate = found.module
+    assert isinstance(surrogate, fx.GraphModule)
+    called = {node.target for node in surrogate.graph.nodes if node.op == "call_module"}
+    assert not any(isinstance(surrogate.get_submodule(target), nn.BatchNorm2d) for target in called)
+    slopes = []
+    for network in (model, surrogate):
+        x = X.clone().requires_grad_()
+        logits = network(x)
+        slopes.append(torch.autograd.grad(logits.square().sum(), x)[0])
+    assert torch.allclose(model(X), surrogate(X), atol=1e-4)
+    ours, its = slopes
+    assert torch.allclose(ours, its, atol=1e-4 * float(ours.abs().max()))
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items()), "the model is untouched"
+
+
+class Branches(nn.Module):
+    """What it computes depends on the image: a traced copy would always go one way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        h = self.norm(self.conv(x)).mean((2, 3))
+        return h if x.mean() > 0.5 else -h
+
+
+class Twice(nn.Module):
+    """One convolution with two norms: folding either would change the other's answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.other = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.BatchNorm2d(4)
+        nn.init.constant_(self.other.weight, 3.0)
+
+    def forward(self, x):
+        return (self.norm(self.conv(x)) + self.other(self.conv(x))).mean((2, 3))
+
+
+class Counts(nn.Module):
+    """Looks at Python state that tracing freezes, so that the surrogate answers otherwise in other batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.norm(self.conv(x)).mean((2, 3)) * self.calls
+
+
+def watched() -> nn.Module:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    model[1].register_forward_hook(lambda module, inputs, output: 2 * output)
+    return model
+
+
+@pytest.mark.parametrize(
+    "model",
+    [Branches(), Twice(), Counts(), watched(), nn.Sequential(nn.Flatten(), nn.Linear(3072, 4))],
+    ids=["branches", "shared", "state", "hook", "nothing to fold"],
+)
+def test_a_model_that_cannot_be_taken_apart_has_none(model):
+    assert find_surrogate(model.eval(), X) is None
+
+
+def test_a_model_in_training_has_none():
+    assert find_surrogate(models.load("resnet20-pgd").train(), X) is None
+
+
+class Halved(nn.Module):
+    """A surrogate as the engine sees it, whose logits are off by so much."""
+
+    def __init__(self, model: nn.Module, off: float) -> None:
+        super().__init__()
+        self.model, self.off = model, off
+
+    def forward(self, x):
+        return self.model(x.to(torch.float32)) + self.off
+
+
+def search_with_margin_error(monkeypatch, surrogate_of) -> None:
+    monkeypatch.setattr(open_target, "find_surrogate", lambda module, x: surrogate_of(module))
+
+
+def test_half_precision_answers_like_the_model_and_fuses_what_can_be_fused():
+    model = models.load("resnet20-pgd").eval()
+    surrogate = _half(model, _full(model, X), X)
+    assert surrogate is not None
+    assert surrogate.dtype == torch.float16
+    assert 0 < surrogate.margin_error < 0.2
+    assert isinstance(surrogate.module, fx.GraphModule)
+    called = [str(node.target) for node in surrogate.module.graph.nodes if node.op == "call_module"]
+    kinds = [type(surrogate.module.get_submodule(target)).__name__ for target in called]
+    assert kinds.count("_ConvReLU") == 19, "the stem, and two in each of nine blocks"
+    assert "ReLU" not in kinds
+    assert (surrogate.module(X.half()).float() - model(X)).abs().max() < surrogate.margin_error
+
+
+def test_a_model_beyond_the_range_of_half_precision_has_no_such_twin():
+    model = models.load("resnet20-pgd").eval()
+
+    class Loud(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x):
+            return self.model(x) * 1e6
+
+    assert _half(Loud().eval(), None, X) is None
+
+
+@pytest.mark.parametrize("attack", ["pgd:steps=3", "square:steps=100"])
+def test_what_a_search_leaves_in_doubt_is_settled_in_full_precision(monkeypatch, attack):
+    exact = evaluate(attack, precision="exact")
+    margin_error = 1.5  # larger than many a success
+    search_with_margin_error(
+        monkeypatch, lambda module: Surrogate(Halved(module, 0.0), "float16", torch.float16, margin_error)
+    )
+    found = evaluate(attack)
+    late = found.records["claimed_by"] == FULL_PRECISION
+    assert found.manifest["spec"]["model"]["search"] == "float16"
+    assert late.any(), "the search was sure of all it found"
+    assert found.records["success"].sum() >= exact.records["success"].sum()
+    assert (found.records["valid"] | ~found.records["claimed"]).all()
+    assert (found.records["claimed_at_query"].fillna(0) <= found.records["queries"]).all()
+
+
+@pytest.mark.parametrize("attack", ["fgsm", "pgd:steps=3", "pgd:steps=10", "square:steps=100"])
+def test_a_twin_without_error_makes_no_other_attack_of_it(monkeypatch, attack):
+    exact = evaluate(attack, precision="exact")
+    search_with_margin_error(monkeypatch, lambda module: Surrogate(Halved(module, 0.0), "float16", torch.float16, 1e-4))
+    found = evaluate(attack)
+    assert found.records["success"].equals(exact.records["success"])
+
+
+def flattened(scale, logits, goal):
+    return scale * logit_margin(logits, goal)
+
+
+def test_a_gradient_in_half_keeps_its_size_however_flat_the_loss_is():
+    model = models.load("resnet20-pgd").eval()
+    goal = Untargeted(model(X).argmax(1))
+    plain = Network(model, 10, torch.device("cpu"), 8)
+    half = Network(model, 10, torch.device("cpu"), 8, surrogate=Surrogate(model, "float16", torch.float32, 0.1))
+    for scale in (1.0, 1e-12):
+        flat = partial(flattened, scale)
+        (slope, _), (other, _) = plain.gradient(X, flat, goal), half.gradient(X, flat, goal)
+        torch.testing.assert_close(other, slope, rtol=1e-3, atol=1e-5 * float(slope.abs().max()))
+
+
+def test_a_twin_that_fails_is_left_for_the_model_itself(monkeypatch):
+    class Broken(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("no kernel for this many images")
+
+    exact = evaluate("pgd:steps=5", precision="exact")
+    search_with_margin_error(monkeypatch, lambda module: Surrogate(Broken(), "float16", torch.float16, 0.1))
+    found = evaluate("pgd:steps=5")
+    assert found.records["success"].equals(exact.records["success"])
+
+
+def test_a_minimum_is_never_sought_in_doubt(monkeypatch):
+    exact = evaluate("ddn:steps=20", threat=ra.L2(0.5), precision="exact")
+    search_with_margin_error(monkeypatch, lambda module: Surrogate(Halved(module, 0.0), "float16", torch.float16, 1.0))
+    found = evaluate("ddn:steps=20", threat=ra.L2(0.5))
+    assert "search" not in found.manifest["spec"]["model"]
+    assert found.records["distance"].equals(exact.records["distance"])
+
+
+def test_a_twin_that_overflows_is_left_for_the_model_itself(monkeypatch):
+    exact = evaluate("pgd:steps=10", precision="exact")
+    search_with_margin_error(
+        monkeypatch, lambda module: Surrogate(Halved(module, float("nan")), "float16", torch.float16, 0.1)
+    )
+    found = evaluate("pgd:steps=10")
+    assert found.records["success"].equals(exact.records["success"])
+
+
+def evaluate(attack, threat=None, precision="fast"):
+    return ra.evaluate("resnet20-pgd", "cifar10-1k", threat or ra.LInf(8 / 255), attack, limit=16, precision=precision)
+
+
+class Greedy(nn.Module):
+    """Runs out of memory on more than 16 images at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = models.load("resnet20-pgd").eval()
+
+    def forward(self, x):
+        if len(x) > 16:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return self.model(x)
+
+
+def test_where_memory_runs_out_batches_are_halved_and_nothing_is_lost():
+    x, y = data.load("cifar10-1k").images(slice(0, 40)), data.load("cifar10-1k").labels[:40]
+    goal = Untargeted(y)
+    greedy = Network(Greedy().eval(), 10, torch.device("cpu"), 64)
+    plain = Network(models.load("resnet20-pgd").eval(), 10, torch.device("cpu"), 16)
+    for ours, its in zip(greedy.gradient(x, logit_margin, goal), plain.gradient(x, logit_margin, goal), strict=True):
+        assert torch.equal(ours, its)
+    assert greedy.batch_size == 16
+
+
+def test_a_model_with_no_memory_for_the_smallest_batch_is_told_so():
+    class Never(Greedy):
+        def forward(self, x):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(errors.ModelFailed, match="no memory left"):
+        Network(Never().eval(), 10, torch.device("cpu"), 64).logits(X)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_nan_is_noticed_at_once_or_when_asked_for(late):
+    class Broken(nn.Module):
+        def forward(self, x):
+            return x.flatten(1)[:, :10] * torch.nan
+
+    network = Network(Broken().eval(), 10, torch.device("cpu"), 8, checks_late=late)
+    if late:
+        network.logits(X)
+    with pytest.raises(errors.ModelFailed, match="returned NaN"):
+        network.check() if late else network.logits(X)
