@@ -24,7 +24,7 @@ from robustassay import attacks, data
 from robustassay.evaluation.engine import Wave, run_wave
 from robustassay.evaluation.verify import Claims, verify
 from robustassay.registry import lookup
-from robustassay.target import Network
+from robustassay.target import LocalModel
 from robustassay.threat import Norm, ThreatModel
 
 MODELS = ("resnet20-natural", "resnet20-pgd")
@@ -114,7 +114,7 @@ def images_for(model: nn.Module, rows: int) -> tuple[Tensor, Tensor]:
 
 def ours(spec: str, norm: Norm, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """Run our attack as the engine does and return its points, clean images where it failed."""
-    network = Network(model, 10, torch.device("cpu"), 32)
+    network = LocalModel(model, 10, torch.device("cpu"), 32)
     wave = Wave([str(row) for row in range(len(x))], x, y)
     return run_wave(network, attacks.create(spec), ThreatModel(norm, None), wave, 0, None, lambda ledger: None)[1]
 

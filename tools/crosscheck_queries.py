@@ -32,7 +32,7 @@ from robustassay import attacks, data
 from robustassay.evaluation.engine import Wave, run_wave
 from robustassay.evaluation.verify import Claims, verify
 from robustassay.registry import lookup
-from robustassay.target import Network, StartImages
+from robustassay.target import LocalModel, StartImages
 from robustassay.threat import ThreatModel
 
 
@@ -76,7 +76,7 @@ def run_task(task: Task) -> Outcome:
 def _ours(task: Task, door: Door, row: int, seed: int) -> tuple[int, int, int]:
     """Run our attack as the engine does, with the door for a model; its records must say what the door saw."""
     sample, (model, _) = data.load("cifar10-1k"), _subject(task.model)
-    network = Network(model, 10, torch.device("cpu"), 32)
+    network = LocalModel(model, 10, torch.device("cpu"), 32)
     vars(network)["logits"] = door
     spec = f"{task.attack}:{task.bout.settings.format(queries=task.marks[-1])}"
     wave = Wave(

@@ -25,14 +25,14 @@ import torch
 from PIL import Image
 
 from robustassay import data, models
-from robustassay.target import Network
+from robustassay.target import LocalModel
 
 BATCH = 64
 
 
 def forward_rate(model: str, seconds: float) -> float:
     """Measure images a second of the model by itself, in the batches a full service makes."""
-    network = Network(models.load(model), 10, torch.device("cpu"), BATCH)
+    network = LocalModel(models.load(model), 10, torch.device("cpu"), BATCH)
     x = data.load("cifar10-1k").images(slice(0, BATCH))
     network.logits(x)
     started, passes = time.perf_counter(), 0

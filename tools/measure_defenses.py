@@ -21,7 +21,7 @@ import robustassay as ra
 from robustassay import models
 from robustassay.analysis.compare import compare, standing
 from robustassay.defenses import Blind, create
-from robustassay.target.network import LANES
+from robustassay.target.batching import LANES
 
 ADAPTIVE, ATTACK, LIMIT = "adaptive", "pgd", 100
 

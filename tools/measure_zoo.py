@@ -20,7 +20,7 @@ import robustassay as ra
 from robustassay import models
 from robustassay.models.card import ModelCard
 from robustassay.models.zoo import EMBEDDED
-from robustassay.target.network import LANES
+from robustassay.target.batching import LANES
 from robustassay.train.checkpoint import write_atomically
 
 DATA, EPS, EPS_TEXT, SEED = "cifar10-1k", 8 / 255, "8/255", 0

@@ -10,7 +10,7 @@ from robustassay.analysis import clever
 from robustassay.analysis.clever import Aim, Clever
 from robustassay.analysis.weibull import fit_reverse_weibull
 from robustassay.errors import BadRequest
-from robustassay.target import Network
+from robustassay.target import LocalModel
 from robustassay.threat import L0, L1, L2, LInf
 from tests.support.toys import CPU, Linear, distances, images, names, targeted_distances, two_classes
 
@@ -19,7 +19,7 @@ N = 108
 
 
 def network(module, classes):
-    return Network(module, classes, CPU, 64)
+    return LocalModel(module, classes, CPU, 64)
 
 
 def curved(seed=0, classes=4):

@@ -8,7 +8,7 @@ from torch import nn
 from robustassay import data, models
 from robustassay.analysis import geometry
 from robustassay.errors import BadRequest
-from robustassay.target import Network
+from robustassay.target import LocalModel
 from robustassay.threat import Targeted, Untargeted
 from tests.support.toys import CPU, Linear, images
 
@@ -27,7 +27,7 @@ class Negated(nn.Module):
 
 
 def network(module, classes=10):
-    return Network(module, classes, CPU, 32)
+    return LocalModel(module, classes, CPU, 32)
 
 
 def linear(classes=10, seed=0):

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from robustassay import attacks, data, models
-from robustassay.attacks.score import bandits, spsa, zoo
 from robustassay.attacks.attack import Attack
 from robustassay.attacks.common.gradient_estimate import (
     Span,
@@ -26,12 +25,13 @@ from robustassay.attacks.common.gradient_estimate import (
     slope,
     sphere,
 )
+from robustassay.attacks.score import bandits, spsa, zoo
 from robustassay.attacks.score.nattack import NAttack
 from robustassay.attacks.score.prgf import PRGF, mixing_weight
 from robustassay.errors import BadRequest, UnknownName
 from robustassay.evaluation.engine import Wave, run_wave
 from robustassay.rng import Streams
-from robustassay.target import Network, ScoreAccess
+from robustassay.target import LocalModel, ScoreAccess
 from robustassay.threat import L2, LInf, Norm, RandomTarget, ThreatModel, Untargeted
 from tests.attacks.test_attacks import Case, check_conforms, make_ground
 from tests.attacks.test_oracles import PyTorchClassifier, evasion
@@ -570,7 +570,7 @@ def photos() -> tuple[Tensor, Tensor]:
 def set_on_network(
     attack: Attack[Any], norm: Norm, x: Tensor, y: Tensor, ids: list[str], batch_size: int, targeted: bool = False
 ) -> tuple[Any, Tensor]:
-    network = Network(models.load("resnet20-natural"), 10, CPU, batch_size)
+    network = LocalModel(models.load("resnet20-natural"), 10, CPU, batch_size)
     threat = ThreatModel(norm, RandomTarget() if targeted else None)
     records, x_adv = run_wave(network, attack, threat, Wave(ids, x, y), 0, None, nothing)
     return records.to_pandas(), x_adv

@@ -37,7 +37,7 @@ from robustassay.defenses.tv import TotalVariation, variation
 from robustassay.errors import BadRequest, UnknownName
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.registry import lookup
-from robustassay.target import Network
+from robustassay.target import LocalModel
 from robustassay.threat import LInf, Untargeted
 from tests.support.toys import CPU, Constant, Linear, images, run
 
@@ -611,7 +611,7 @@ def test_averaged_draws_steady_the_gradient(name):
     model = create(f"{name}:{EOT[name]}") | small_network(side=8)
 
     def gradient(draws: int) -> Tensor:
-        network = Network(model, 10, CPU, batch_size=512, draws=draws)
+        network = LocalModel(model, 10, CPU, batch_size=512, draws=draws)
         return network.gradient(x, lambda logits, goal: logits.square().sum(1), goal)[0].flatten(1)
 
     torch.manual_seed(0)

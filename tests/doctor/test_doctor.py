@@ -22,7 +22,7 @@ from robustassay.doctor.probe_set import Climb, Patient
 from robustassay.doctor.remedies import gives_gradients
 from robustassay.errors import BadRequest, UnknownName
 from robustassay.models import names
-from robustassay.target import Network
+from robustassay.target import LocalModel
 from robustassay.threat import LInf, Untargeted
 from tests.support.masked import GALLERY, Closed, Embeds, Lies, Masked, Purifies, Staircase, Thermometer, quantised
 from tests.support.toys import CPU, Linear, two_classes
@@ -152,9 +152,9 @@ def test_inference_mode_cannot_be_opened_and_is_no_error(small, x):
     assert find_bridge(sealed, x, goal_of(sealed, x)) is None
     tap = find_tap(sealed, x)
     assert tap is not None
-    shown = Patient.of(Network(sealed, 4, CPU, 8), names, x, goal_of(sealed, x).labels, LInf(EPS))
+    shown = Patient.of(LocalModel(sealed, 4, CPU, 8), names, x, goal_of(sealed, x).labels, LInf(EPS))
     assert not gives_gradients(Treated(sealed, [tap]), shown), "so it is never prescribed"
-    opened = Patient.of(Network(small, 4, CPU, 8), names, x, goal_of(small, x).labels, LInf(EPS))
+    opened = Patient.of(LocalModel(small, 4, CPU, 8), names, x, goal_of(small, x).labels, LInf(EPS))
     assert gives_gradients(Treated(small, [tap]), opened)
 
 
@@ -211,7 +211,7 @@ def test_treatments_travel_to_other_processes(small, x):
 
 def patient(module: nn.Module, eps: float, n: int = 4) -> Patient:
     x = torch.full((n, 1, 2, 2), 0.5)
-    network = Network(module, 2, CPU, 8)
+    network = LocalModel(module, 2, CPU, 8)
     return Patient.of(network, [str(row) for row in range(n)], x, torch.zeros(n, dtype=torch.int64), LInf(eps))
 
 

@@ -16,7 +16,7 @@ import robustassay as ra
 from robustassay import attacks
 from robustassay.cli import main
 from robustassay.errors import BadRequest, Interrupted, ModelFailed
-from robustassay.remote import Adapter, RemoteNetwork, Service, submit
+from robustassay.remote import Adapter, RemoteModel, Service, submit
 from robustassay.remote.adapter import Limits
 from robustassay.remote.answers import Answer, Unreadable, read_answers
 from robustassay.remote.budget import Purse
@@ -26,7 +26,7 @@ from robustassay.remote.quantised_access import SentScores, over_the_wire
 from robustassay.serve import Faults
 from robustassay.serve.batcher import Batcher
 from robustassay.serve.server import running
-from robustassay.target import Network
+from robustassay.target import LocalModel
 from robustassay.threat import Untargeted
 from tests.support.services import ELSEWHERE, NAMES, Tiny, dataset, offer
 from tests.support.toys import CPU, nothing
@@ -124,7 +124,7 @@ def test_rounding_never_carries_a_point_out_of_its_ball(served):
     """Rounding a dense L2 step makes it longer; sent as it is, every point at the edge would be wasted."""
     data = dataset(8)
     service = Service(Adapter.ready(served + "/v2/models/model"))
-    network, _ = RemoteNetwork.open(service, data, CPU)
+    network, _ = RemoteModel.open(service, data, CPU)
     x0 = data.images(slice(0, 8))
     from robustassay.rng import Streams
     from tests.support.toys import open_books
@@ -348,7 +348,7 @@ def test_attacks_that_need_more_than_is_shown_are_refused(served):
 
 
 def test_an_attack_in_process_is_left_alone():
-    network = Network(Tiny(), 4, CPU, 8)
+    network = LocalModel(Tiny(), 4, CPU, 8)
     attack = attacks.create("square")
     assert over_the_wire(network, attack) is attack
 

@@ -22,7 +22,7 @@ from robustassay.report import panels
 from robustassay.studies import out_of_distribution
 from robustassay.studies.analyses import KINDS
 from robustassay.studies.workbench import Workbench
-from robustassay.target import Network
+from robustassay.target import LocalModel
 from robustassay.threat import L1, L2, LInf
 from tests.support import toys
 
@@ -198,7 +198,7 @@ def test_stages_are_measured_on_the_way_to_the_output():
     torch.manual_seed(0)
     module = nn.Sequential(nn.Flatten(), nn.Linear(12, 6, bias=False), nn.ReLU(), nn.Linear(6, 3)).eval()
     x = toys.images(3, (3, 2, 2))
-    found = Smoothness(L2(0.1), steps=40).stages(Network(module, 3, CPU, 8), x, toys.names(3), most=4)
+    found = Smoothness(L2(0.1), steps=40).stages(LocalModel(module, 3, CPU, 8), x, toys.names(3), most=4)
     assert list(dict.fromkeys(found["stage"])) == ["0", "1", "2", OUTPUT]
     by_stage = found.groupby("stage")["slope"].mean()
     assert by_stage["0"] == pytest.approx(1, rel=0.01)
@@ -208,7 +208,7 @@ def test_stages_are_measured_on_the_way_to_the_output():
     assert by_stage["2"] <= by_stage["1"] * 1.001  # a rectifier adds no slope
     assert found[found["stage"] == OUTPUT]["depth"].eq(1).all()
     wrapped = nn.Sequential(module)
-    again = Smoothness(L2(0.1), steps=2).stages(Network(wrapped.eval(), 3, CPU, 8), x, toys.names(3), most=4)
+    again = Smoothness(L2(0.1), steps=2).stages(LocalModel(wrapped.eval(), 3, CPU, 8), x, toys.names(3), most=4)
     assert "0.1" in set(again["stage"])
 
 

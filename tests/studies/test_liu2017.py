@@ -25,8 +25,7 @@ from robustassay.studies.liu2017 import Bench, Scale, cost, plan, probes
 from robustassay.studies.liu2017.findings import best_single, difference, held_out
 from robustassay.studies.liu2017.plan import Kind
 from robustassay.studies.liu2017.tables import distances
-from robustassay.target import GradientAccess, Ledger, Network
-from robustassay.target.ensemble import EnsembleTarget, Join
+from robustassay.target import EnsembleModel, GradientAccess, Join, Ledger, LocalModel, TargetModel
 from robustassay.threat import L2, Ball, Goal, LInf, RandomTarget, Targeted, ThreatModel, Untargeted
 from robustassay.threat.rmsd import l2_of_rmsd, rmsd
 from tests.support.toys import CPU, Linear
@@ -45,11 +44,11 @@ def toy(seed: int, apart: float = 1.0) -> nn.Module:
     return model.eval().requires_grad_(False)
 
 
-def network(module: nn.Module) -> Network:
-    return Network(module, CLASSES, CPU, 8)
+def network(module: nn.Module) -> TargetModel:
+    return LocalModel(module, CLASSES, CPU, 8)
 
 
-def view(on: Network, x: Tensor, goal: Goal) -> GradientAccess:
+def view(on: TargetModel, x: Tensor, goal: Goal) -> GradientAccess:
     books = Ledger.endless(Ball(LInf(1.0), x, torch.ones(len(x))), goal)
     ids = [str(row) for row in range(len(x))]
     return GradientAccess(on, books, Streams.of(0, ids), torch.arange(len(x)), lambda _: None)
@@ -98,12 +97,12 @@ def test_the_loop_is_torchs_adam_on_the_image(goal):
 @both_goals
 @pytest.mark.parametrize("join", ["probabilities", "logits", "losses"])
 def test_a_committee_of_equals_is_attacked_as_one(goal, join: Join):
-    one, three = network(toy(1)), EnsembleTarget([network(toy(1)) for _ in range(3)], join)
+    one, three = network(toy(1)), EnsembleModel([network(toy(1)) for _ in range(3)], join)
     attack = Liu(steps=8, rate=0.02)
     alone, together = attack(view(one, X, goal), X), attack(view(three, X, goal), X)
     assert torch.allclose(alone, together, atol=1e-5)
     assert torch.equal(one.logits(X).argmax(1), three.logits(X).argmax(1))
-    others = EnsembleTarget([network(toy(seed)) for seed in (1, 2, 3)], join)
+    others = EnsembleModel([network(toy(seed)) for seed in (1, 2, 3)], join)
     assert not torch.allclose(alone, attack(view(others, X, goal), X), atol=1e-2)
 
 
@@ -119,23 +118,23 @@ def test_summed_updates_of_equals_are_one_update_at_the_summed_rate(goal):
 def test_what_a_committee_joins_by_hand(goal):
     one, two = network(toy(1)), network(toy(2))
     first, second = one.logits(X), two.logits(X)
-    mixed = EnsembleTarget([one, two], "probabilities", [3, 1]).logits(X)
+    mixed = EnsembleModel([one, two], "probabilities", [3, 1]).logits(X)
     assert torch.allclose(mixed.exp(), 0.75 * first.softmax(1) + 0.25 * second.softmax(1), atol=1e-6)
     assert torch.allclose(
-        EnsembleTarget([one, two], "logits", [3, 1]).logits(X), 0.75 * first + 0.25 * second, atol=1e-6
+        EnsembleModel([one, two], "logits", [3, 1]).logits(X), 0.75 * first + 0.25 * second, atol=1e-6
     )
 
     def loss(logits: Tensor, aims: Goal) -> Tensor:
         return aims.loss(logits)
 
-    joint, _ = EnsembleTarget([one, two], "losses", [3, 1]).gradient(X, loss, goal)
+    joint, _ = EnsembleModel([one, two], "losses", [3, 1]).gradient(X, loss, goal)
     assert torch.allclose(
         joint, 0.75 * one.gradient(X, loss, goal)[0] + 0.25 * two.gradient(X, loss, goal)[0], atol=1e-6
     )
     with pytest.raises(BadRequest, match="weights above zero"):
-        EnsembleTarget([one, two], "logits", [1, 0])
+        EnsembleModel([one, two], "logits", [1, 0])
     with pytest.raises(BadRequest, match="joins"):
-        EnsembleTarget([one], "votes")  # type: ignore[arg-type]
+        EnsembleModel([one], "votes")  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------- distance and rays
@@ -164,10 +163,10 @@ def test_rmsd_by_hand():
 
 
 def test_a_linear_search_finds_the_interval_that_bisection_misses():
-    source, target = (Network(Ruler(*ends), 2, CPU, 8) for ends in (((5, 10), (30, 300)), ((8, 9), (40, 300))))
+    source, target = (LocalModel(Ruler(*ends), 2, CPU, 8) for ends in (((5, 10), (30, 300)), ((8, 9), (40, 300))))
     x, way, goal = torch.zeros(1, 1, 2, 2), torch.ones(1, 1, 2, 2), Untargeted(torch.tensor([0]))
 
-    def fooled(strength: float, *networks: Network) -> bool:
+    def fooled(strength: float, *networks: TargetModel) -> bool:
         moved = line_search.along(x, way, strength)
         return all(int(each.logits(moved).argmax()) == 1 for each in networks)
 
@@ -258,7 +257,7 @@ def test_the_study_runs_from_end_to_end_and_a_second_run_computes_nothing(tmp_pa
         raise AssertionError("a finished study asked a model")
 
     again, other = bench(tmp_path), bench(tmp_path, steps=4)
-    monkeypatch.setattr(Network, "_call", forbidden)
+    monkeypatch.setattr(LocalModel, "_call", forbidden)
     assert cost.estimate(again) == 0
     same, _ = liu2017.write(again, lambda figure, path: None)
     for before, after in zip(made, same, strict=True):
@@ -384,7 +383,7 @@ def test_a_linear_models_fg_example_goes_along_its_gradient(tmp_path):
     linear = Linear(weight, torch.zeros(2))
     x = torch.full((4, 3, 4, 4), 0.5)
     data = as_dataset((x, torch.tensor([0, 1, 0, 1])))
-    named = {name: Member(name, Network(linear, 2, CPU, 8), {"weights": name}) for name in "abc"}
+    named = {name: Member(name, LocalModel(linear, 2, CPU, 8), {"weights": name}) for name in "abc"}
     it = Bench(named, data, TINY, tmp_path, 0, NoProgress())
     way = it.direction(Kind("fg", False, False), "a")
     label = int(it.images.labels[0])

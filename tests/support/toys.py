@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from robustassay.attacks.attack import Attack
 from robustassay.evaluation.engine import Wave, run_wave
 from robustassay.rng import Streams
-from robustassay.target import GradientAccess, Ledger, Network
+from robustassay.target import GradientAccess, Ledger, LocalModel, TargetModel
 from robustassay.threat import Ball, Goal, Norm, TargetRule, ThreatModel
 
 Numbers = npt.NDArray[np.float64]
@@ -210,11 +210,11 @@ def run(
     return records.to_pandas(), x_adv
 
 
-def open_network(module: nn.Module, x: Tensor, batch_size: int = 32) -> Network:
+def open_network(module: nn.Module, x: Tensor, batch_size: int = 32) -> TargetModel:
     kind = next(module.parameters()).dtype
     with torch.no_grad():
         classes = module(x[:1].to(kind)).shape[1]
-    return Network(module, classes, CPU, batch_size)
+    return LocalModel(module, classes, CPU, batch_size)
 
 
 def open_books(

@@ -10,7 +10,7 @@ import robustassay as ra
 from robustassay import data, errors, models
 from robustassay.evaluation import open_target
 from robustassay.evaluation.engine import FULL_PRECISION
-from robustassay.target import Network
+from robustassay.target import LocalModel
 from robustassay.target.surrogate import Surrogate, _full, _half, find_surrogate
 from robustassay.threat import Untargeted
 from robustassay.threat.losses import logit_margin
@@ -173,8 +173,8 @@ def flattened(scale, logits, goal):
 def test_a_gradient_in_half_keeps_its_size_however_flat_the_loss_is():
     model = models.load("resnet20-pgd").eval()
     goal = Untargeted(model(X).argmax(1))
-    plain = Network(model, 10, torch.device("cpu"), 8)
-    half = Network(model, 10, torch.device("cpu"), 8, surrogate=Surrogate(model, "float16", torch.float32, 0.1))
+    plain = LocalModel(model, 10, torch.device("cpu"), 8)
+    half = LocalModel(model, 10, torch.device("cpu"), 8, surrogate=Surrogate(model, "float16", torch.float32, 0.1))
     for scale in (1.0, 1e-12):
         flat = partial(flattened, scale)
         (slope, _), (other, _) = plain.gradient(X, flat, goal), half.gradient(X, flat, goal)
@@ -229,8 +229,8 @@ class Greedy(nn.Module):
 def test_where_memory_runs_out_batches_are_halved_and_nothing_is_lost():
     x, y = data.load("cifar10-1k").images(slice(0, 40)), data.load("cifar10-1k").labels[:40]
     goal = Untargeted(y)
-    greedy = Network(Greedy().eval(), 10, torch.device("cpu"), 64)
-    plain = Network(models.load("resnet20-pgd").eval(), 10, torch.device("cpu"), 16)
+    greedy = LocalModel(Greedy().eval(), 10, torch.device("cpu"), 64)
+    plain = LocalModel(models.load("resnet20-pgd").eval(), 10, torch.device("cpu"), 16)
     for ours, its in zip(greedy.gradient(x, logit_margin, goal), plain.gradient(x, logit_margin, goal), strict=True):
         assert torch.equal(ours, its)
     assert greedy.batch_size == 16
@@ -242,7 +242,7 @@ def test_a_model_with_no_memory_for_the_smallest_batch_is_told_so():
             raise torch.OutOfMemoryError("CUDA out of memory")
 
     with pytest.raises(errors.ModelFailed, match="no memory left"):
-        Network(Never().eval(), 10, torch.device("cpu"), 64).logits(X)
+        LocalModel(Never().eval(), 10, torch.device("cpu"), 64).logits(X)
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -251,7 +251,7 @@ def test_nan_is_noticed_at_once_or_when_asked_for(late):
         def forward(self, x):
             return x.flatten(1)[:, :10] * torch.nan
 
-    network = Network(Broken().eval(), 10, torch.device("cpu"), 8, checks_late=late)
+    network = LocalModel(Broken().eval(), 10, torch.device("cpu"), 8, checks_late=late)
     if late:
         network.logits(X)
     with pytest.raises(errors.ModelFailed, match="returned NaN"):

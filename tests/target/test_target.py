@@ -11,8 +11,8 @@ from torch import Tensor
 from robustassay.attacks import create
 from robustassay.attacks.attack import Attack
 from robustassay.evaluation.verify import Claims, measure, verify
-from robustassay.target import DecisionAccess, GradientAccess, Ledger, NoRowsLeft, ScoreAccess
-from robustassay.target.network import LANES, Network
+from robustassay.target import DecisionAccess, GradientAccess, Ledger, LocalModel, NoRowsLeft, ScoreAccess
+from robustassay.target.batching import LANES
 from robustassay.threat import L0, L1, L2, Ball, LInf, Norm, Targeted, Untargeted
 from tests.support.toys import CPU, Linear, Spy, images, names, open_books, open_box, run
 
@@ -110,7 +110,7 @@ def test_an_attack_cannot_reach_the_clean_images_of_the_books() -> None:
 @pytest.mark.parametrize("n", [1, LANES - 1, LANES, LANES + 1, 2 * LANES + 3])
 def test_padding_shows_whole_lanes_and_returns_only_what_was_asked(n: int) -> None:
     spy = Spy(first_value_decides())
-    network = Network(spy, 2, CPU, batch_size=2 * LANES)
+    network = LocalModel(spy, 2, CPU, batch_size=2 * LANES)
     x = images(n, (4,), low=0, high=1)
     logits = network.logits(x)
     assert logits.shape == (n, 2)

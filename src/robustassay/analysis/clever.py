@@ -21,7 +21,7 @@ from torch import Tensor
 from robustassay.analysis.weibull import Fit, fit_reverse_weibull
 from robustassay.errors import BadRequest
 from robustassay.rng import Streams
-from robustassay.target import Network
+from robustassay.target import TargetModel
 from robustassay.threat import L1, L2, Ball, Goal, LeastLikely, LInf, Norm, RandomTarget, Untargeted, labels_of
 from robustassay.threat.losses import ranked_classes
 
@@ -60,7 +60,7 @@ class Clever:
         """How many points it looks at for an image."""
         return self.batches * self.samples
 
-    def __call__(self, network: Network, x: Tensor, ids: Sequence[str]) -> pd.DataFrame:
+    def __call__(self, network: TargetModel, x: Tensor, ids: Sequence[str]) -> pd.DataFrame:
         """Estimate for each image and aim; the label is what the model says of the image, right or wrong.
 
         A row has sample_id, aim, label, target (the nearest by estimate, where untargeted), margin (of the logits),
@@ -94,7 +94,7 @@ class Clever:
         }
         return {aim: found[aim] for aim in self.aims}
 
-    def _maxima(self, network: Network, x: Tensor, labels: Tensor, classes: Tensor, ids: Sequence[str]) -> Numbers:
+    def _maxima(self, network: TargetModel, x: Tensor, labels: Tensor, classes: Tensor, ids: Sequence[str]) -> Numbers:
         """Return the largest slope of each margin in each batch, `[rows, k, batches]`."""
         ball = Ball(self.norm, x, torch.full((len(x),), self.norm.eps, device=x.device))
         rng = Streams.of(self.seed, [f"clever/{sample}" for sample in ids], x.device)
@@ -124,7 +124,7 @@ class Clever:
         }
 
 
-def _slopes(network: Network, points: Tensor, labels: Tensor, classes: Tensor, order: float) -> Tensor:
+def _slopes(network: TargetModel, points: Tensor, labels: Tensor, classes: Tensor, order: float) -> Tensor:
     """Return the size of the gradient of each margin at each point, `[n, k]`."""
     if classes.shape[1] == 1:  # one backward pass instead of two
         lead, _ = network.gradient(points, _lead, Untargeted(labels), classes)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from robustassay.errors import BadRequest
 from robustassay.rng import Streams
-from robustassay.target import Network
+from robustassay.target import TargetModel
 from robustassay.threat import Goal, Untargeted, labels_of
 
 LEVELS: Final = 255
@@ -37,7 +37,7 @@ def own_logit(logits: Tensor, goal: Goal) -> Tensor:
     return logits.gather(1, goal.labels[:, None]).squeeze(1)
 
 
-def directions(network: Network, x: Tensor, goal: Goal, height: Height = goals_own) -> Tensor:
+def directions(network: TargetModel, x: Tensor, goal: Goal, height: Height = goals_own) -> Tensor:
     """Return the gradient at each image, of unit RMS; zero where there is none."""
     gradient, _ = network.gradient(x, height, goal)
     return unit(gradient)
@@ -52,7 +52,7 @@ def unit(direction: Tensor) -> Tensor:
 
 
 def gradient_cosines(
-    networks: Mapping[str, Network], x: Tensor, goal: Goal, height: Height = goals_own
+    networks: Mapping[str, TargetModel], x: Tensor, goal: Goal, height: Height = goals_own
 ) -> pd.DataFrame:
     """Return the mean over images of the cosine between the gradients of each two models (Liu et al., Table 33).
 
@@ -121,7 +121,7 @@ class Regions:
         return _until_left(row[middle::-1], -self.ticks[middle::-1]), _until_left(row[middle:], self.ticks[middle:])
 
 
-def regions(networks: Mapping[str, Network], plane: Plane, about: int, reach: float, steps: int = 61) -> Regions:
+def regions(networks: Mapping[str, TargetModel], plane: Plane, about: int, reach: float, steps: int = 61) -> Regions:
     """Ask all models about a grid of so many points a side; an odd number has the image itself in the middle."""
     if reach <= 0 or steps < 2:
         raise BadRequest(f"A grid needs a reach above 0 and at least 2 steps, not {reach:g} and {steps}.")
@@ -170,7 +170,12 @@ class Linearity:
 
 
 def linearity(
-    network: Network, centre: Tensor, direction: Tensor, label: int, distortions: Sequence[float], in_box: bool = False
+    network: TargetModel,
+    centre: Tensor,
+    direction: Tensor,
+    label: int,
+    distortions: Sequence[float],
+    in_box: bool = False,
 ) -> Linearity:
     """Follow a model's logits along a direction."""
     logits = network.mean_logits(ray(centre, direction, distortions, in_box))
@@ -188,7 +193,12 @@ def intervals(adversarial: Sequence[bool] | npt.NDArray[np.bool_], at: Sequence[
 
 
 def adversarial_intervals(
-    network: Network, centre: Tensor, direction: Tensor, goal: Goal, distortions: Sequence[float], in_box: bool = True
+    network: TargetModel,
+    centre: Tensor,
+    direction: Tensor,
+    goal: Goal,
+    distortions: Sequence[float],
+    in_box: bool = True,
 ) -> list[tuple[float, float]]:
     """Find where along a direction the goal of one image is reached; a bisection would see one interval at most."""
     logits = network.mean_logits(ray(centre, direction, distortions, in_box))

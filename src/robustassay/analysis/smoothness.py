@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from robustassay.errors import BadRequest
 from robustassay.rng import Streams
-from robustassay.target import Network
+from robustassay.target import TargetModel
 from robustassay.target.precision import full_precision
 from robustassay.threat import L2, Ball, LInf, Norm
 
@@ -48,7 +48,7 @@ class Smoothness:
         rng = Streams.of(self.seed, [f"slope/{sample}" for sample in ids], x.device)
         return torch.stack([self._climb(function, x, rng) for _ in range(self.restarts)]).amax(0)
 
-    def stages(self, network: Network, x: Tensor, ids: Sequence[str], most: int = 6) -> pd.DataFrame:
+    def stages(self, network: TargetModel, x: Tensor, ids: Sequence[str], most: int = 6) -> pd.DataFrame:
         """Estimate at the output and at some stages before it.
 
         A row has sample_id, stage, depth (0 at the image, 1 at the output), slope, and size, that of the stage's value
@@ -96,7 +96,7 @@ class Smoothness:
         return slope
 
 
-def _stages(network: Network, x: Tensor, most: int) -> Iterator[tuple[str, float, Function]]:
+def _stages(network: TargetModel, x: Tensor, most: int) -> Iterator[tuple[str, float, Function]]:
     """Name some of the parts that a forward pass calls one after the other, evenly spread, and the output last."""
     module = network.module
     called = _outermost(module, x.to(network.dtype))

@@ -24,7 +24,7 @@ from robustassay.evaluation.model_ref import ModelRef, choose_device
 from robustassay.evaluation.open_target import open_network
 from robustassay.remote import Service
 from robustassay.rng import seeded
-from robustassay.target import Network
+from robustassay.target import TargetModel
 from robustassay.threat import L0, LInf, Norm
 
 SAMPLES: Final = 32
@@ -58,7 +58,7 @@ def diagnose(
     return replace(found, seconds=time.perf_counter() - started)
 
 
-def admit(network: Network, data: Dataset, norm: Norm, samples: int = SAMPLES) -> Patient:
+def admit(network: TargetModel, data: Dataset, norm: Norm, samples: int = SAMPLES) -> Patient:
     """Show a model the first images of a dataset, and keep those that it classifies correctly."""
     rows = slice(0, min(samples, len(data)))
     x, labels = data.images(rows).to(network.device), data.labels[rows].to(network.device)

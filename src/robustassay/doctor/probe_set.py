@@ -10,8 +10,7 @@ from torch import Tensor
 from robustassay.attacks.attack import Attack
 from robustassay.evaluation.engine import Wave, run_wave
 from robustassay.rng import Streams
-from robustassay.target import Network
-from robustassay.target.network import Loss
+from robustassay.target import Loss, TargetModel
 from robustassay.threat import L1, L2, Ball, Goal, LInf, Norm, ThreatModel, Untargeted
 from robustassay.threat.losses import own_loss
 
@@ -45,7 +44,7 @@ class Climb:
 class Patient:
     """A model and images that it classifies correctly."""
 
-    network: Network
+    network: TargetModel
     ids: Sequence[str]
     x0: Tensor
     goal: Goal
@@ -53,7 +52,7 @@ class Patient:
     norm: Norm
 
     @classmethod
-    def of(cls, network: Network, ids: Sequence[str], x: Tensor, labels: Tensor, norm: Norm) -> "Patient":
+    def of(cls, network: TargetModel, ids: Sequence[str], x: Tensor, labels: Tensor, norm: Norm) -> "Patient":
         """Keep the images that are classified correctly: the others say nothing of an attack."""
         logits = network.mean_logits(x)
         goal = Untargeted(labels)
@@ -70,7 +69,7 @@ class Patient:
         kept = [self.ids[row] for row in rows.tolist()]
         return Patient(self.network, kept, self.x0[rows], self.goal.among(rows), self.clean[rows], self.norm)
 
-    def seen_by(self, network: Network) -> "Patient":
+    def seen_by(self, network: TargetModel) -> "Patient":
         """Return the same with another way to its gradients."""
         return Patient(network, self.ids, self.x0, self.goal, self.clean, self.norm)
 

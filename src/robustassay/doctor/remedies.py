@@ -21,8 +21,8 @@ from robustassay.evaluation.adaptive import Advice, Adviser, Remedy
 from robustassay.evaluation.flags import Flag
 from robustassay.registry import register
 from robustassay.rng import Streams
-from robustassay.target import Network
-from robustassay.target.network import LANES
+from robustassay.target import TargetModel
+from robustassay.target.batching import LANES
 from robustassay.threat import L0, LInf, ThreatModel
 from robustassay.threat.losses import logit_margin
 
@@ -50,7 +50,7 @@ ON_THE_MODEL_ITSELF: Final[Mapping[str, tuple[str, ...]]] = {
 class Doctor(Adviser):
     """Examines the model, and prescribes a remedy for every alarm."""
 
-    def advise(self, network: Network, flags: Sequence[Flag], dataset: Dataset, threat: ThreatModel) -> Advice:
+    def advise(self, network: TargetModel, flags: Sequence[Flag], dataset: Dataset, threat: ThreatModel) -> Advice:
         """Examine on the first images of the whole dataset, so that every part of it gets the same advice."""
         norm = LInf(8 / 255) if isinstance(threat.norm, L0) else threat.norm
         patient = admit(network.exact, dataset, norm)

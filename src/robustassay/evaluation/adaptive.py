@@ -17,7 +17,7 @@ from robustassay.errors import BadRequest
 from robustassay.evaluation.flags import Flag
 from robustassay.evaluation.result import CONFIRMS, Result
 from robustassay.registry import lookup
-from robustassay.target import Network
+from robustassay.target import LocalModel, TargetModel
 from robustassay.threat import ThreatModel
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Advice:
         return {ADAPTIVE: dict(self.findings)} if self.findings else {}
 
     def follow(
-        self, job: "Job", network: Network, flags: Sequence[Flag], parts: Mapping[str, Result], folder: Path
+        self, job: "Job", network: TargetModel, flags: Sequence[Flag], parts: Mapping[str, Result], folder: Path
     ) -> dict[str, Result]:
         """Attack what stands with one remedy after the other; return the results so far and these."""
         found = dict(parts)
@@ -71,15 +71,15 @@ class Adviser(ABC):
     """Looks at a model before it is attacked."""
 
     @abstractmethod
-    def advise(self, network: Network, flags: Sequence[Flag], dataset: "Dataset", threat: ThreatModel) -> Advice:
+    def advise(self, network: TargetModel, flags: Sequence[Flag], dataset: "Dataset", threat: ThreatModel) -> Advice:
         """Say what is wrong with a model, and how to attack it nevertheless."""
 
 
-def seek_advice(job: "Job", network: Network, flags: Sequence[Flag], adviser: str | None) -> Advice:
+def seek_advice(job: "Job", network: TargetModel, flags: Sequence[Flag], adviser: str | None) -> Advice:
     """Ask the adviser of this name; no name, no advice."""
     if adviser is None:
         return Advice()
-    if type(network) is not Network:
+    if type(network) is not LocalModel:
         raise BadRequest("A service shows no gradients to examine: attack it without --adaptive.")
     chosen: Adviser = lookup("adviser", adviser)()
     return chosen.advise(network, flags, job.dataset.whole, job.threat)
@@ -93,7 +93,7 @@ def _standing(result: Result) -> set[str]:
 
 def _attack(
     job: "Job",
-    network: Network,
+    network: TargetModel,
     flags: Sequence[Flag],
     remedy: Remedy,
     attack: str,

@@ -28,8 +28,8 @@ from robustassay.memory import keep_freed_memory
 from robustassay.records import SCHEMA
 from robustassay.remote import as_sent, over_the_wire
 from robustassay.rng import seeded
-from robustassay.target import Ledger, Network, StartImages
-from robustassay.target.network import LANES
+from robustassay.target import Ledger, LocalModel, StartImages, TargetModel
+from robustassay.target.batching import LANES
 from robustassay.threat import ThreatModel
 
 LEAST: Final = 8
@@ -50,7 +50,7 @@ Done = tuple[Share, Outcome]
 class Workload:
     """What must be known to attack any samples of a run."""
 
-    network: Network
+    network: TargetModel
     attack: Attack[Any]
     threat: ThreatModel
     dataset: Dataset
@@ -66,7 +66,7 @@ class Workload:
                 raise ModelFailed("There is no memory left to attack even one sample: free some.") from error
         except ModelFailed as error:
             # To ask a service again costs money, and a lack of memory is no sample's fault.
-            if type(self.network) is not Network or isinstance(error.__cause__, torch.OutOfMemoryError):
+            if type(self.network) is not LocalModel or isinstance(error.__cause__, torch.OutOfMemoryError):
                 raise
             afresh = self.on(self.network.device)  # without what the failed calls have left behind
             if len(rows) == 1:

@@ -17,7 +17,7 @@ from robustassay.evaluation.engine import Wave, run_wave
 from robustassay.evaluation.model_ref import ModelRef, choose_device
 from robustassay.evaluation.open_target import Precision, open_network
 from robustassay.models.framing import seen_by
-from robustassay.target import Network, StartImages
+from robustassay.target import StartImages, TargetModel
 from robustassay.threat import L1, L2, LInf, Norm, ThreatModel, Untargeted
 
 LINEUP: Final = (
@@ -94,7 +94,7 @@ def bench(
 
 
 def _time(
-    name: str, network: Network, spec: str | Attack[Any], dataset: Dataset, repeat: int, preferred: tuple[Norm, ...]
+    name: str, network: TargetModel, spec: str | Attack[Any], dataset: Dataset, repeat: int, preferred: tuple[Norm, ...]
 ) -> Timing:
     attack = attacks.create(spec)
     norm = next((norm for norm in preferred if type(norm) in attack.norms), None)
@@ -124,7 +124,7 @@ def _time(
     )
 
 
-def _bare(network: Network, x: torch.Tensor, y: torch.Tensor, forwards: int, backwards: int) -> float:
+def _bare(network: TargetModel, x: torch.Tensor, y: torch.Tensor, forwards: int, backwards: int) -> float:
     """Time so many passes in full batches; a backward comes with a forward, or further ones with the same."""
     size = network.images_a_call(x)
     full = x[:size].repeat(-(-size // len(x)), *(1,) * (x.dim() - 1))[:size]
@@ -150,7 +150,7 @@ def _bare(network: Network, x: torch.Tensor, y: torch.Tensor, forwards: int, bac
     return paired * step + (forwards - paired) * look + (backwards - paired) * max(step - look, 0.0)
 
 
-def _timed(network: Network, work: Callable[[], Any]) -> tuple[float, Any]:
+def _timed(network: TargetModel, work: Callable[[], Any]) -> tuple[float, Any]:
     """Run and time; on a GPU until it has really finished."""
     if network.device.type == "cuda":
         torch.cuda.synchronize(network.device)

@@ -26,7 +26,7 @@ from robustassay.evaluation.preflight import check_model
 from robustassay.evaluation.progress import NoProgress, Progress
 from robustassay.remote import Service
 from robustassay.rng import seeded
-from robustassay.target import Network
+from robustassay.target import LocalModel
 
 BATCH: Final = 256
 """Images that are spoilt together; changes speed and memory, never results."""
@@ -79,7 +79,7 @@ class CorruptionBench:
 
     def _ask(self, model_ref: ModelRef, cell: Cell, dataset: Dataset) -> pd.DataFrame:
         traits = check_model(model_ref.module, dataset, self.device, despite_flags=True)
-        network = Network(model_ref.module, traits.classes, self.device, self.batch_size)
+        network = LocalModel(model_ref.module, traits.classes, self.device, self.batch_size)
         predicted = []
         with seeded(str(cell), self.device):
             for start in range(0, len(dataset), BATCH):

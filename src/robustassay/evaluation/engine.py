@@ -17,8 +17,7 @@ from robustassay.errors import AssayError, ModelFailed
 from robustassay.evaluation.verify import Claims, Verdict, measure, verify
 from robustassay.records import SCHEMA
 from robustassay.rng import Streams
-from robustassay.target import GradientAccess, Ledger, Network, NoRowsLeft, StartImages
-from robustassay.target.network import SurrogateFailed
+from robustassay.target import GradientAccess, Ledger, NoRowsLeft, StartImages, SurrogateFailed, TargetModel
 from robustassay.target.precision import full_precision
 from robustassay.threat import Ball, Targeted, ThreatModel, labels_of
 from robustassay.threat.losses import logit_margin
@@ -48,7 +47,7 @@ class Wave:
 
 
 def run_wave(
-    network: Network,
+    network: TargetModel,
     attack: Attack[Any],
     threat: ThreatModel,
     wave: Wave,
@@ -77,7 +76,7 @@ def run_wave(
 
 
 def _open_ledger(
-    network: Network, attack: Attack[Any], threat: ThreatModel, wave: Wave, seed: int, query_budget: int | None
+    network: TargetModel, attack: Attack[Any], threat: ThreatModel, wave: Wave, seed: int, query_budget: int | None
 ) -> tuple[Ledger, Tensor]:
     """Look at the clean images; return the books of an attack on them, and their logits."""
     exact = network.exact
@@ -107,7 +106,7 @@ def _open_ledger(
 class _Search:
     """One attack on one wave."""
 
-    network: Network
+    network: TargetModel
     attack: Attack[Any]
     threat: ThreatModel
     ledger: Ledger

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from robustassay.data import Dataset
-from robustassay.target import Network
+from robustassay.target import TargetModel
 from robustassay.threat import Goal, Untargeted
 from robustassay.threat.losses import logit_margin
 
@@ -41,7 +41,7 @@ class Flag:
     text: str
 
 
-def find_flags(network: Network, dataset: Dataset, probabilities: bool) -> tuple[Flag, ...]:
+def find_flags(network: TargetModel, dataset: Dataset, probabilities: bool) -> tuple[Flag, ...]:
     """Try the model on the first samples and return every warning they give."""
     x = dataset.images(slice(0, SAMPLES)).to(network.device)
     goal = Untargeted(dataset.labels[:SAMPLES].to(network.device))
@@ -76,7 +76,7 @@ def find_flags(network: Network, dataset: Dataset, probabilities: bool) -> tuple
     return tuple(Flag(name, text) for name, text in found.items() if text)
 
 
-def kept_promises(network: Network, x: Tensor, goal: Goal, gradient: Tensor) -> Tensor:
+def kept_promises(network: TargetModel, x: Tensor, goal: Goal, gradient: Tensor) -> Tensor:
     """Return by how much a tiny step changes each image's margin, as a part of what its gradient foretells.
 
     Where nothing can be foretold, because draws differ, the gradient is declared to be another's, or is zero, an
@@ -90,7 +90,7 @@ def kept_promises(network: Network, x: Tensor, goal: Goal, gradient: Tensor) -> 
     return (seen / foretold)[foretold > 0]
 
 
-def _differentiates_itself(network: Network, x: Tensor) -> bool:
+def _differentiates_itself(network: TargetModel, x: Tensor) -> bool:
     """Say whether one forward pass calls for gradients of its own."""
     called = False
 

@@ -9,10 +9,10 @@ from robustassay.data import Dataset
 from robustassay.errors import ModelFailed
 from robustassay.evaluation.flags import Flag, find_flags
 from robustassay.evaluation.preflight import check_model
-from robustassay.remote import RemoteNetwork, Service
+from robustassay.remote import RemoteModel, Service
 from robustassay.rng import seeded
-from robustassay.target import Network
-from robustassay.target.network import LANES
+from robustassay.target import LocalModel, TargetModel
+from robustassay.target.batching import LANES
 from robustassay.target.surrogate import find_surrogate
 
 Precision = Literal["fast", "exact"]
@@ -36,15 +36,15 @@ def open_network(
     eot: int,
     despite_flags: bool,
     precision: Precision = "exact",
-) -> tuple[Network, tuple[Flag, ...]]:
+) -> tuple[TargetModel, tuple[Flag, ...]]:
     """Look at a model before any long work; return it as the engine calls it, with every warning it gives."""
     if isinstance(module, Service):
-        network, contradicts = RemoteNetwork.open(module, dataset, device)
+        network, contradicts = RemoteModel.open(module, dataset, device)
         return network, (CONTRADICTS,) * contradicts
     traits = check_model(module, dataset, device, despite_flags)
     draws = eot if traits.random else 1
     late = device.type == "cuda"
-    local = Network(module, traits.classes, device, batch_size, draws, traits.random, checks_late=late)
+    local = LocalModel(module, traits.classes, device, batch_size, draws, traits.random, checks_late=late)
     with seeded("flags", device):
         try:
             flags = find_flags(local, dataset.whole, traits.probabilities)

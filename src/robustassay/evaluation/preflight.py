@@ -13,7 +13,7 @@ from robustassay.errors import BadData, BadModel, BadRequest, WrongFolder
 from robustassay.evaluation.flags import Flag
 from robustassay.rng import seeded
 from robustassay.target import GradientAccess
-from robustassay.target.network import LANES
+from robustassay.target.batching import LANES
 from robustassay.target.precision import full_precision, image_dtype
 from robustassay.threat import ThreatModel
 

@@ -34,7 +34,7 @@ from robustassay.models.framing import seen_by
 from robustassay.registry import describe, name_of, spell
 from robustassay.remote import over_the_wire
 from robustassay.store import Store
-from robustassay.target import Network
+from robustassay.target import TargetModel
 from robustassay.threat import Norm, ThreatModel
 
 
@@ -159,7 +159,7 @@ class Job:
     backend: Backend | None
     progress: Progress
 
-    def prepare(self, chosen: Sequence[Attack[Any]]) -> tuple[Network, tuple[Flag, ...]]:
+    def prepare(self, chosen: Sequence[Attack[Any]]) -> tuple[TargetModel, tuple[Flag, ...]]:
         """Check everything that can be checked before work starts."""
         for name in ("batch_size", "wave_size", "query_budget", "eot"):
             value = getattr(self, name)
@@ -178,7 +178,7 @@ class Job:
             over_the_wire(network, attack)
         return network, flags
 
-    def _open_network(self) -> tuple[Network, tuple[Flag, ...]]:
+    def _open_network(self) -> tuple[TargetModel, tuple[Flag, ...]]:
         """Look at the model, unless this very model_ref was looked at before in the same way."""
         how = (self.device, self.batch_size, self.eot, self.despite_flags, self.precision)
         shown = (self.dataset.sha256, tuple(self.dataset.ids))
@@ -189,7 +189,7 @@ class Job:
         network.forget()
         return network, flags
 
-    def spec(self, attack: Attack[Any], network: Network) -> RunSpec:
+    def spec(self, attack: Attack[Any], network: TargetModel) -> RunSpec:
         """State what the results of this job with this attack depend on."""
         rule, searched = self.threat.target, network.searched_for(attack.seeks_minimum)
         return RunSpec(
@@ -216,7 +216,7 @@ class Job:
 
     def open(
         self,
-        network: Network,
+        network: TargetModel,
         flags: Sequence[Flag],
         attack: Attack[Any],
         folder: Path,
@@ -235,14 +235,14 @@ class Job:
         check_probe(store.manifest().get("probe", []), answers, folder)
         return store
 
-    def _stages(self, network: Network, attack: Attack[Any]) -> list[str]:
+    def _stages(self, network: TargetModel, attack: Attack[Any]) -> list[str]:
         stages = list(attack.stage_names(self.threat.norm))
         return (
             [*stages, FULL_PRECISION] if stages and network.searched_for(attack.seeks_minimum).margin_error else stages
         )
 
     def confirm(
-        self, network: Network, flags: Sequence[Flag], by: bool | str, parts: dict[str, Result], folder: Path
+        self, network: TargetModel, flags: Sequence[Flag], by: bool | str, parts: dict[str, Result], folder: Path
     ) -> Result:
         """Attack what is in doubt again, and merge."""
         first = Result.worst_of(parts)
@@ -257,7 +257,7 @@ class Job:
         store = job.open(network, flags, attack, folder / "confirm", confirms)
         return Result.worst_of({**parts, "confirm": job.run(network, attack, store)})
 
-    def run(self, network: Network, attack: Attack[Any], store: Store) -> Result:
+    def run(self, network: TargetModel, attack: Attack[Any], store: Store) -> Result:
         """Attack every sample that has no record yet, wave by wave, and return what is known then."""
         wanted = range(self.shard[0] - 1, len(self.dataset), self.shard[1])
         done = store.done(with_images=self.keep_images)
@@ -274,7 +274,7 @@ class Job:
 
     def _run_waves(
         self,
-        network: Network,
+        network: TargetModel,
         attack: Attack[Any],
         store: Store,
         missing: list[int],

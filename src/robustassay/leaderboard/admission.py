@@ -15,7 +15,7 @@ from robustassay.errors import AssayError
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.evaluation.open_target import open_network
 from robustassay.remote import Service
-from robustassay.target import Network
+from robustassay.target import LocalModel, TargetModel
 from robustassay.threat import Untargeted
 from robustassay.threat.losses import logit_margin
 
@@ -65,11 +65,11 @@ def admit(model_ref: ModelRef, dataset: Dataset, device: torch.device) -> list[C
     return checks + [Check(f"flag {name}", False, text) for name, text in found.items() if name not in RULES]
 
 
-def _gradients(network: Network, dataset: Dataset) -> Check:
+def _gradients(network: TargetModel, dataset: Dataset) -> Check:
     """Look at the model's own gradient: one that a defense declares instead is for attackers, not for this rule."""
     rows = slice(0, min(SAMPLES, len(dataset)))
     x, goal = dataset.images(rows).to(network.device), Untargeted(dataset.labels[rows].to(network.device))
-    own = Network(_Plain(network.module).eval(), network.classes, network.device, network.batch_size)
+    own = LocalModel(_Plain(network.module).eval(), network.classes, network.device, network.batch_size)
     gradient, _ = own.gradient(x, logit_margin, goal)
     moved = int((gradient.flatten(1).abs().amax(1) > 0).sum())
     text = f"The gradient is not zero on {moved} of {len(x)} images."

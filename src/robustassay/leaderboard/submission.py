@@ -21,7 +21,7 @@ from robustassay.leaderboard.audit import contradictions
 from robustassay.leaderboard.card import EntryCard, card_of_zoo
 from robustassay.leaderboard.gather import CARD
 from robustassay.store import write_whole
-from robustassay.target import Network
+from robustassay.target import LocalModel
 from robustassay.threat import labels_of
 
 _AGREE: Final = 0.998
@@ -136,7 +136,7 @@ def _clean(result: Result, model_ref: ModelRef, dataset: Dataset, order: list[in
         return Check("clean labels", False, "The true labels are not those of the dataset.")
     if records["redrawn"].notna().any():
         return Check("clean labels", None, "The model draws random numbers: its answers cannot be compared.")
-    network = Network(model_ref.module, len(dataset.classes), device, 32)
+    network = LocalModel(model_ref.module, len(dataset.classes), device, 32)
     network.classes = int(network.module(dataset.images(order[:1]).to(device)).shape[1])
     again = labels_of(network.logits(dataset.images(order).to(device))).cpu()
     same = int((again == torch.tensor(records["clean_label"].tolist())).sum())

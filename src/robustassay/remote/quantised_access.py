@@ -11,8 +11,8 @@ from torch import Tensor
 
 from robustassay.attacks.attack import Attack
 from robustassay.errors import BadRequest
-from robustassay.remote.service import RemoteNetwork
-from robustassay.target import DecisionAccess, Network, ScoreAccess
+from robustassay.remote.service import RemoteModel
+from robustassay.target import DecisionAccess, ScoreAccess, TargetModel
 from robustassay.target.access import Ask
 from robustassay.threat import Ball, per_row, where_rows
 
@@ -43,9 +43,9 @@ _SENT: Final[dict[type[DecisionAccess], type[DecisionAccess]]] = {
 }
 
 
-def over_the_wire(network: Network, attack: Attack[Any]) -> Attack[Any]:
+def over_the_wire(network: TargetModel, attack: Attack[Any]) -> Attack[Any]:
     """Return the attack as it meets a service; unchanged where the network is none."""
-    if not isinstance(network, RemoteNetwork):
+    if not isinstance(network, RemoteModel):
         return attack
     if attack.access not in _SENT:
         raise BadRequest(
@@ -68,12 +68,12 @@ def over_the_wire(network: Network, attack: Attack[Any]) -> Attack[Any]:
     return wired
 
 
-def as_sent(network: Network, x: Tensor) -> Tensor:
+def as_sent(network: TargetModel, x: Tensor) -> Tensor:
     """Return images as the network is shown them: unchanged where it is no service."""
-    return network.as_sent(x) if isinstance(network, RemoteNetwork) else x
+    return network.as_sent(x) if isinstance(network, RemoteModel) else x
 
 
-def _sent(network: Network, x: Tensor, ball: Ball, any_distance: bool) -> Tensor:
+def _sent(network: TargetModel, x: Tensor, ball: Ball, any_distance: bool) -> Tensor:
     """Round points; those that rounding would carry out of their ball are drawn towards the clean image first."""
     sent = as_sent(network, x)
     if sent is x or any_distance:

@@ -21,7 +21,7 @@ from robustassay.remote.client import Line
 from robustassay.remote.encoding import Picture, round_to_8_bits
 from robustassay.remote.labels import LabelMap
 from robustassay.remote.transcript import Transcript
-from robustassay.target import Network
+from robustassay.target import LocalModel
 
 LOOKS: Final = 4
 LOOKS_AT_LABELS: Final = 16
@@ -108,7 +108,7 @@ class Service(nn.Module):
 
 
 @final
-class RemoteNetwork(Network):
+class RemoteModel(LocalModel):
     """A service as the engine calls it: scores or labels, and no gradient."""
 
     def __init__(self, service: Service, classes: int, device: torch.device, shows_scores: bool) -> None:
@@ -116,7 +116,7 @@ class RemoteNetwork(Network):
         self.service, self.shows_scores = service, shows_scores
 
     @classmethod
-    def open(cls, service: Service, dataset: Dataset, device: torch.device) -> "tuple[RemoteNetwork, bool]":
+    def open(cls, service: Service, dataset: Dataset, device: torch.device) -> "tuple[RemoteModel, bool]":
         """Look at the first image twice; return the network, and whether the service contradicted itself."""
         x = dataset.images(slice(0, 1))
         first, again = (service.ask_afresh(x) for _ in range(2))

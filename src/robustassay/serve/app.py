@@ -22,7 +22,7 @@ from robustassay.serve.guard import Guard
 from robustassay.serve.images import decode
 from robustassay.serve.metrics import Metrics
 from robustassay.serve.refusal import Refusal
-from robustassay.target import Network
+from robustassay.target import TargetModel
 
 FILES: Final = "/classify"
 
@@ -30,7 +30,7 @@ QUICK: Final = 64 << 10
 """A file up to this size is decoded at once; a larger one on another thread, so that nobody waits for it."""
 
 
-def build(network: Network, offer: Offer) -> ASGIApp:
+def build(network: TargetModel, offer: Offer) -> ASGIApp:
     """Make the application of one model."""
     desk = Desk(network, offer)
     app = FastAPI(
@@ -52,7 +52,7 @@ def build(network: Network, offer: Offer) -> ASGIApp:
 class Desk:
     """Answers requests on the terms of an offer."""
 
-    def __init__(self, network: Network, offer: Offer) -> None:
+    def __init__(self, network: TargetModel, offer: Offer) -> None:
         self.counts = Metrics()
         self._offer, self._guard, self._mischief = offer, Guard(offer), Mischief(offer.faults)
         self._batcher = Batcher(network, offer.max_batch)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from robustassay.serve.refusal import Refusal
-from robustassay.target import Network
+from robustassay.target import TargetModel
 
 MOST_WAITING: Final = 8192
 """Images that may wait; beyond, a service says that it is busy instead of growing without end."""
@@ -19,10 +19,10 @@ MOST_WAITING: Final = 8192
 class Batcher:
     """Collects whatever waits while a pass runs into the next one, so load makes batches and idleness no delay.
 
-    An image gets the same bits in whatever company: `Network` pads every pass to whole lanes.
+    An image gets the same bits in whatever company: `TargetModel` pads every pass to whole lanes.
     """
 
-    def __init__(self, network: Network, most: int) -> None:
+    def __init__(self, network: TargetModel, most: int) -> None:
         self._network, self._most = network, most
         self._waiting: asyncio.Queue[tuple[Tensor, asyncio.Future[Tensor]]] = asyncio.Queue()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="forward")

@@ -13,7 +13,7 @@ from torch import nn
 
 from robustassay.errors import BadModel, BadRequest
 from robustassay.serve.config import Offer
-from robustassay.target import Network
+from robustassay.target import LocalModel
 
 if TYPE_CHECKING:
     import uvicorn
@@ -77,7 +77,7 @@ def _server(module: nn.Module, offer: Offer, device: torch.device, log_level: st
 
     from robustassay.serve.app import build
 
-    network = Network(module.eval(), len(offer.labels), device, offer.max_batch)
+    network = LocalModel(module.eval(), len(offer.labels), device, offer.max_batch)
     options: dict[str, Any] = {"log_level": log_level, "access_log": False, "server_header": False}
     return uvicorn.Server(
         uvicorn.Config(build(network, offer), timeout_graceful_shutdown=PATIENCE_S, backlog=BACKLOG, **options)

@@ -31,8 +31,7 @@ from robustassay.registry import describe, name_of
 from robustassay.rng import Streams
 from robustassay.store import Store
 from robustassay.studies.transfer_matrix import Examples
-from robustassay.target import GradientAccess, Ledger, Network
-from robustassay.target.ensemble import EnsembleTarget, Join
+from robustassay.target import EnsembleModel, GradientAccess, Join, Ledger, LocalModel, TargetModel
 from robustassay.threat import Ball, Goal, Targeted, ThreatModel, labels_of
 
 WAVE: Final = {"cpu": 32, "cuda": 1024}
@@ -45,14 +44,14 @@ class Member:
     """A model that examples are made on, or shown to."""
 
     name: str
-    network: Network = field(repr=False)
+    network: TargetModel = field(repr=False)
     identity: dict[str, Any]
 
     @classmethod
     def of(cls, model: str, name: str, classes: int, device: torch.device) -> "Member":
         """Load a model."""
         model_ref = ModelRef.of(model, name)
-        network = Network(model_ref.module, classes, device)
+        network = LocalModel(model_ref.module, classes, device)
         return cls(name, network, dict(model_ref.identity))
 
 
@@ -153,7 +152,7 @@ class Making:
         goal = self.threat.goal(ids, labels, clean, self.seed)
         ball = Ball(self.threat.norm, x0, torch.full((len(rows),), self.threat.norm.eps, device=device))
 
-        def view(network: Network, tell: Callable[[Ledger], None]) -> GradientAccess:
+        def view(network: TargetModel, tell: Callable[[Ledger], None]) -> GradientAccess:
             books = Ledger.endless(ball, goal)
             return GradientAccess(
                 network, books, Streams.of(self.seed, ids, device), torch.arange(len(rows), device=device), tell
@@ -169,7 +168,7 @@ class Making:
 
     def _judged(
         self,
-        whole: Network,
+        whole: TargetModel,
         ids: list[str],
         goal: Goal,
         labels: Tensor,
@@ -208,5 +207,5 @@ class Making:
         return pa.table({name: columns.get(name, empty) for name in SCHEMA.names}, schema=SCHEMA)
 
 
-def _joined(networks: list[Network], join: Join | Literal["updates"]) -> Network:
-    return EnsembleTarget(networks, "probabilities" if join == "updates" else join)
+def _joined(networks: list[TargetModel], join: Join | Literal["updates"]) -> TargetModel:
+    return EnsembleModel(networks, "probabilities" if join == "updates" else join)

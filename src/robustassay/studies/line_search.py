@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from robustassay.errors import BadRequest
-from robustassay.target import Network
+from robustassay.target import TargetModel
 from robustassay.threat import Goal, labels_of
 from robustassay.threat.rmsd import rmsd
 
@@ -40,7 +40,7 @@ def matched(make: Callable[[float], Tensor], x: Tensor, wanted: float, high: flo
 
 
 def least_rmsd(
-    networks: Sequence[Network], x: Tensor, direction: Tensor, goal: Goal, step: float = 0.1, end: float = 100.0
+    networks: Sequence[TargetModel], x: Tensor, direction: Tensor, goal: Goal, step: float = 0.1, end: float = 100.0
 ) -> Tensor:
     """Return the RMSD of the first image along each row's ray that reaches the goal on all networks; infinite of none.
 
@@ -61,13 +61,13 @@ def least_rmsd(
     return found
 
 
-def reached_along(network: Network, x: Tensor, direction: Tensor, goal: Goal, strengths: Sequence[float]) -> Tensor:
+def reached_along(network: TargetModel, x: Tensor, direction: Tensor, goal: Goal, strengths: Sequence[float]) -> Tensor:
     """Say for each row and strength whether the network gives what the goal wants, `[rows, strengths]`."""
     points = torch.stack([along(x, direction, strength) for strength in strengths], 1)
     return _reached_on_all([network], points, goal)
 
 
-def _reached_on_all(networks: Sequence[Network], points: Tensor, goal: Goal) -> Tensor:
+def _reached_on_all(networks: Sequence[TargetModel], points: Tensor, goal: Goal) -> Tensor:
     """Ask each network only about the points that reached the goal on those before it."""
     reached = torch.ones(points.shape[:2], dtype=torch.bool, device=points.device)
     for network in networks:

@@ -24,7 +24,7 @@ from robustassay.models.from_file import is_file_spec
 from robustassay.models.sources import is_source_spec
 from robustassay.store import Store
 from robustassay.studies.photographs import entry_of, seen
-from robustassay.target import Network
+from robustassay.target import LocalModel
 from robustassay.threat import ThreatModel, Untargeted
 
 DRAWS: Final = 20
@@ -219,7 +219,7 @@ def _speed(model: str, dataset: Dataset, device: torch.device) -> Speed:
     with torch.no_grad():
         first, second = module(x), module(x)
     draws = 1 if torch.allclose(first, second, rtol=1e-3, atol=1e-3) else DRAWS
-    network = Network(module, first.shape[1], device, draws=draws)
+    network = LocalModel(module, first.shape[1], device, draws=draws)
     asks = (network.logits, lambda x: network.gradient(x, lambda logits, _: logits[:, 0], goal))
     return Speed(*(_time(ask, x) / len(x) for ask in asks))
 

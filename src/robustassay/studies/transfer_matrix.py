@@ -22,7 +22,7 @@ from robustassay.errors import BadRequest
 from robustassay.evaluation import Result
 from robustassay.evaluation.model_ref import choose_device
 from robustassay.rng import seeded
-from robustassay.target import Network
+from robustassay.target import LocalModel
 from robustassay.threat import labels_of
 
 Fit = Literal["crop or pad", "resize"]
@@ -141,7 +141,7 @@ def _logits(module: nn.Module, x: Tensor, device: torch.device, name: str) -> Te
     module.to(device)
     with seeded(name, device), torch.no_grad():
         classes = module(x[:1].to(device)).shape[1]
-        return Network(module, classes, device).logits(x.to(device)).cpu()
+        return LocalModel(module, classes, device).logits(x.to(device)).cpu()
 
 
 def _outcomes(source: str, target: str, made: Examples, clean: Tensor, shown: Tensor) -> pd.DataFrame:

@@ -31,7 +31,7 @@ from robustassay.studies.cache import Shelf
 from robustassay.studies.crafting import Making, Member
 from robustassay.studies.photographs import seen
 from robustassay.studies.study import DRAWS, Cell, Passes, Study
-from robustassay.target import Network
+from robustassay.target import LocalModel, TargetModel
 from robustassay.threat import LInf, ThreatModel
 
 TEST: Final = "test"
@@ -229,7 +229,7 @@ class Workbench:
         return Cell((model, name), model, self.threat, self.attack, self.plan or Passes(2, guessed),
                     limit=self.robust_images)  # fmt: skip
 
-    def _making(self, need: Need, network: Network) -> Making:
+    def _making(self, need: Need, network: TargetModel) -> Making:
         member = Member(need.model, network, dict(_subject(need.model).identity))
         dataset = self._data(need)
         return Making(need.model, (member,), attacks.create(self.mover), self.threat, dataset, self.seed)
@@ -245,14 +245,14 @@ class Workbench:
         dataset = self._data(need)
         return dataset.take(min(self.slope_images, len(dataset)))
 
-    def _network(self, model: str) -> Network:
+    def _network(self, model: str) -> TargetModel:
         model_ref = _subject(model)
         if isinstance(model_ref.module, Service):
             raise BadRequest(f"{model} is a service, which costs queries: name a model of this process.")
         device = choose_device(self.device)
         traits = check_model(model_ref.module, self._data(Need("answers", model)), device, despite_flags=True)
         draws = DRAWS if traits.random else 1
-        return Network(model_ref.module, traits.classes, device, None, draws, traits.random)
+        return LocalModel(model_ref.module, traits.classes, device, None, draws, traits.random)
 
     @property
     def _shelf(self) -> Shelf:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from robustassay.rng import Streams
 from robustassay.target.ledger import Ledger
-from robustassay.target.network import Network
+from robustassay.target.local_model import TargetModel
 from robustassay.target.start_images import StartImages
 from robustassay.threat import Ball, Goal, labels_of
 
@@ -35,7 +35,7 @@ class DecisionAccess:
 
     def __init__(
         self,
-        network: Network,
+        network: TargetModel,
         ledger: Ledger,
         rng: Streams,
         rows: Tensor,

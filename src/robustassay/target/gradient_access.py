@@ -8,7 +8,7 @@ from torch import Tensor
 
 from robustassay.rng import Streams
 from robustassay.target.access import ScoreAccess
-from robustassay.target.network import Loss, SeenAs
+from robustassay.target.local_model import Loss, SeenAs
 from robustassay.threat.losses import own_loss
 
 RowTransform = Callable[[Tensor, Tensor], Tensor]

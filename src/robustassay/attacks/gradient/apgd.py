@@ -11,8 +11,7 @@ from torch import Tensor
 from robustassay.attacks.attack import Attack
 from robustassay.errors import BadRequest
 from robustassay.registry import register
-from robustassay.target import GradientAccess, NoRowsLeft
-from robustassay.target.network import Loss
+from robustassay.target import GradientAccess, Loss, NoRowsLeft
 from robustassay.threat import L1, L2, Ball, LInf, per_row, where_rows
 from robustassay.threat.losses import dlr, dlr_towards, ranked_classes
 

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from robustassay.attacks.attack import Attack
 from robustassay.registry import register
-from robustassay.target import GradientAccess
-from robustassay.target.network import Loss
+from robustassay.target import GradientAccess, Loss
 from robustassay.threat import L1, L2, LInf
 from robustassay.threat.losses import probability_margin
 

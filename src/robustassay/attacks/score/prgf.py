@@ -12,7 +12,7 @@ from robustassay.attacks.attack import Attack
 from robustassay.attacks.common.gradient_estimate import Rise, forward, height, on_sphere, slope, sphere
 from robustassay.errors import BadRequest, ModelFailed
 from robustassay.registry import register
-from robustassay.target import Network, ScoreAccess
+from robustassay.target import LocalModel, ScoreAccess
 from robustassay.threat import L2, LInf, per_row
 
 NONE: Final = "none"
@@ -107,7 +107,7 @@ def _prior(name: str, x0: Tensor) -> Prior:
     """Open the surrogate, and try it on one image before queries are spent."""
     if name == NONE:
         return lambda view, x: view.rng.normal(*x.shape[1:])
-    network = Network(models.load(name, x0.device), models.card(name).classes, x0.device, SURROGATE_BATCH)
+    network = LocalModel(models.load(name, x0.device), models.card(name).classes, x0.device, SURROGATE_BATCH)
     try:
         network.logits(x0[:1])
     except ModelFailed as error:

@@ -14,7 +14,7 @@ from robustassay.errors import BadRequest
 from robustassay.models.sources.imagenet import entry_of
 from robustassay.registry import create, register
 from robustassay.rng import Streams
-from robustassay.target import DecisionAccess, GradientAccess, Ledger, Network
+from robustassay.target import DecisionAccess, GradientAccess, Ledger, LocalModel, TargetModel
 from robustassay.threat import L1, L2, Ball, Goal, LInf
 
 
@@ -65,14 +65,14 @@ class Transfer(Attack[DecisionAccess]):
 
 
 @lru_cache(maxsize=2)
-def load_substitute(source: str, device: torch.device) -> Network:
+def load_substitute(source: str, device: torch.device) -> TargetModel:
     """Load a substitute, or a group of them that answers as one; the last ones are kept for the next wave."""
     members: list[nn.Module] = [models.load(name) for name in source.split("+")]
     module = members[0] if len(members) == 1 else Ensemble(members, average="logits").eval()
     classes = {_classes(name) for name in source.split("+")}
     if len(classes) > 1:
         raise BadRequest(f"The models of {source} know different numbers of classes: name models of one dataset.")
-    return Network(module, classes.pop(), device)
+    return LocalModel(module, classes.pop(), device)
 
 
 def _classes(name: str) -> int:

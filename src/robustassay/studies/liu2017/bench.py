@@ -21,8 +21,7 @@ from robustassay.studies.cache import Shelf
 from robustassay.studies.crafting import Making, Member
 from robustassay.studies.liu2017.plan import Kind, Scale
 from robustassay.studies.transfer_matrix import Examples, meet, ranks
-from robustassay.target import Network
-from robustassay.target.ensemble import EnsembleTarget
+from robustassay.target import EnsembleModel, TargetModel
 from robustassay.threat import L2, Goal, LInf, Norm, RandomTarget, Targeted, ThreatModel, Untargeted, labels_of
 from robustassay.threat.rmsd import l2_of_rmsd, rmsd
 
@@ -49,7 +48,7 @@ class Bench:
         return Shelf(self.out / "work")
 
     @property
-    def networks(self) -> dict[str, Network]:
+    def networks(self) -> dict[str, TargetModel]:
         """The models as they are asked."""
         return {name: member.network for name, member in self.members.items()}
 
@@ -128,7 +127,7 @@ class Bench:
     def direction(self, kind: Kind, source: str) -> Tensor:
         """Return the way a fast gradient set goes, of unit RMS."""
         members = self.sources(kind)[source]
-        whole = members[0].network if len(members) == 1 else EnsembleTarget([member.network for member in members])
+        whole = members[0].network if len(members) == 1 else EnsembleModel([member.network for member in members])
         slope, _ = whole.gradient(self.x, lambda logits, goal: goal.loss(logits), self.goal(kind.targeted))
         return unit(slope if kind.method == "fg" else slope.sign())
 
@@ -173,7 +172,7 @@ class Bench:
         return next(iter(self.members.values())).network.device
 
 
-def _check(name: str, network: Network, x: Tensor) -> None:
+def _check(name: str, network: TargetModel, x: Tensor) -> None:
     """Refuse models that this study would be wrong about."""
     with torch.no_grad():
         first, second = (network.module(x) for _ in range(2))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from robustassay.errors import BadRequest
-from robustassay.target.network import Loss, Network, SeenAs
+from robustassay.target.local_model import LocalModel, Loss, SeenAs, TargetModel
 from robustassay.threat import Goal
 
 Join = Literal["probabilities", "logits", "losses"]
@@ -17,7 +17,7 @@ Join = Literal["probabilities", "logits", "losses"]
 
 
 @final
-class EnsembleTarget(Network):
+class EnsembleModel(LocalModel):
     """Networks whose weighted mean is attacked.
 
     Its answer is the weighted mean of probabilities, or of logits where these are joined. Joined losses have no
@@ -25,7 +25,7 @@ class EnsembleTarget(Network):
     """
 
     def __init__(
-        self, members: Sequence[Network], join: Join = "probabilities", weights: Sequence[float] | None = None
+        self, members: Sequence[TargetModel], join: Join = "probabilities", weights: Sequence[float] | None = None
     ) -> None:
         if join not in get_args(Join):
             raise BadRequest(f"An ensemble joins {', '.join(get_args(Join))}, not {join}.")

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from robustassay.errors import ModelFailed
+from robustassay.target.batching import BATCH, GPU_LANES, LANES, LARGE
 from robustassay.target.precision import full_precision, image_dtype
 from robustassay.target.surrogate import Surrogate
 from robustassay.threat import Goal
@@ -16,21 +17,6 @@ Loss = Callable[..., Tensor]
 
 SeenAs = Callable[[Tensor, slice], Tensor]
 """From images and the rows they belong to (the last may be repeated as padding) to what a loss is shown of them."""
-
-LANES: Final = 8
-"""Every call holds a multiple of so many images: matrix kernels change their order of summation for ragged
-batches, and one flipped bit can flip the sign of a gradient. Padded, results do not depend on batch size."""
-
-GPU_LANES: Final = 32
-"""The same on a GPU, which chooses its kernels anew, and takes its time, for every number of images it has not met."""
-
-
-BATCH: Final = {"cpu": 32, "cuda": 1024}
-"""Images a call, where nobody says."""
-
-LARGE: Final = 3 * 64 * 64
-"""Values of an image beyond which a call on a CPU holds no more than its lanes: larger batches leave the caches, and
-gradients at 224 x 224 were measured to take up to twice as long."""
 
 
 class SurrogateFailed(Exception):
@@ -45,7 +31,7 @@ COTANGENT: Final = 16.0
 a loss that is nearly flat would otherwise vanish on the way back."""
 
 
-class Network:
+class LocalModel:
     """A frozen classifier from [0, 1] images to logits.
 
     A defended model may say how an adaptive attacker differentiates it, in a method `differentiable` with the
@@ -80,11 +66,11 @@ class Network:
         self._differentiable: Callable[[Tensor], Tensor] | None = getattr(module, "differentiable", None)
 
     @property
-    def exact(self) -> "Network":
+    def exact(self) -> "LocalModel":
         """The model as it is, for what must not depend on how it is searched."""
         return self if self.surrogate is None else self._but(surrogate=None)
 
-    def searched_for(self, minimum: bool) -> "Network":
+    def searched_for(self, minimum: bool) -> "LocalModel":
         """Return what to search with: for the nearest point of a boundary, margins must be exact."""
         return self.exact if minimum and self.margin_error else self
 
@@ -98,21 +84,21 @@ class Network:
         """The floating type of the images the model is shown."""
         return image_dtype(self.module) if self.surrogate is None else self.surrogate.dtype
 
-    def around(self, module: nn.Module) -> "Network":
+    def around(self, module: nn.Module) -> "LocalModel":
         """Return the same around another module, such as this one behind or before something."""
         return self._but(module=module, surrogate=None)
 
-    def drawing_once(self) -> "Network":
+    def drawing_once(self) -> "LocalModel":
         """Return the same with gradients of single draws, where the model draws random numbers."""
         return self._but(draws=1)
 
-    def on(self, device: torch.device) -> "Network":
+    def on(self, device: torch.device) -> "LocalModel":
         """Return the same on another device."""
         return self._but(device=device, surrogate=None if self.surrogate is None else self.surrogate.to(device))
 
-    def _but(self, **changes: Any) -> "Network":
+    def _but(self, **changes: Any) -> "LocalModel":
         names = ("module", "classes", "device", "batch_size", "draws", "random", "surrogate", "checks_late")
-        return Network(**{name: getattr(self, name) for name in names} | changes)
+        return LocalModel(**{name: getattr(self, name) for name in names} | changes)
 
     def check_at_times(self) -> None:
         """Check now and then: often enough to stop a run that has gone wrong, too seldom to slow one down."""
@@ -287,6 +273,9 @@ class Network:
         self._found[problem] = self._found[problem] | bad if problem in self._found else bad
         if not self.checks_late:
             self.check()
+
+
+TargetModel = LocalModel
 
 
 def _pad(x: Tensor, lanes: int) -> Tensor:
