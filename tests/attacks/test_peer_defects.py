@@ -298,13 +298,19 @@ def test_every_import_is_declared():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     asked = [*project["dependencies"], *(one for many in project["optional-dependencies"].values() for one in many)]
     declared = {re.split(r"[<>=\[~!; ]", one)[0].lower() for one in asked}
-    used = {name for path in SOURCE.rglob("*.py") for name in imported(path)} - set(sys.stdlib_module_names) - {"robustassay"}
+    used = (
+        {name for path in SOURCE.rglob("*.py") for name in imported(path)}
+        - set(sys.stdlib_module_names)
+        - {"robustassay"}
+    )
     assert {"torch", "numpy"} <= used
     assert {NAMES.get(name, name).lower() for name in used} <= declared
 
 
 def test_everything_can_be_imported_without_a_warning():
-    names = [module.name for module in pkgutil.walk_packages([str(SOURCE)], "robustassay.") if "__main__" not in module.name]
+    names = [
+        module.name for module in pkgutil.walk_packages([str(SOURCE)], "robustassay.") if "__main__" not in module.name
+    ]
     assert len(names) > 100
     for name in names:
         importlib.import_module(name)
