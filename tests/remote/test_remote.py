@@ -28,7 +28,7 @@ from robustassay.serve.batcher import Batcher
 from robustassay.serve.server import running
 from robustassay.target import LocalModel
 from robustassay.threat import Untargeted
-from tests.support.services import ELSEWHERE, NAMES, Tiny, dataset, offer
+from tests.support.services import GERMAN_NAMES, NAMES, Tiny, dataset, service_config
 from tests.support.toys import CPU, nothing
 
 JOBS = {
@@ -50,7 +50,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def served():
-    with running(Tiny(), offer()) as address:
+    with running(Tiny(), service_config()) as address:
         yield address
 
 
@@ -170,7 +170,7 @@ def restarting(faults, after):
     def run():
         port, again = 0, False
         while not over.is_set():
-            with running(Tiny(), offer(faults=faults), port=port) as at:
+            with running(Tiny(), service_config(faults=faults), port=port) as at:
                 address[:] = [at]
                 port = int(at.rpartition(":")[2])
                 started.set()
@@ -184,7 +184,7 @@ def restarting(faults, after):
 
     thread = threading.Thread(target=run)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("robustassay.serve.app.Batcher", make)
+        patch.setattr("robustassay.serve.handlers.Batcher", make)
         thread.start()
         started.wait()
         try:
@@ -259,10 +259,10 @@ def test_answers_of_another_model_at_the_same_address_are_not_believed():
     attack, threat, _ = JOBS["square"]
     data = dataset(4)
     for terms, method in (({}, attack), ({"label_only": True}, "hopskipjump:queries=12")):
-        with running(Tiny(), offer(**terms)) as address:
+        with running(Tiny(), service_config(**terms)) as address:
             port = int(address.rpartition(":")[2])
             assert ra.evaluate(f"{address}/classify", data, threat, method).clean_accuracy == 1
-        with running(Other(), offer(**terms), port=port):
+        with running(Other(), service_config(**terms), port=port):
             assert ra.evaluate(f"{address}/classify", data, threat, method).clean_accuracy == 0
 
 
@@ -294,7 +294,7 @@ def test_a_live_counter_speaks_as_answers_come(monkeypatch):
 
 def test_a_service_that_only_fails_ends_the_run_and_judges_nothing(tmp_path):
     place = {"url": "", "limits": {"tries": 3, "max_backoff_s": 0.01}}
-    with running(Tiny(), offer(faults=Faults(errors=1.0))) as address:
+    with running(Tiny(), service_config(faults=Faults(errors=1.0))) as address:
         place["url"] = f"{address}/classify"
         with pytest.raises(ModelFailed, match=r"failed 3 times in a row \(500\)"):
             ra.evaluate(write(tmp_path / "s.toml", **place), dataset(3), ra.LInf(8 / 255), "square",
@@ -316,7 +316,7 @@ def test_a_failure_in_the_middle_leaves_no_record(tmp_path):
             return super().forward(x)
 
     place = {"limits": {"tries": 2, "max_backoff_s": 0.01, "concurrency": 1}}
-    with running(Dies(), offer()) as address:
+    with running(Dies(), service_config()) as address:
         spec = write(tmp_path / "s.toml", url=f"{address}/classify", **place)
         with pytest.raises(ModelFailed, match="failed 2 times"):
             ra.evaluate(spec, dataset(6), ra.LInf(1 / 255), "square:steps=20", wave_size=1, out=tmp_path / "run")
@@ -327,7 +327,7 @@ def test_a_failure_in_the_middle_leaves_no_record(tmp_path):
 
 
 def test_a_wrong_key_is_no_reason_to_try_again(monkeypatch, tmp_path):
-    with running(Tiny(), offer(api_key="right")) as address:
+    with running(Tiny(), service_config(api_key="right")) as address:
         with pytest.raises(ModelFailed, match="status 401"):
             ra.evaluate(f"{address}/classify", dataset(2), ra.LInf(8 / 255), "square:steps=2")
         monkeypatch.setenv("ASSAY_API_KEY", "right")
@@ -343,7 +343,7 @@ def test_attacks_that_need_more_than_is_shown_are_refused(served):
     for attack, reason in (("pgd", "needs gradients"), ("nes", "8 bits a value cannot show")):
         with pytest.raises(BadRequest, match=reason):
             ra.evaluate(f"{served}/classify", dataset(2), ra.LInf(8 / 255), attack)
-    with running(Tiny(), offer(label_only=True)) as address, pytest.raises(BadRequest, match="labels only"):
+    with running(Tiny(), service_config(label_only=True)) as address, pytest.raises(BadRequest, match="labels only"):
         ra.evaluate(f"{address}/classify", dataset(2), ra.LInf(8 / 255), "square")
 
 
@@ -358,7 +358,7 @@ def test_a_service_that_contradicts_itself_is_flagged():
         def forward(self, x):
             return super().forward(x) + torch.randn(len(x), 1) * torch.arange(4)
 
-    with running(Moody(), offer()) as address:
+    with running(Moody(), service_config()) as address:
         result = ra.evaluate(f"{address}/classify", dataset(3), ra.LInf(8 / 255), "square:steps=3")
     assert "contradicts-itself" in result.flags
 
@@ -370,8 +370,8 @@ def test_labels_only_and_other_names_from_the_command_line(tmp_path, monkeypatch
     np.savez(tmp_path / "d.npz", x=data.images(slice(0, 6)).mul(255).round().byte().numpy(), y=data.labels.numpy())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SERVICE_KEY", "k3y")
-    (tmp_path / "words.json").write_text(json.dumps({label: index for index, label in enumerate(ELSEWHERE)}))
-    with running(Tiny(), offer(label_only=True, labels=ELSEWHERE, api_key="k3y")) as address:
+    (tmp_path / "words.json").write_text(json.dumps({label: index for index, label in enumerate(GERMAN_NAMES)}))
+    with running(Tiny(), service_config(label_only=True, labels=GERMAN_NAMES, api_key="k3y")) as address:
         write(
             tmp_path / "service.toml",
             url=f"{address}/classify",
@@ -434,7 +434,10 @@ def test_many_labels_may_mean_one_class_and_the_best_of_them_speaks():
 
 
 def test_a_label_nobody_mapped_stops_the_run():
-    with running(Tiny(), offer(labels=ELSEWHERE)) as address, pytest.raises(ModelFailed, match="no class of the data"):
+    with (
+        running(Tiny(), service_config(labels=GERMAN_NAMES)) as address,
+        pytest.raises(ModelFailed, match="no class of the data"),
+    ):
         ra.evaluate(f"{address}/classify", dataset(2), ra.LInf(8 / 255), "square:steps=2")
     bare = LabelMap.of(Adapter("http://x/"), ("0", "1"), seen=("0", "3", "1", "2"))
     assert bare.logits([Answer(("3",), None)]).tolist() == [[0, 0, 0, 1]]  # data that lack the last classes

@@ -1,4 +1,4 @@
-"""A model behind HTTP: the same answers as in process, terms kept, and no request that breaks it."""
+"""A served model gives the same outputs as in process, obeys its config, and survives every request."""
 
 import json
 import os
@@ -22,23 +22,23 @@ from torch import nn
 
 from robustassay.cli import main
 from robustassay.errors import BadModel, BadRequest
-from robustassay.serve import Faults, Offer
-from robustassay.serve.guard import Guard
+from robustassay.serve import Faults, ServiceConfig
+from robustassay.serve.http_error import HttpError
 from robustassay.serve.images import decode
 from robustassay.serve.open_inference import read_request
-from robustassay.serve.refusal import Refusal
+from robustassay.serve.rate_limiter import RateLimiter
 from robustassay.serve.server import count_classes, running
-from tests.support.services import NAMES, SHAPE, Tiny, bomb, dataset, file_of, offer, save
+from tests.support.services import NAMES, SHAPE, Tiny, bomb, dataset, file_of, save, service_config
 
 
 def client_of(address):
-    """A client as patient as a busy machine needs: server, model and clients share this process."""
+    """A client with a long timeout: server, model and clients share this process."""
     return httpx2.Client(base_url=address, timeout=60)
 
 
 @pytest.fixture(scope="module")
 def plain():
-    with running(Tiny(), offer()) as address, client_of(address) as client:
+    with running(Tiny(), service_config()) as address, client_of(address) as client:
         yield client
 
 
@@ -77,17 +77,17 @@ def test_a_jpeg_is_read_as_its_decoder_reads_it(plain):
     assert not torch.equal(seen, dataset(1).images([0])[0])  # lossy, so it is a test of the JPEG path
 
 
-def test_a_service_shows_what_its_terms_allow():
+def test_a_service_reveals_only_what_its_config_allows():
     x = dataset(3).images(slice(0, 3))
-    terms = {"top_k": 2, "decimals": 1, "labels": ("a", "b", "c", "d")}
-    with running(Tiny(), offer(**terms)) as address, client_of(address) as client:
+    settings = {"top_k": 2, "decimals": 1, "labels": ("a", "b", "c", "d")}
+    with running(Tiny(), service_config(**settings)) as address, client_of(address) as client:
         shown = client.post("/classify", content=file_of(x[0])).json()["predictions"]
         assert len(shown) == 2
         assert all(one["label"] in "abcd" and one["confidence"] == round(one["confidence"], 1) for one in shown)
         labels, confidences = ask(client, x).json()["outputs"]
         assert labels["shape"] == confidences["shape"] == [3, 2]
         assert labels["datatype"] == "BYTES"
-    with running(Tiny(), offer(label_only=True)) as address, client_of(address) as client:
+    with running(Tiny(), service_config(label_only=True)) as address, client_of(address) as client:
         assert list(client.post("/classify", content=file_of(x[0])).json()["predictions"][0]) == ["label"]
         (labels,) = ask(client, x).json()["outputs"]
         assert labels["data"] == [NAMES[index] for index in Tiny()(x).argmax(1)]
@@ -96,7 +96,7 @@ def test_a_service_shows_what_its_terms_allow():
 
 
 class Slow(nn.Module):
-    """Holds its first pass until it is told, so that requests pile up behind it."""
+    """Blocks its first pass until `go` is set, so that requests queue behind it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,16 +110,16 @@ class Slow(nn.Module):
         return self.inner(x)
 
 
-def test_requests_that_wait_share_a_pass_and_get_their_own_answers():
+def test_waiting_requests_share_a_forward_pass_and_get_their_own_predictions():
     x, slow = dataset(40).images(slice(0, 40)), Slow()
-    with running(slow, offer(max_batch=16)) as address, client_of(address) as client:
+    with running(slow, service_config(max_batch=16)) as address, client_of(address) as client:
         with ThreadPoolExecutor(40) as pool:
             waiting = [pool.submit(client.post, "/classify", content=file_of(x[0]))]
-            assert slow.begun.wait(50)  # with one image; those that come now must wait
+            assert slow.begun.wait(50)  # with one image; later ones must wait
             waiting += [pool.submit(client.post, "/classify", content=file_of(image)) for image in x[1:]]
             deadline = time.monotonic() + 45
             while "assay_images_waiting 39" not in client.get("/metrics").text and time.monotonic() < deadline:
-                time.sleep(0.05)  # the server is a thread of this process, and needs its turn
+                time.sleep(0.05)  # the server is a thread of this process
             slow.go.set()
             answers = [one.result().json()["predictions"][0] for one in waiting]
         figures = client.get("/metrics").text
@@ -149,12 +149,12 @@ def test_health_metrics_and_metadata(plain):
         assert re.fullmatch(r'# TYPE \w+ \w+|\w+({(\w+="[^"]*",?)+})? [0-9.e+-]+', line), line
 
 
-# ---------------------------------------------------------------- who may ask
+# ---------------------------------------------------------------- authentication and rate limits
 
 
-def test_a_key_is_asked_for_where_there_is_one():
+def test_a_service_with_a_key_refuses_requests_without_it():
     content = file_of(dataset(1).images([0])[0])
-    with running(Tiny(), offer(api_key="s3cret")) as address, client_of(address) as client:
+    with running(Tiny(), service_config(api_key="s3cret")) as address, client_of(address) as client:
         assert client.post("/classify", content=content).status_code == 401
         assert client.post("/classify", content=content, headers={"X-API-Key": "wrong"}).status_code == 401
         assert client.post("/classify", content=content, headers={"X-API-Key": "s3cret"}).status_code == 200
@@ -162,42 +162,42 @@ def test_a_key_is_asked_for_where_there_is_one():
         assert client.post("/v2/models/model/infer", json={}).status_code == 401
         assert client.get("/v2/health/ready").status_code == 200
         assert "s3cret" not in client.get("/metrics").text + client.get("/openapi.json").text
-    assert "s3cret" not in repr(offer(api_key="s3cret"))
+    assert "s3cret" not in repr(service_config(api_key="s3cret"))
 
 
 def test_each_client_has_a_bucket_of_its_own():
     now = [0.0]
-    guard = Guard(offer(per_second=2), lambda: now[0])
+    limiter = RateLimiter(2, lambda: now[0])
     for _ in range(2):
-        guard.admit("a", "")
-    with pytest.raises(Refusal, match=r"wait 0\.50 s") as refused:
-        guard.admit("a", "")
+        limiter.check("a")
+    with pytest.raises(HttpError, match=r"wait 0\.50 s") as refused:
+        limiter.check("a")
     assert refused.value.status == 429
-    guard.admit("b", "")
+    limiter.check("b")
     now[0] = 0.49
-    with pytest.raises(Refusal):
-        guard.admit("a", "")
+    with pytest.raises(HttpError):
+        limiter.check("a")
     now[0] = 0.51
-    guard.admit("a", "")
+    limiter.check("a")
 
 
-def test_a_client_that_asks_too_often_is_told_when_to_come_back():
+def test_a_client_over_its_rate_limit_gets_429_and_retry_after():
     content = file_of(dataset(1).images([0])[0])
-    with running(Tiny(), offer(per_second=1)) as address, client_of(address) as client:
+    with running(Tiny(), service_config(per_second=1)) as address, client_of(address) as client:
         answers = [client.post("/classify", content=content) for _ in range(3)]
     assert answers[0].status_code == 200
     assert answers[-1].status_code == 429
     assert answers[-1].headers["retry-after"] == "1"
 
 
-# ---------------------------------------------------------------- what nobody should send
+# ---------------------------------------------------------------- bad requests
 
 GREY = Image.new("L", (8, 8))
-WHOLE = save(Image.new("RGB", (8, 8), (9, 80, 200)))
+VALID_PNG = save(Image.new("RGB", (8, 8), (9, 80, 200)))
 BAD_FILES = {
     "empty": (b"", 400),
     "text": (b"cat", 400),
-    "truncated PNG": (WHOLE[:-20], 400),
+    "truncated PNG": (VALID_PNG[:-20], 400),
     "truncated JPEG": (save(Image.new("RGB", (8, 8)), "JPEG")[:-200], 400),
     "another format": (save(GREY, "GIF"), 400),
     "decompression bomb": (bomb(30_000), 400),
@@ -210,13 +210,13 @@ BAD_FILES = {
 
 
 @pytest.mark.parametrize("name", BAD_FILES)
-def test_a_bad_file_gets_a_sentence(plain, name):
+def test_a_bad_file_gets_an_error_message(plain, name):
     content, status = BAD_FILES[name]
     answer = plain.post("/classify", content=content)
     assert answer.status_code == status
     assert re.fullmatch(r"[A-Z].*\.", answer.json()["error"])
     assert "Traceback" not in answer.text
-    assert plain.post("/classify", content=WHOLE).status_code == 200
+    assert plain.post("/classify", content=VALID_PNG).status_code == 200
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "1"])
@@ -247,7 +247,7 @@ BAD_REQUESTS = {
 
 
 @pytest.mark.parametrize("name", BAD_REQUESTS)
-def test_a_bad_inference_request_gets_a_sentence(plain, name):
+def test_a_bad_inference_request_gets_an_error_message(plain, name):
     request, status = BAD_REQUESTS[name]
     content = request if isinstance(request, bytes) else json.dumps(request).encode()
     answer = plain.post("/v2/models/model/infer", content=content)
@@ -255,11 +255,11 @@ def test_a_bad_inference_request_gets_a_sentence(plain, name):
     assert re.fullmatch(r"[A-Z].*\.", answer.json()["error"])
 
 
-def test_what_is_not_there_is_said_to_be_so(plain):
+def test_unknown_routes_methods_and_models_get_an_error_message(plain):
     assert plain.get("/nowhere").status_code == 404
     assert plain.get("/classify").status_code == 405
     assert "ask for 'model'" in plain.post("/v2/models/other/infer", json=tensor(ONE)).json()["error"]
-    assert plain.post("/classify", files={"file": WHOLE}).status_code == 415
+    assert plain.post("/classify", files={"file": VALID_PNG}).status_code == 415
     nested = tensor(ONE, data=ONE.int().tolist())
     assert plain.post("/v2/models/model/infer", json={**nested, "id": "7"}).json()["id"] == "7"
 
@@ -267,18 +267,18 @@ def test_what_is_not_there_is_said_to_be_so(plain):
 def status_of(read, content):
     try:
         read(content)
-    except Refusal as refusal:
-        return refusal.status
+    except HttpError as error:
+        return error.status
     return 200
 
 
-@given(st.binary(max_size=300), st.integers(0, len(WHOLE) - 1), st.integers(0, 255))
+@given(st.binary(max_size=300), st.integers(0, len(VALID_PNG) - 1), st.integers(0, 255))
 @settings(max_examples=200, deadline=None)
-def test_no_bytes_raise_anything_but_a_refusal(noise, place, value):
-    mutated = WHOLE[:place] + bytes([value]) + WHOLE[place + 1 :] + noise
+def test_arbitrary_bytes_raise_only_http_errors(noise, place, value):
+    mutated = VALID_PNG[:place] + bytes([value]) + VALID_PNG[place + 1 :] + noise
     for content in (noise, b"\x89PNG\r\n\x1a\n" + noise, b"\xff\xd8\xff" + noise, mutated):
         assert 200 <= status_of(lambda body: decode(body, SHAPE), content) < 500
-        assert 400 <= status_of(lambda body: read_request(body, offer()), content) < 500
+        assert 400 <= status_of(lambda body: read_request(body, service_config()), content) < 500
 
 
 JSON = st.recursive(
@@ -290,11 +290,11 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["name", "shape", "datatype", "data"]), JSON), JSON)
 @settings(max_examples=200, deadline=None)
-def test_no_json_raises_anything_but_a_refusal(fields, number):
+def test_arbitrary_json_raises_only_http_errors(fields, number):
     request = tensor(ONE)
     request["inputs"][0].update(fields)
     content = json.dumps({**request, "id": number}).encode()
-    assert 200 <= status_of(lambda body: read_request(body, offer()), content) < 500
+    assert 200 <= status_of(lambda body: read_request(body, service_config()), content) < 500
 
 
 def test_a_fuzzed_api_gives_no_server_error(plain):
@@ -323,22 +323,22 @@ class Broken(nn.Module):
         raise ValueError("no such weight")
 
 
-def test_a_model_that_fails_is_said_to_and_the_service_lives_on():
-    with running(Broken(), offer()) as address, client_of(address) as client:
+def test_a_failing_model_gives_500_and_the_service_goes_on():
+    with running(Broken(), service_config()) as address, client_of(address) as client:
         for _ in range(2):
-            answer = client.post("/classify", content=WHOLE)
+            answer = client.post("/classify", content=VALID_PNG)
             assert answer.status_code == 500
             assert answer.json()["error"].startswith("The model failed")
         assert client.get("/v2/health/ready").status_code == 200
 
 
-# ---------------------------------------------------------------- terms, faults, command line
+# ---------------------------------------------------------------- config, faults, command line
 
 
-def test_faults_come_as_often_as_asked_for():
+def test_faults_have_their_configured_rates():
     faults = Faults.parse("errors=0.2,bursts=0.05,burst_length=3,seed=1")
-    with running(Tiny(), offer(faults=faults)) as address, client_of(address) as client:
-        found = [client.post("/classify", content=WHOLE).status_code for _ in range(200)]
+    with running(Tiny(), service_config(faults=faults)) as address, client_of(address) as client:
+        found = [client.post("/classify", content=VALID_PNG).status_code for _ in range(200)]
     assert set(found) == {200, 429, 500}
     assert 20 <= found.count(500) <= 60
     assert found.count(429) % 3 == 0 or found[-1] == 429
@@ -346,35 +346,35 @@ def test_faults_come_as_often_as_asked_for():
 
 
 @pytest.mark.parametrize("text", ["error=0.1", "errors=2", "errors", "latency=-1"])
-def test_faults_that_make_no_sense_are_refused(text):
+def test_invalid_faults_are_refused(text):
     with pytest.raises(BadRequest):
         Faults.parse(text)
 
 
 @pytest.mark.parametrize(
-    "terms",
+    "settings",
     [{"top_k": 5}, {"top_k": 0}, {"decimals": -1}, {"labels": ("a",) * 4}, {"per_second": 0}, {"shape": (2, 8, 8)}],
 )
-def test_terms_that_make_no_sense_are_refused(terms):
+def test_invalid_configs_are_refused(settings):
     with pytest.raises(BadRequest):
-        offer(**terms)
+        service_config(**settings)
 
 
-def test_classes_are_counted_and_a_wrong_size_is_named():
+def test_classes_are_counted_and_a_wrong_size_is_an_error():
     assert count_classes(Tiny(), SHAPE, torch.device("cpu")) == 4
     with pytest.raises(BadModel, match="--shape"):
         count_classes(Tiny(), (3, 9, 9), torch.device("cpu"))
 
 
-def test_a_taken_port_is_a_sentence():
+def test_a_port_in_use_is_one_clear_error():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(BadRequest, match="--port"), running(Tiny(), offer(), port=taken.getsockname()[1]):
+        with pytest.raises(BadRequest, match="--port"), running(Tiny(), service_config(), port=taken.getsockname()[1]):
             pass
 
 
-def test_without_the_extra_there_is_a_sentence(monkeypatch, capsys):
+def test_a_missing_extra_is_one_clear_error(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["serve", "resnet20-natural"]) == 2
     assert "robustassay[serve]" in capsys.readouterr().err
@@ -387,9 +387,9 @@ def test_the_command_serves_a_zoo_model_on_loopback_until_interrupted(tmp_path):
     environment = {**os.environ, "MY_KEY": "abc", "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(request, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment) as process:
         assert process.stderr is not None
-        told = process.stderr.readline()
-        address = re.search(r"(http://127\.0\.0\.1:\d+)/classify", told)
-        assert address, told
+        line = process.stderr.readline()
+        address = re.search(r"(http://127\.0\.0\.1:\d+)/classify", line)
+        assert address, line
         picture = save(Image.new("RGB", (32, 32), (30, 120, 220)))
         answer = httpx2.post(f"{address[1]}/classify", content=picture, headers={"X-API-Key": "abc"}, timeout=60)
         process.send_signal(signal.SIGINT)
@@ -401,7 +401,7 @@ def test_the_command_serves_a_zoo_model_on_loopback_until_interrupted(tmp_path):
     assert "Traceback" not in rest
 
 
-def test_the_command_refuses_what_it_cannot_serve(capsys, tmp_path, monkeypatch):
+def test_the_command_refuses_wrong_arguments(capsys, tmp_path, monkeypatch):
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     (tmp_path / "few.txt").write_text("cat\ndog\n")
     assert main(["serve", "resnet20-natural", "--key-from", "NO_SUCH_KEY"]) == 2
@@ -409,4 +409,4 @@ def test_the_command_refuses_what_it_cannot_serve(capsys, tmp_path, monkeypatch)
     assert main(["serve", "resnet20-natural", "--labels", str(tmp_path / "few.txt")]) == 2
     assert "2 labels and the model 10 classes" in capsys.readouterr().err
     assert main(["serve", "resnet20-natural", "--shape", "32x32"]) == 2
-    assert Offer.__dataclass_fields__["api_key"].repr is False
+    assert ServiceConfig.__dataclass_fields__["api_key"].repr is False

@@ -8,7 +8,7 @@ import pytest
 from robustassay import models
 from robustassay.cli import main
 from robustassay.serve.server import running
-from tests.support.services import offer
+from tests.support.services import service_config
 
 pytest.importorskip("matplotlib")
 
@@ -31,7 +31,9 @@ def describe(folder, address: str) -> None:
 
 
 def test_images_made_on_its_own_model_mislead_a_service_and_the_second_run_is_free(folder):
-    with running(models.load("resnet20-natural"), offer(label_only=True, labels=WORDS, shape=(3, 32, 32))) as address:
+    with running(
+        models.load("resnet20-natural"), service_config(label_only=True, labels=WORDS, shape=(3, 32, 32))
+    ) as address:
         describe(folder, address)
         assert main([*REQUEST, "--out", "out"]) == 0
         sent = len((folder / "kept" / "transcript.jsonl").read_text().splitlines())
@@ -50,7 +52,9 @@ def test_images_made_on_its_own_model_mislead_a_service_and_the_second_run_is_fr
 
 
 def test_a_cap_stops_the_study(folder, capsys):
-    with running(models.load("resnet20-natural"), offer(label_only=True, labels=WORDS, shape=(3, 32, 32))) as address:
+    with running(
+        models.load("resnet20-natural"), service_config(label_only=True, labels=WORDS, shape=(3, 32, 32))
+    ) as address:
         describe(folder, address)
         assert main([*REQUEST, "--out", "out", "--max-queries", "7"]) != 0
     assert "7" in capsys.readouterr().err

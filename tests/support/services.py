@@ -1,4 +1,4 @@
-"""A small convolutional model to serve, its data, and files made to hurt."""
+"""A small convolutional model to serve, its data, and malicious files."""
 
 import io
 import struct
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from robustassay import data
 from robustassay.data import Dataset
-from robustassay.serve import Offer
+from robustassay.serve import ServiceConfig
 
 SHAPE = (3, 8, 8)
 NAMES = ("red", "green", "blue", "grey")
-ELSEWHERE = ("rot", "gruen", "blau", "grau")
+GERMAN_NAMES = ("rot", "gruen", "blau", "grau")
 
 
 class Tiny(nn.Module):
@@ -47,8 +47,8 @@ def dataset(n: int) -> Dataset:
     return data.from_arrays(x.numpy(), labels.numpy(), name="tiny", classes=NAMES)
 
 
-def offer(**terms: Any) -> Offer:
-    return Offer(**{"labels": NAMES, "shape": SHAPE, **terms})
+def service_config(**settings: Any) -> ServiceConfig:
+    return ServiceConfig(**{"labels": NAMES, "shape": SHAPE, **settings})
 
 
 def file_of(image: Tensor, kind: str = "PNG") -> bytes:

@@ -1,4 +1,4 @@
-"""`assay serve`: a model behind HTTP."""
+"""`assay serve`: serves a model over HTTP."""
 
 from pathlib import Path
 from typing import Literal
@@ -25,72 +25,72 @@ def serve(
     faults: str = "",
     device: Literal["cpu", "cuda"] | None = None,
 ) -> None:
-    """Put a model behind HTTP, as a black box to attack.
+    """Serve a model over HTTP, as a black box to attack.
 
-    It speaks the Open Inference Protocol (/v2/models/NAME/infer) and takes a PNG or JPEG file at /classify; health is
-    at /v2/health/ready and what it has done at /metrics.
+    The service answers requests of the Open Inference Protocol (/v2/models/NAME/infer) and PNG or JPEG files sent to
+    /classify. Its state is at /v2/health/ready, its metrics at /metrics.
 
     Parameters
     ----------
     model
-        A zoo name, behind defenses if you like (`jpeg|resnet20-natural`), or `path/to/file.py:factory`.
+        A zoo name, optionally with defenses (`jpeg|resnet20-natural`), or `path/to/file.py:factory`.
     name
-        What the model is called in addresses.
+        Name of the model in the addresses.
     host
-        Where to listen; this machine only, by default.
+        Address to listen on; by default only this machine can connect.
     port
-        Where to listen; 0 takes any that is free.
+        Port to listen on; 0 takes any free port.
     shape
-        Of an image: channels x height x width.
+        Shape of an image: channels x height x width.
     labels
-        A text file with a label for each class, one a line; by default those of the model's data, else numbers.
+        Text file with one label per class and line; default: the classes of the model's data, or numbers.
     label_only
-        Show the best label and no confidence.
+        Show only the best label, without its confidence.
     top_k
-        Show so many labels; all by default.
+        Number of labels to show; default: all.
     decimals
-        Round confidences to so many decimals.
+        Number of decimals of the confidences; default: all.
     rate
-        Requests a second that each client may make.
+        Limit of requests per second and client; default: none.
     key_from
-        Name of the environment variable that holds the API key; none is asked for by default.
+        Name of the environment variable with the API key; default: no key is needed.
     max_batch
-        Images a forward pass.
+        Images per forward pass.
     latency
-        Seconds that every answer takes longer, for tests.
+        Seconds added to every response, for tests.
     faults
-        What goes wrong how often, for tests, such as `errors=0.1,hangs=0.1,bursts=0.02`.
+        Faults to inject, with their rates, for tests: `errors=0.1,hangs=0.1,bursts=0.02`.
     device
-        Where to run; a GPU where there is one, by default.
+        Device to run on; default: a GPU if there is one.
     """
     from dataclasses import replace
 
     from robustassay.cli.terminal import Terminal
     from robustassay.evaluation.model_ref import ModelRef, choose_device
-    from robustassay.serve import Faults, Offer
+    from robustassay.serve import Faults, ServiceConfig
     from robustassay.serve.server import check_installed, count_classes
     from robustassay.serve.server import serve as run
 
     check_installed()
     chosen = choose_device(device)
-    module, size, mischief = ModelRef.of(model).module, _shape(shape), Faults.parse(faults)
-    offer = Offer(
-        labels=_labels(labels, model, count_classes(module, size, chosen)),
-        shape=size,
+    module, image_shape, injected = ModelRef.of(model).module, _parse_shape(shape), Faults.parse(faults)
+    config = ServiceConfig(
+        labels=_labels(labels, model, count_classes(module, image_shape, chosen)),
+        shape=image_shape,
         name=name,
         label_only=label_only,
         top_k=top_k,
         decimals=decimals,
-        api_key=None if key_from is None else _key(key_from),
+        api_key=None if key_from is None else _read_key(key_from),
         per_second=rate,
         max_batch=max_batch,
-        faults=replace(mischief, latency=latency) if latency else mischief,
+        faults=replace(injected, latency=latency) if latency else injected,
     )
 
-    def tell(address: str) -> None:
+    def on_start(address: str) -> None:
         Terminal().say(f"Serving {model} at {address}/classify and {address}/v2/models/{name}/infer; Ctrl-C stops.")
 
-    run(module, offer, host, port, chosen, tell)
+    run(module, config, host, port, chosen, on_start)
 
 
 def _labels(path: Path | None, model: str, classes: int) -> tuple[str, ...]:
@@ -101,26 +101,26 @@ def _labels(path: Path | None, model: str, classes: int) -> tuple[str, ...]:
         try:
             found = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
         except (OSError, ValueError) as error:
-            raise BadRequest(f"{path} must be a text file with one label a line ({error}).") from error
+            raise BadRequest(f"{path} must be a text file with one label per line ({error}).") from error
         if len(found) != classes:
-            raise BadRequest(f"{path} has {len(found)} labels and the model {classes} classes: give one line each.")
+            raise BadRequest(f"{path} has {len(found)} labels and the model {classes} classes: write one per line.")
         return found
     inner = model.rsplit("|", 1)[-1].strip()
     of_cifar = inner in models.names() and models.card(inner).dataset.startswith("cifar10") and classes == len(CLASSES)
     return CLASSES if of_cifar else tuple(map(str, range(classes)))
 
 
-def _key(variable: str) -> str:
+def _read_key(variable: str) -> str:
     import os
 
     key = os.environ.get(variable, "")
     if not key:
-        raise BadRequest(f"The environment variable {variable} holds no API key: set it, or leave --key-from out.")
+        raise BadRequest(f"The environment variable {variable} holds no API key: set it, or omit --key-from.")
     return key
 
 
-def _shape(text: str) -> tuple[int, int, int]:
+def _parse_shape(text: str) -> tuple[int, int, int]:
     sides = text.lower().split("x")
     if len(sides) != 3 or not all(side.isdigit() for side in sides):
-        raise BadRequest(f"A shape is channels x height x width, such as 3x32x32, not {text!r}.")
+        raise BadRequest(f"The shape must be channels x height x width, such as 3x32x32, not {text!r}.")
     return int(sides[0]), int(sides[1]), int(sides[2])

@@ -1,9 +1,9 @@
-"""A model behind HTTP, as a real black-box target: only images go in, only labels and confidences come out.
+"""Serves a model over HTTP, as a black-box target: clients send images and receive labels and confidences.
 
-It needs the extra `serve` (FastAPI and uvicorn), which is imported where it is used and nowhere else.
+Serving needs the extra `serve` (FastAPI and uvicorn). Only this package imports them, and only when it serves.
 """
 
-from robustassay.serve.config import Offer
+from robustassay.serve.config import ServiceConfig
 from robustassay.serve.fault_injector import Faults
 
-__all__ = ["Faults", "Offer"]
+__all__ = ["Faults", "ServiceConfig"]

@@ -1,4 +1,4 @@
-"""Runs the application: on the command line until told to stop, or beside a test."""
+"""Runs the application: until interrupted, or in a thread for the length of a block."""
 
 import contextlib
 import importlib.util
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from robustassay.errors import BadModel, BadRequest
-from robustassay.serve.config import Offer
+from robustassay.serve.config import ServiceConfig
 from robustassay.target import LocalModel
 
 if TYPE_CHECKING:
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 BACKLOG: Final = 4096
 
-PATIENCE_S: Final = 3
-"""How long a service that is told to stop waits for its last answers."""
+SHUTDOWN_SECONDS: Final = 3
+"""How long a service that shuts down waits for its last responses."""
 
 
 def check_installed() -> None:
-    """Say what to install where the extra is missing."""
+    """Raise an error that says what to install if the extra is missing."""
     if any(importlib.util.find_spec(needed) is None for needed in ("fastapi", "uvicorn")):
         raise BadRequest("Serving needs FastAPI and uvicorn: install them with pip install 'robustassay[serve]'.")
 
 
 def count_classes(module: nn.Module, shape: tuple[int, int, int], device: torch.device) -> int:
-    """Show a grey image to a model and count what it answers with."""
+    """Return the number of logits the model gives for a grey image."""
     try:
         with torch.no_grad():
             logits = module.to(device)(torch.full((8, *shape), 0.5, device=device))
@@ -39,26 +39,31 @@ def count_classes(module: nn.Module, shape: tuple[int, int, int], device: torch.
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise BadModel(
-            f"The model cannot process images of {'x'.join(map(str, shape))} ({reason}): name its size with --shape."
+            f"The model cannot process images of {'x'.join(map(str, shape))} ({reason}): set the size with --shape."
         ) from error
 
 
 def serve(
-    module: nn.Module, offer: Offer, host: str, port: int, device: torch.device, tell: Callable[[str], None]
+    module: nn.Module,
+    config: ServiceConfig,
+    host: str,
+    port: int,
+    device: torch.device,
+    on_start: Callable[[str], None],
 ) -> None:
-    """Tell where, and answer requests until interrupted."""
+    """Call `on_start` with the address and answer requests until interrupted."""
     with contextlib.closing(_listen(host, port)) as listener:
-        server = _server(module, offer, device, "warning")
+        server = _server(module, config, device, "warning")
         shown = f"[{host}]" if ":" in host else host
-        tell(f"http://{shown}:{listener.getsockname()[1]}")
+        on_start(f"http://{shown}:{listener.getsockname()[1]}")
         server.run(sockets=[listener])
 
 
 @contextlib.contextmanager
-def running(module: nn.Module, offer: Offer, port: int = 0) -> Iterator[str]:
-    """Serve on loopback from another thread for as long as the block lasts; gives the address."""
+def running(module: nn.Module, config: ServiceConfig, port: int = 0) -> Iterator[str]:
+    """Serve on loopback in another thread until the block ends; yields the address."""
     listener = _listen("127.0.0.1", port)
-    server = _server(module, offer, torch.device("cpu"), "error")
+    server = _server(module, config, torch.device("cpu"), "error")
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started and thread.is_alive():
@@ -71,29 +76,29 @@ def running(module: nn.Module, offer: Offer, port: int = 0) -> Iterator[str]:
         listener.close()
 
 
-def _server(module: nn.Module, offer: Offer, device: torch.device, log_level: str) -> "uvicorn.Server":
+def _server(module: nn.Module, config: ServiceConfig, device: torch.device, log_level: str) -> "uvicorn.Server":
     check_installed()
     import uvicorn
 
-    from robustassay.serve.app import build
+    from robustassay.serve.app import build_app
 
-    network = LocalModel(module.eval(), len(offer.labels), device, offer.max_batch)
+    model = LocalModel(module.eval(), len(config.labels), device, config.max_batch)
     options: dict[str, Any] = {"log_level": log_level, "access_log": False, "server_header": False}
     return uvicorn.Server(
-        uvicorn.Config(build(network, offer), timeout_graceful_shutdown=PATIENCE_S, backlog=BACKLOG, **options)
+        uvicorn.Config(build_app(model, config), timeout_graceful_shutdown=SHUTDOWN_SECONDS, backlog=BACKLOG, **options)
     )
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Open the door first, so that a port that is taken is a sentence and not a log."""
+    """Bind the port before uvicorn starts, so that a port in use gives one clear error."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named because asyncio sends answers without delay only where it reads TCP here.
+    # IPPROTO_TCP is explicit because asyncio sets TCP_NODELAY only on sockets that state it.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(BACKLOG)  # from here on clients wait instead of being turned away
+        listener.listen(BACKLOG)  # from here on clients wait instead of being refused
     except (OSError, OverflowError) as error:
         listener.close()
-        raise BadRequest(f"Nothing can be served on {host}:{port} ({error}): choose another with --port.") from error
+        raise BadRequest(f"Cannot listen on {host}:{port} ({error}): choose another port with --port.") from error
     return listener

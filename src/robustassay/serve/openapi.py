@@ -1,4 +1,4 @@
-"""What the API says about itself in /openapi.json; bodies are read by hand, so their schemas stand here."""
+"""The routes as /openapi.json describes them; the handlers parse bodies themselves, so the schemas are here."""
 
 from typing import Any, Final
 
@@ -7,12 +7,12 @@ _ERROR: Final = {
     "required": ["error"],
     "properties": {"error": {"type": "string"}},
 }
-_REFUSALS: Final = {
+_ERRORS: Final = {
     400: "The body cannot be read.",
     401: "The API key is missing or wrong.",
     404: "There is no such model.",
     413: "The request is too large.",
-    415: "The body is of a kind that is not read.",
+    415: "The type of the body is not supported.",
     422: "The image has the wrong size or type.",
     429: "Too many requests.",
 }
@@ -37,15 +37,17 @@ _REQUEST: Final = {
 
 def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     content = {"application/json": {"schema": _ERROR}}
-    return {status: {"description": _REFUSALS[status], "content": content} for status in statuses}
+    return {status: {"description": _ERRORS[status], "content": content} for status in statuses}
 
 
-def _body(*kinds: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
+def _body(*media_types: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "requestBody": {"required": True, "content": {media_type: {"schema": schema} for media_type in media_types}}
+    }
 
 
-OPEN: Final[dict[str, Any]] = {}
-NAMED: Final[dict[str, Any]] = {"responses": _responses(404)}
+NO_PARAMETERS: Final[dict[str, Any]] = {}
+NAMED_MODEL: Final[dict[str, Any]] = {"responses": _responses(404)}
 CLASSIFY: Final[dict[str, Any]] = {
     "responses": _responses(400, 401, 413, 415, 422, 429),
     "openapi_extra": _body("image/png", "image/jpeg", schema=_FILE),
