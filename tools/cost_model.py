@@ -84,7 +84,7 @@ def passes(name: str) -> dict[str, float]:
     norm = next(norm for norm in (ra.LInf(1e-4), ra.L2(1e-4)) if type(norm) in attack.norms)
     model = Line(0.55 if name in ("boundary", "hopskipjump") else -1.0).eval()
     sample = torch.full((1, 3, 8, 8), 0.9), torch.tensor([999])
-    records = ra.evaluate(model, sample, norm, attack, device="cpu", despite_flags=True).records
+    records = ra.evaluate(model, sample, norm, attack, device="cpu", search=ra.Search(despite_flags=True)).records
     print(name, int(records["forwards"][0]), int(records["backwards"][0]), flush=True)
     return {"forwards": int(records["forwards"][0]), "backwards": int(records["backwards"][0])}
 
@@ -128,7 +128,12 @@ def bytes_a_record(attack: str, wave: int) -> float:
     """Weigh the shards of a real run, whose samples are saved in waves of photographs on a GPU."""
     with tempfile.TemporaryDirectory() as folder:
         norm, place = ra.LInf(8 / 255), Path(folder) / "run"
-        request: dict[str, Any] = {"limit": 2 * wave, "wave_size": wave, "keep_images": False, "device": "cpu"}
+        request: dict[str, Any] = {
+            "limit": 2 * wave,
+            "execution": ra.Execution(wave_size=wave),
+            "keep_images": False,
+            "device": "cpu",
+        }
         ra.evaluate("resnet20-pgd", "cifar10-1k", norm, attack, out=place, **request)
         return sum(path.stat().st_size for path in (place / "shards").glob("*.parquet")) / (2 * wave)
 

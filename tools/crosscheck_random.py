@@ -110,9 +110,8 @@ def run_trial(trial: Trial) -> Finding:
         data.load("cifar10-1k").select(rows_for(ModelRef.of(SUBJECTS[trial.model_ref]).module, trial.images)),
         norm,
         ATTACKS[trial.attack].format(queries=trial.queries),
-        query_budget=None if trial.attack == WITH_GRADIENTS else trial.queries,
+        search=ra.Search(query_budget=None if trial.attack == WITH_GRADIENTS else trial.queries, eot=DRAWS),
         device="cpu",
-        eot=DRAWS,
     )
     right = result.records[result.records["clean_ok"]]
     broken = right[right["success"]]

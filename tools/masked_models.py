@@ -122,7 +122,13 @@ def broken(name: str, base: str, images: int) -> Row:
     x, y = samples.images(slice(None)), samples.labels
     peers = {peer: accuracy(model, attack(model, x, y), y) for peer, attack in PEERS.items()}
     result = ra.evaluate(
-        model, samples, ra.LInf(EPS), f"pgd:steps={STEPS}", adaptive="auto", keep_images=False, name=name
+        model,
+        samples,
+        ra.LInf(EPS),
+        f"pgd:steps={STEPS}",
+        search=ra.Search(adaptive="auto"),
+        keep_images=False,
+        name=name,
     )
     helped = {
         part.manifest["adaptive"]["remedy"]

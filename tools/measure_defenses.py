@@ -105,9 +105,8 @@ def attack(case: Case, attacker: str, images: int, out: Path, device: str | None
         device=device,
         out=out / folder,
         keep_images=False,
-        eot=draws,
-        batch_size=LANES * max(draws, 4),  # a call holds that many images a draw, or pads to it
-        despite_flags=blind,  # that the gradient is zero is what this attacker does not see
+        search=ra.Search(eot=draws, despite_flags=blind),  # that the gradient is zero is what this attacker ignores
+        execution=ra.Execution(batch_size=LANES * max(draws, 4)),  # a call holds that many images a draw, or pads to it
     )
 
 
@@ -129,7 +128,8 @@ def cell(case: Case, attacker: str, result: ra.Result, adaptive: ra.Result) -> d
     if attacker == "own_gradient":
         command = (
             f'robustassay.evaluate(Blind(create("{case.defense}") | "{case.model}"), "{DATA}", '
-            f'robustassay.LInf({case.eps} / 255), "{ATTACK}", limit={images}, despite_flags=True)'
+            f'robustassay.LInf({case.eps} / 255), "{ATTACK}", limit={images}, '
+            "search=robustassay.Search(despite_flags=True))"
         )
     beside = compare(result.records, adaptive.records)
     return {

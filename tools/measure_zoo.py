@@ -91,8 +91,8 @@ def measure(name: str, images: int, out: Path, device: str | None) -> dict[str, 
         device=device,
         out=folder,
         keep_images=False,
-        eot=DRAWS,
-        batch_size=LANES * DRAWS,  # a call holds that many images a draw, or pads to it
+        search=ra.Search(eot=DRAWS),
+        execution=ra.Execution(batch_size=LANES * DRAWS),  # a call holds that many images a draw, or pads to it
     )
     stands = result.records["clean_ok"] & ~result.records["success"]
     draws = result.manifest["spec"]["model"].get("eot")

@@ -176,11 +176,12 @@ def reference(model: nn.Module, samples: data.Dataset, device: str) -> float:
 
 def workers() -> dict[str, float]:
     """Throughput of two processes on two cores beside one with both, on work long enough to pay for their start."""
-    request: dict[str, Any] = {"limit": 256, "device": "cpu", "keep_images": False, "wave_size": 32}
-    one, _ = timed(ra.evaluate, "resnet20x2-pgd", "cifar10-1k", ra.LInf(EPS), "apgd", **request)
-    two, _ = timed(ra.evaluate, "resnet20x2-pgd", "cifar10-1k", ra.LInf(EPS), "apgd", workers=2, **request)
+    request: dict[str, Any] = {"limit": 256, "device": "cpu", "keep_images": False}
+    asked = ("resnet20x2-pgd", "cifar10-1k", ra.LInf(EPS), "apgd")
+    one, _ = timed(ra.evaluate, *asked, execution=ra.Execution(wave_size=32), **request)
+    two, _ = timed(ra.evaluate, *asked, execution=ra.Execution(wave_size=32, workers=2), **request)
     torch.set_num_threads(1)
-    alone, _ = timed(ra.evaluate, "resnet20x2-pgd", "cifar10-1k", ra.LInf(EPS), "apgd", **request)
+    alone, _ = timed(ra.evaluate, *asked, execution=ra.Execution(wave_size=32), **request)
     torch.set_num_threads(2)
     found = {"one process, both cores": one, "one process, one core": alone, "two workers": two}
     print(found, flush=True)

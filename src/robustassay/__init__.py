@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from robustassay import attacks, defenses
-    from robustassay.evaluation import Result, evaluate
+    from robustassay.evaluation import Execution, Result, Search, evaluate
     from robustassay.models import load as load_model
     from robustassay.threat import L0, L1, L2, LabelList, LeastLikely, LInf, RandomTarget, ThreatModel
 
@@ -18,11 +18,13 @@ __all__ = [
     "L0",
     "L1",
     "L2",
+    "Execution",
     "LInf",
     "LabelList",
     "LeastLikely",
     "RandomTarget",
     "Result",
+    "Search",
     "ThreatModel",
     "__version__",
     "attacks",
@@ -31,7 +33,13 @@ __all__ = [
     "load_model",
 ]
 
-_HOME = {"evaluate": "robustassay.doctor", "Result": "robustassay.evaluation", "load_model": "robustassay.models:load"}
+_HOME = {
+    "Execution": "robustassay.evaluation",
+    "Result": "robustassay.evaluation",
+    "Search": "robustassay.evaluation",
+    "evaluate": "robustassay.evaluation",
+    "load_model": "robustassay.models:load",
+}
 
 
 def __getattr__(name: str) -> Any:

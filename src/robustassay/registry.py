@@ -7,13 +7,17 @@ the group `robustassay.attack` (or the kind in question) whose value names a mod
 import dataclasses
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from importlib import import_module
 from importlib.metadata import entry_points
 from types import MappingProxyType
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Final, TypeVar, get_type_hints
 
 from robustassay.errors import BadRequest, UnknownName
 
 T = TypeVar("T")
+
+_BUILT_IN: Final = {"adviser": "robustassay.doctor"}
+"""Modules that register the built-in classes of a kind, where nothing imports them earlier."""
 
 _known: dict[str, dict[str, type[Any]]] = {}
 _entry_points_loaded: set[str] = set()
@@ -35,6 +39,8 @@ def registered(kind: str) -> Mapping[str, type[Any]]:
     """All classes of a kind by name, those of installed plug-ins included."""
     if kind not in _entry_points_loaded:
         _entry_points_loaded.add(kind)
+        if kind in _BUILT_IN:
+            import_module(_BUILT_IN[kind])
         for point in entry_points(group=f"robustassay.{kind}"):
             point.load()
     return MappingProxyType(_known.get(kind, {}))

@@ -102,7 +102,7 @@ def test_one_run_equals_separate_runs_with_ten_query_budgets(attack):
     accuracy = evaluate(attack, 0.04).curve(versus="queries")
     seen = set()
     for budget in (1, 2, 3, 5, 8, 11, 14, 17, 25, 40):
-        alone = evaluate(attack, 0.04, query_budget=budget)
+        alone = evaluate(attack, 0.04, search=ra.Search(query_budget=budget))
         assert fallen_at(accuracy, budget) == fallen(alone)
         seen.add(accuracy.at(budget))
     assert len(seen) > 4
@@ -114,7 +114,7 @@ def test_a_minimum_norm_attack_within_another_eps_equals_separate_runs_with_that
     accuracy = whole.curve(versus="queries", eps=eps)
     seen = set()
     for budget in (1, 2, 3, 4, 5, 7, 9, 11, 15, 30):
-        alone = evaluate(attack, eps, ra.L2, query_budget=budget)
+        alone = evaluate(attack, eps, ra.L2, search=ra.Search(query_budget=budget))
         assert fallen_at(accuracy, budget) == fallen(alone)
         seen.add(accuracy.at(budget))
     assert len(seen) > 4
@@ -375,7 +375,7 @@ def test_a_result_of_several_attacks_gives_their_worst_case_and_so_does_a_confir
         assert set(fallen_at(merged, eps)) == broken[0] | broken[1]
     assert merged.at(0.008) == robust_accuracy(several.records)
 
-    sure = evaluate("bim:steps=1,rel_step=0.01", 0.006, confirm="bim:steps=20")
+    sure = evaluate("bim:steps=1,rel_step=0.01", 0.006, search=ra.Search(confirm="bim:steps=20"))
     assert 0 < len(sure.parts["confirm"].records) < SAMPLES
     assert sure.curve().at(0.006) == robust_accuracy(sure.records)
     assert sure.robust_accuracy < sure.parts["bim"].robust_accuracy
@@ -498,7 +498,7 @@ def test_bad_requests_get_one_sentence(runs, capsys, monkeypatch, case):
 
 
 def test_a_run_that_confirms_makes_no_curve_of_its_own(tmp_path, capsys):
-    sure = evaluate("bim:steps=1,rel_step=0.01", 0.006, confirm="bim:steps=20", out=tmp_path)
+    sure = evaluate("bim:steps=1,rel_step=0.01", 0.006, search=ra.Search(confirm="bim:steps=20"), out=tmp_path)
     alone = charts.read_chart([tmp_path], "eps", "accuracy")
     assert len(alone.curves) == len(alone.left_out) == 1
     assert alone.curves[0].at(0.006) == robust_accuracy(sure.parts["bim"].records)

@@ -49,13 +49,13 @@ def test_probabilities_are_refused_and_flagged_where_they_are_accepted(natural):
     softmax = Masked(natural, after=lambda z: z.softmax(1))
     with pytest.raises(BadModel, match="return logits"):
         flags(softmax)
-    assert "softmax" in flags(softmax, despite_flags=True)
+    assert "softmax" in flags(softmax, search=ra.Search(despite_flags=True))
 
 
 def test_attacks_that_need_gradients_are_refused_where_there_are_none_and_others_are_not(natural):
     with pytest.raises(BadModel, match="PGD would stand still"):
         flags(quantised(natural), "pgd:steps=2")
-    assert "no-gradients" in flags(quantised(natural), "pgd:steps=2", despite_flags=True)
+    assert "no-gradients" in flags(quantised(natural), "pgd:steps=2", search=ra.Search(despite_flags=True))
     assert "no-gradients" in flags(quantised(natural), "autoattack:steps=2,queries=5")
 
 
@@ -64,7 +64,9 @@ def test_express_sees_through_quantisation_and_says_that_gradients_mislead(natur
     result = ra.evaluate(masked, "cifar10-1k", EPS, "express", limit=24, keep_images=False)
     assert result.flags.keys() >= {"no-gradients", "square-gains"}
     assert len(result.doubtful) == round(24 * result.robust_accuracy) > 0
-    sure = ra.evaluate(masked, "cifar10-1k", EPS, "express", limit=16, keep_images=False, confirm="square:steps=600")
+    sure = ra.evaluate(
+        masked, "cifar10-1k", EPS, "express", limit=16, keep_images=False, search=ra.Search(confirm="square:steps=600")
+    )
     assert sure.robust_accuracy < 0.1 < result.robust_accuracy, "Square breaks what was left in doubt"
     assert not sure.doubtful
 
@@ -73,7 +75,9 @@ def test_confirming_attacks_only_what_is_in_doubt_and_can_be_read_back(tmp_path)
     model = ra.load_model("resnet20-pgd")
     plain = ra.evaluate(model, "cifar10-1k", EPS, "bim:steps=1", limit=24)
     assert plain.doubtful
-    sure = ra.evaluate(model, "cifar10-1k", EPS, "bim:steps=1", limit=24, confirm="pgd:steps=5", out=tmp_path / "run")
+    sure = ra.evaluate(
+        model, "cifar10-1k", EPS, "bim:steps=1", limit=24, search=ra.Search(confirm="pgd:steps=5"), out=tmp_path / "run"
+    )
     assert list(sure.parts) == ["bim", "confirm"]
     assert list(sure.parts["confirm"].records["sample_id"]) == plain.doubtful
     assert sure.robust_accuracy <= plain.robust_accuracy
@@ -158,7 +162,8 @@ def test_a_random_model_is_judged_by_what_it_says_most_often(eps, falls):
 
 def test_a_random_model_gives_the_same_records_for_the_same_seed(natural):
     runs = [
-        ra.evaluate(noisy(natural), "cifar10-1k", ra.LInf(1 / 255), "pgd:steps=3", limit=6, eot=4) for _ in range(2)
+        ra.evaluate(noisy(natural), "cifar10-1k", ra.LInf(1 / 255), "pgd:steps=3", limit=6, search=ra.Search(eot=4))
+        for _ in range(2)
     ]
     first, second = (run.records.drop(columns="seconds") for run in runs)
     pd.testing.assert_frame_equal(first, second)

@@ -71,7 +71,10 @@ def test_other_layouts_and_types_and_a_batch_of_one_give_the_same_verdicts(dtype
         labels = model(x.to(dtype)).argmax(1)
     spec = "autoattack:steps=10,queries=20"
     together = ra.evaluate(model, (x, labels), LInf(0.065), spec)
-    alone = [ra.evaluate(model, (x[[row]], labels[[row]]), LInf(0.065), spec, batch_size=1) for row in range(8)]
+    alone = [
+        ra.evaluate(model, (x[[row]], labels[[row]]), LInf(0.065), spec, execution=ra.Execution(batch_size=1))
+        for row in range(8)
+    ]
     verdicts = together.records["success"].tolist()
     assert any(verdicts)
     assert not all(verdicts)
@@ -81,7 +84,9 @@ def test_other_layouts_and_types_and_a_batch_of_one_give_the_same_verdicts(dtype
 
 def test_rand_breaks_a_noisy_model_on_fresh_draws():
     model = noisy(ra.load_model("resnet20-natural"), size=0.02)
-    result = ra.evaluate(model, "cifar10-1k", LInf(8 / 255), "autoattack:version=rand,steps=8", limit=6, eot=4)
+    result = ra.evaluate(
+        model, "cifar10-1k", LInf(8 / 255), "autoattack:version=rand,steps=8", limit=6, search=ra.Search(eot=4)
+    )
     assert result.clean_accuracy > 0.5
     assert result.robust_accuracy == 0
     assert (result.records["redrawn"].dropna() > 0.5).all()

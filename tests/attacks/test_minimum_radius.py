@@ -29,7 +29,7 @@ def test_on_a_linear_model_it_is_the_exact_distance(norm: type[Norm], start):
 def test_it_agrees_with_a_grid_of_runs_and_costs_less():
     inner, eps = "pgd:steps=10,rel_step=0.25", 1 / 255
     model = ra.load_model("resnet20-natural")
-    found = ra.evaluate(model, "cifar10-1k", LInf(eps), inner, limit=10, smallest_eps=True).records
+    found = ra.evaluate(model, "cifar10-1k", LInf(eps), inner, limit=10, search=ra.Search(smallest_eps=True)).records
     grid = [eps * (step + 1) / 10 for step in range(20)]
     runs = [ra.evaluate(model, "cifar10-1k", LInf(radius), inner, limit=10).records for radius in grid]
     first = [
@@ -48,7 +48,8 @@ def test_no_row_depends_on_the_others():
     spec = "smallest:attack=pgd:steps=5,tolerance=0.2"
     together = ra.evaluate(model, "cifar10-1k", LInf(4 / 255), spec, limit=6).records
     parts = [
-        ra.evaluate(model, "cifar10-1k", LInf(4 / 255), spec, limit=6, shard=(part, 3)).records for part in (1, 2, 3)
+        ra.evaluate(model, "cifar10-1k", LInf(4 / 255), spec, limit=6, execution=ra.Execution(shard=(part, 3))).records
+        for part in (1, 2, 3)
     ]
     apart = pd.concat(parts).set_index("sample_id").loc[together["sample_id"]].reset_index()
     pd.testing.assert_frame_equal(together.drop(columns="seconds"), apart.drop(columns="seconds"))
@@ -56,7 +57,7 @@ def test_no_row_depends_on_the_others():
 
 def test_what_seeks_the_minimum_itself_is_left_alone_or_refused():
     x, model = images(2, (6,)), two_classes(6)
-    result = ra.evaluate(model, (x, model(x).argmax(1)), L2(1.0), "ddn:steps=5", smallest_eps=True)
+    result = ra.evaluate(model, (x, model(x).argmax(1)), L2(1.0), "ddn:steps=5", search=ra.Search(smallest_eps=True))
     assert result.manifest["spec"]["attack"]["name"] == "ddn"
     with pytest.raises(BadRequest, match="by itself"):
         attacks.create("smallest:attack=ddn")

@@ -247,7 +247,7 @@ class Moody(nn.Module):
 def test_one_lucky_draw_is_no_success(chance, falls):
     """An attack that asks often enough sees a wrong answer; a success is what most fresh draws say."""
     data = (images(8, (3, 2, 2)), torch.zeros(8, dtype=torch.int64))
-    result = ra.evaluate(Moody(chance), data, LInf(0.1), "uniform-noise:steps=40", despite_flags=True)
+    result = ra.evaluate(Moody(chance), data, LInf(0.1), "uniform-noise:steps=40", search=ra.Search(despite_flags=True))
     assert result.records["success"].all() == falls
     assert result.records["success"].any() == falls
 
@@ -259,7 +259,7 @@ def test_a_target_is_approached_in_either_precision():
     rule = ra.LabelList({f"{row}": 1 - int(label) for row, label in enumerate(labels)})
     threat = ra.ThreatModel(LInf(0.4), rule)
     found = [
-        ra.evaluate(model, (x, labels), threat, "pgd", precision=precision).attack_success_rate
+        ra.evaluate(model, (x, labels), threat, "pgd", search=ra.Search(precision=precision)).attack_success_rate
         for precision in ("fast", "exact")
     ]
     assert found == [1.0, 1.0]

@@ -634,7 +634,7 @@ def test_a_random_defense_goes_through_a_whole_evaluation():
         threat=ra.LInf(8 / 255),
         attack="pgd:steps=8,rel_step=0.25",
         limit=4,
-        eot=4,
+        search=ra.Search(eot=4),
         device="cpu",
     )
     assert result.clean_accuracy > 0.7

@@ -327,7 +327,12 @@ REMEDIED = {
 def test_the_remedy_breaks_what_a_plain_attack_leaves_standing(name, natural, tmp_path):
     out = tmp_path / "run"
     result = ra.evaluate(  # exact: the surrogate of a model that flips signs is traced, and has none to flip
-        GALLERY[name](natural), few(), LInf(EPS), "pgd:steps=3", adaptive="auto", out=out, precision="exact"
+        GALLERY[name](natural),
+        few(),
+        LInf(EPS),
+        "pgd:steps=3",
+        search=ra.Search(adaptive="auto", precision="exact"),
+        out=out,
     )
     plain = result.parts["pgd"]
     assert plain.robust_accuracy > 0.4, "or there was nothing to remedy"
@@ -353,7 +358,7 @@ def test_remedies_leave_no_more_standing_than_the_strongest_other_library(name):
 
 def test_an_honest_model_gets_no_remedy(natural):
     plain = ra.evaluate(natural, few(), LInf(1 / 255), "pgd:steps=3")
-    result = ra.evaluate(natural, few(), LInf(1 / 255), "pgd:steps=3", adaptive="auto")
+    result = ra.evaluate(natural, few(), LInf(1 / 255), "pgd:steps=3", search=ra.Search(adaptive="auto"))
     assert list(result.parts) == ["pgd"]
     assert result.parts["pgd"].manifest["adaptive"]["healthy"] is True
     assert result.manifest["parts"]["pgd"]["key"] == plain.manifest["key"], "advice does not change what a run is"
@@ -394,4 +399,4 @@ def test_bad_requests_say_what_to_do(natural):
     with pytest.raises(BadRequest, match="none of the 2 images"):
         diagnose(natural, wrong)
     with pytest.raises(UnknownName, match="adviser"):
-        ra.evaluate(natural, images, LInf(EPS), "pgd", limit=2, adaptive="nurse")
+        ra.evaluate(natural, images, LInf(EPS), "pgd", limit=2, search=ra.Search(adaptive="nurse"))

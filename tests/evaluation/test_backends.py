@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -24,8 +25,9 @@ def small() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 15 * 15, 10)).eval()
 
 
-def run(model: nn.Module, **how: object) -> ra.Result:
-    return ra.evaluate(model, "cifar10-1k", THREAT, "pgd:steps=5", limit=60, wave_size=24, **how)  # type: ignore[arg-type]
+def run(model: nn.Module, name: str | None = None, **how: Any) -> ra.Result:
+    execution = ra.Execution(wave_size=24, **how)
+    return ra.evaluate(model, "cifar10-1k", THREAT, "pgd:steps=5", limit=60, execution=execution, name=name)
 
 
 def comparable(result: ra.Result) -> pd.DataFrame:

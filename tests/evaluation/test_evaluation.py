@@ -215,7 +215,7 @@ def test_a_near_miss_does_not_end_a_search_as_robust(learnt):
     net, data = learnt
     small_steps = "pgd:steps=60,rel_step=0.02"
     plain = ra.evaluate(net, data, ra.LInf(2 / 255), small_steps)
-    doubted = ra.evaluate(flaky(net, -2e-3), data, ra.LInf(2 / 255), small_steps, batch_size=8)
+    doubted = ra.evaluate(flaky(net, -2e-3), data, ra.LInf(2 / 255), small_steps, execution=ra.Execution(batch_size=8))
     assert plain.robust_accuracy < 0.5
     assert doubted.invalid_claims == 0
     assert doubted.robust_accuracy <= plain.robust_accuracy + 0.1
@@ -224,7 +224,7 @@ def test_a_near_miss_does_not_end_a_search_as_robust(learnt):
 def test_a_claim_refused_for_good_is_recorded_as_invalid(learnt):
     """Where verification never agrees, the sample stands, and says why it is in doubt."""
     net, data = learnt
-    result = ra.evaluate(flaky(net, -1e3), data, ra.LInf(2 / 255), "pgd:steps=10", batch_size=8)
+    result = ra.evaluate(flaky(net, -1e3), data, ra.LInf(2 / 255), "pgd:steps=10", execution=ra.Execution(batch_size=8))
     doubtful = result.records[result.records["clean_ok"] & result.records["claimed"]]
     assert len(doubtful) > 5
     assert result.invalid_claims >= len(doubtful[doubtful["problem"].notna()]) > 0
@@ -255,7 +255,7 @@ def changes(net, x, y):
     aimed = {**base, "threat": ra.ThreatModel(ra.LInf(1 / 255), targets[0])}
     return {
         "seed": (base, {"seed": 1}),
-        "query budget": (base, {"query_budget": 5}),
+        "query budget": (base, {"search": ra.Search(query_budget=5)}),
         "target rule": (
             base,
             {"threat": ra.ThreatModel(ra.LInf(1 / 255), ra.RandomTarget())},
@@ -281,7 +281,7 @@ def test_whatever_changes_results_is_another_run(learnt, tmp_path, change):
     net, (x, y) = learnt
     request, other = changes(net, x[:8], y[:8])[change]
     ra.evaluate(**request, out=tmp_path / "run")
-    ra.evaluate(**request, out=tmp_path / "run", batch_size=3, wave_size=2)
+    ra.evaluate(**request, out=tmp_path / "run", execution=ra.Execution(batch_size=3, wave_size=2))
     with pytest.raises(errors.WrongFolder):
         ra.evaluate(**{**request, **other}, out=tmp_path / "run")
 
@@ -347,7 +347,7 @@ def test_bad_targets_are_found_before_the_first_wave(learnt, tmp_path):
     targets["20"] = int(y[20])
     threat = ra.ThreatModel(ra.LInf(1 / 255), ra.LabelList(targets))
     with pytest.raises(errors.BadRequest, match="sample '20'"):
-        ra.evaluate(net, (x, y), threat, "fgsm", wave_size=4, out=tmp_path / "out")
+        ra.evaluate(net, (x, y), threat, "fgsm", execution=ra.Execution(wave_size=4), out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from robustassay import data
 from robustassay.data import Dataset
-from robustassay.evaluation import Result, evaluate
+from robustassay.evaluation import Execution, Result, evaluate
 from robustassay.models.architectures.resnet import ResNet
 from robustassay.records import TIMING
 from robustassay.threat import L2, LInf, Norm, RandomTarget, ThreatModel
@@ -89,7 +89,9 @@ def assert_same(result: Result, reference: Result, what: str) -> None:
 
 def run(model: nn.Module, dataset: Dataset, name: str, **settings: Any) -> Result:
     threat, attack = THREATS[name]
-    return evaluate(model, dataset, threat, attack, device="cpu", **({"batch_size": 32, "wave_size": 64} | settings))
+    plain = {name: settings.pop(name) for name in ("out", "seed") if name in settings}
+    execution = Execution(**({"batch_size": 32, "wave_size": 64} | settings))
+    return evaluate(model, dataset, threat, attack, device="cpu", execution=execution, **plain)
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 64])
@@ -148,15 +150,16 @@ def test_an_interrupted_half_is_extended_not_repeated(
 
 def test_targets_belong_to_samples_too(model: nn.Module, dataset: Dataset) -> None:
     threat = ThreatModel(LInf(1 / 255), RandomTarget())
-    whole = evaluate(model, dataset, threat, "bim:steps=3", device="cpu", batch_size=64, wave_size=64)
+    whole = evaluate(
+        model, dataset, threat, "bim:steps=3", device="cpu", execution=Execution(batch_size=64, wave_size=64)
+    )
     parts = evaluate(
         model,
         dataset.select(list(range(SAMPLES))[::-1]),
         threat,
         "bim:steps=3",
         device="cpu",
-        batch_size=9,
-        wave_size=7,
+        execution=Execution(batch_size=9, wave_size=7),
     )
     assert whole.records["success"].any()
     assert_same(parts, whole, "random targets, backwards")

@@ -90,7 +90,9 @@ def comparable(records: pd.DataFrame) -> pd.DataFrame:
 def test_a_sample_the_model_fails_on_is_recorded_with_its_error_and_the_rest_goes_on(data, whole, tmp_path, nan, how):
     bad = [12, 39]
     out = tmp_path / "run"
-    result = ra.evaluate(Fussy(data.images(bad), nan), data, THREAT, ATTACK, out=out, name="Net", **how)
+    result = ra.evaluate(
+        Fussy(data.images(bad), nan), data, THREAT, ATTACK, out=out, name="Net", execution=ra.Execution(**how)
+    )
     assert result.failures.keys() == {"s12", "s39"}
     assert all(("NaN" if nan else "too much") in why for why in result.failures.values())
     expected = whole.records[~whole.records["sample_id"].isin(result.failures)]
@@ -150,7 +152,13 @@ def test_a_model_that_fails_on_many_samples_ends_the_run_and_keeps_what_is_finis
         errors.ModelFailed, match=r"more than one sample in 10, such as 's1\d' .*too much.*mend the model"
     ):
         ra.evaluate(
-            Fussy(data.images(range(10, 20))), data, THREAT, ATTACK, out=tmp_path / "run", name="Net", wave_size=16
+            Fussy(data.images(range(10, 20))),
+            data,
+            THREAT,
+            ATTACK,
+            out=tmp_path / "run",
+            name="Net",
+            execution=ra.Execution(wave_size=16),
         )
     store = Store.at(tmp_path / "run")
     assert {f"s{row}" for row in range(10)} <= store.done()
@@ -174,11 +182,29 @@ class Vanishing(Net):
 def test_a_device_that_disappears_is_no_samples_fault(data, whole, tmp_path):
     out = tmp_path / "run"
     with pytest.raises(errors.ModelFailed, match="device lost"):
-        ra.evaluate(Vanishing(30), data, THREAT, ATTACK, out=out, name="Net", wave_size=8, precision="exact")
+        ra.evaluate(
+            Vanishing(30),
+            data,
+            THREAT,
+            ATTACK,
+            out=out,
+            name="Net",
+            search=ra.Search(precision="exact"),
+            execution=ra.Execution(wave_size=8),
+        )
     store = Store.at(out)
     assert not store.failures()
     assert 0 < len(store.done()) < N
-    resumed = ra.evaluate(Vanishing(10**6), data, THREAT, ATTACK, out=out, name="Net", wave_size=8, precision="exact")
+    resumed = ra.evaluate(
+        Vanishing(10**6),
+        data,
+        THREAT,
+        ATTACK,
+        out=out,
+        name="Net",
+        search=ra.Search(precision="exact"),
+        execution=ra.Execution(wave_size=8),
+    )
     pd.testing.assert_frame_equal(comparable(resumed.records), comparable(whole.records))
 
 
@@ -204,7 +230,7 @@ def test_a_model_that_fails_only_when_claims_are_verified_is_found_too(data):
     with pytest.raises(
         errors.ModelFailed, match=r"more than one sample in 10.*while claims were verified: not that many"
     ):
-        ra.evaluate(Late(), data, THREAT, ATTACK, batch_size=8)
+        ra.evaluate(Late(), data, THREAT, ATTACK, execution=ra.Execution(batch_size=8))
 
 
 def test_a_leaderboard_takes_no_run_with_such_samples(data, tmp_path):
@@ -227,11 +253,13 @@ def make():
 """
 # Hard targets keep every row at work, and small waves make many shards.
 RUN = """
-import sys, assay
+import sys
+import robustassay as ra
 from robustassay.errors import AssayError
 threat = ra.ThreatModel(ra.LInf(0.5 / 255), ra.LeastLikely())
 try:
-    ra.evaluate(sys.argv[1], "cifar10-1k", threat, "pgd:steps=40", limit=64, wave_size=4, out=sys.argv[2])
+    ra.evaluate(sys.argv[1], "cifar10-1k", threat, "pgd:steps=40", limit=64, execution=ra.Execution(wave_size=4),
+                out=sys.argv[2])
 except AssayError as error:
     print(error, file=sys.stderr)
     sys.exit(error.exit_code)
@@ -254,7 +282,7 @@ def untouched(model, tmp_path_factory):
 
 def run_here(model: str, out: Path) -> None:
     threat = ra.ThreatModel(ra.LInf(0.5 / 255), ra.LeastLikely())
-    ra.evaluate(model, "cifar10-1k", threat, "pgd:steps=40", limit=64, wave_size=4, out=out)
+    ra.evaluate(model, "cifar10-1k", threat, "pgd:steps=40", limit=64, execution=ra.Execution(wave_size=4), out=out)
 
 
 def start(model: str, out: Path) -> "subprocess.Popen[str]":
@@ -388,4 +416,4 @@ def test_a_model_that_overflows_only_when_claims_are_verified_is_not_broken(data
             return torch.full_like(z, torch.inf) if len(x) == 32 and not torch.is_grad_enabled() else z
 
     with pytest.raises(errors.ModelFailed, match=r"more than one sample in 10.*NaN while claims were verified"):
-        ra.evaluate(Overflowing(), data, THREAT, ATTACK, batch_size=8)
+        ra.evaluate(Overflowing(), data, THREAT, ATTACK, execution=ra.Execution(batch_size=8))

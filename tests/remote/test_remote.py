@@ -98,8 +98,10 @@ class EightBits(nn.Module):
 def test_verdicts_and_query_counts_are_those_of_the_model_in_process(served, name, path):
     attack, threat, budget = JOBS[name]
     data = dataset(8)
-    over_http = ra.evaluate(served + path, data, threat, attack, query_budget=budget).records
-    in_process = ra.evaluate(EightBits(), data, threat, attack, query_budget=budget, despite_flags=True).records
+    over_http = ra.evaluate(served + path, data, threat, attack, search=ra.Search(query_budget=budget)).records
+    in_process = ra.evaluate(
+        EightBits(), data, threat, attack, search=ra.Search(query_budget=budget, despite_flags=True)
+    ).records
     assert over_http[VERDICTS].equals(in_process[VERDICTS])
     assert 0 < over_http["success"].sum() < len(data), "the attack must neither win nor lose everything"
     # A claim over HTTP is the rounded image, so its distance may differ by what rounding moves at most.
@@ -109,7 +111,9 @@ def test_verdicts_and_query_counts_are_those_of_the_model_in_process(served, nam
 
 def test_a_claim_is_the_image_that_was_sent(served):
     """In process a minimum-norm attack may claim a point between two 8-bit images; over HTTP it cannot."""
-    found = ra.evaluate(served + "/classify", dataset(6), ra.LInf(8 / 255), "hopskipjump", query_budget=60)
+    found = ra.evaluate(
+        served + "/classify", dataset(6), ra.LInf(8 / 255), "hopskipjump", search=ra.Search(query_budget=60)
+    )
     assert found.x_adv is not None
     steps = found.x_adv.double() * 255
     assert (steps - steps.round()).abs().max() < 1e-4
@@ -196,14 +200,15 @@ def restarting(faults, after):
 
 def test_faults_and_a_restart_change_nothing_and_the_cap_holds(served, tmp_path):
     data, cap = dataset(6), 1500
-    smooth = {name: ra.evaluate(f"{served}/classify", data, threat, attack, query_budget=budget).records
-              for name, (attack, threat, budget) in ROUGH.items()}  # fmt: skip
+    searches = {name: ra.Search(query_budget=budget) for name, (_, _, budget) in ROUGH.items()}
+    smooth = {name: ra.evaluate(f"{served}/classify", data, threat, attack, search=searches[name]).records
+              for name, (attack, threat, _) in ROUGH.items()}  # fmt: skip
     faults = Faults(errors=0.1, hangs=0.1, hang_seconds=0.25, bursts=0.02, burst_length=8, seed=3)
     limits = {"timeout_s": 0.15, "tries": 80, "max_backoff_s": 0.1, "max_queries": cap, "concurrency": 16}
     with restarting(faults, after=60) as (address, desks):
         service = Service(Adapter.of(write(tmp_path / "s.toml", url=f"{address}/classify", limits=limits)))
-        rough = {name: ra.evaluate(service, data, threat, attack, query_budget=budget, name="rough").records
-                 for name, (attack, threat, budget) in ROUGH.items()}  # fmt: skip
+        rough = {name: ra.evaluate(service, data, threat, attack, search=searches[name], name="rough").records
+                 for name, (attack, threat, _) in ROUGH.items()}  # fmt: skip
     assert len(desks) == 2, "the service was restarted once"
     for name, records in smooth.items():
         assert rough[name][FOUND].equals(records[FOUND])
@@ -223,7 +228,13 @@ def test_faults_and_a_restart_change_nothing_and_the_cap_holds(served, tmp_path)
 def test_a_cap_stops_before_it_is_passed_and_the_next_run_pays_for_the_rest_only(served, tmp_path):
     attack, threat, _ = JOBS["square"]
     data = dataset(6)
-    request = {"data": data, "threat": threat, "attack": attack, "wave_size": 2, "out": tmp_path / "run"}
+    request = {
+        "data": data,
+        "threat": threat,
+        "attack": attack,
+        "execution": ra.Execution(wave_size=2),
+        "out": tmp_path / "run",
+    }
     place = write(tmp_path / "s.toml", url=f"{served}/classify", limits={"max_queries": 60, "concurrency": 4})
     before = images_classified(served)
     with pytest.raises(Interrupted, match="cap of 60 queries"):
@@ -233,7 +244,7 @@ def test_a_cap_stops_before_it_is_passed_and_the_next_run_pays_for_the_rest_only
     write(tmp_path / "s.toml", url=f"{served}/classify", limits={"concurrency": 4})
     resumed = ra.evaluate(place, **request)
     total = images_classified(served) - before
-    whole = ra.evaluate(f"{served}/classify", data, threat, attack, wave_size=2)
+    whole = ra.evaluate(f"{served}/classify", data, threat, attack, execution=ra.Execution(wave_size=2))
     assert resumed.records[FOUND].equals(whole.records[FOUND])
     # Search is paid once; first looks, probes and the verification of each claim are asked again on purpose.
     afresh = 2 * (2 + 4 + 2) + int(resumed.records["claimed"].sum())
@@ -319,7 +330,14 @@ def test_a_failure_in_the_middle_leaves_no_record(tmp_path):
     with running(Dies(), service_config()) as address:
         spec = write(tmp_path / "s.toml", url=f"{address}/classify", **place)
         with pytest.raises(ModelFailed, match="failed 2 times"):
-            ra.evaluate(spec, dataset(6), ra.LInf(1 / 255), "square:steps=20", wave_size=1, out=tmp_path / "run")
+            ra.evaluate(
+                spec,
+                dataset(6),
+                ra.LInf(1 / 255),
+                "square:steps=20",
+                execution=ra.Execution(wave_size=1),
+                out=tmp_path / "run",
+            )
     saved = ra.Result.load(tmp_path / "run").records
     assert 0 < len(saved) < 6
     assert not saved["success"].any()
@@ -389,7 +407,9 @@ def test_labels_only_and_other_names_from_the_command_line(tmp_path, monkeypatch
         assert main([*request[:6], "square", "--eps", "8/255", "--out", "other"]) == 2
         assert "labels only" in capsys.readouterr().err
     found = ra.Result.load("run")
-    local = ra.evaluate(EightBits(), data, ra.L2(0.4), "hopskipjump", query_budget=80, despite_flags=True)
+    local = ra.evaluate(
+        EightBits(), data, ra.L2(0.4), "hopskipjump", search=ra.Search(query_budget=80, despite_flags=True)
+    )
     # Which claim is closest may differ: a service's points are measured as sent, rounded to 8 bits.
     same = [column for column in VERDICTS[1:] if column not in ("adv_label", "success")]
     assert found.records[same].equals(local.records[same])

@@ -358,7 +358,14 @@ def test_a_run_without_records_is_shown_as_such(runs, tmp_path):
 
 def test_one_specification_in_two_folders_is_one_run(toy, tmp_path):
     for part in (1, 2):
-        ra.evaluate(toy.model, toy.data, ra.LInf(0.02), "fgsm", out=tmp_path / str(part), shard=(part, 2))
+        ra.evaluate(
+            toy.model,
+            toy.data,
+            ra.LInf(0.02),
+            "fgsm",
+            out=tmp_path / str(part),
+            execution=ra.Execution(shard=(part, 2)),
+        )
     site = Site(build([tmp_path, tmp_path / "1"], tmp_path / "site").parent)
     key = Store.at(tmp_path / "1").manifest()["key"]
     assert [name for name in site.names if name.startswith("runs/")] == [f"runs/{key}.html"]
@@ -523,7 +530,7 @@ def repeated(command, dataset):
         option["--attack"],
         seed=int(option["--seed"]),
         limit=int(option["--limit"]),
-        query_budget=budget,
+        search=ra.Search(query_budget=budget),
     )
     return result.manifest["key"], option["--out"]
 
@@ -533,7 +540,7 @@ def test_the_command_repeats_the_run(toy, tmp_path):
     model = f"{tmp_path / 'my models.py'}:make"
     third = ra.ThreatModel(ra.L2(1 / 3 + 1e-9), ra.RandomTarget())
     ra.evaluate(model, toy.data, ra.LInf(8 / 255), "pgd:steps=3,rel_step=0.3", out=tmp_path / "1", limit=4, seed=7)
-    ra.evaluate(model, toy.data, third, "mim:decay=0.3", out=tmp_path / "2", limit=4, query_budget=9)
+    ra.evaluate(model, toy.data, third, "mim:decay=0.3", out=tmp_path / "2", limit=4, search=ra.Search(query_budget=9))
     site = site_of(tmp_path, tmp_path / "site")
     stores = [Store.at(tmp_path / run) for run in "12"]
     keys = {store.manifest()["key"] for store in stores}

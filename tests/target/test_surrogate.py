@@ -210,7 +210,14 @@ def test_a_twin_that_overflows_is_left_for_the_model_itself(monkeypatch):
 
 
 def evaluate(attack, threat=None, precision="fast"):
-    return ra.evaluate("resnet20-pgd", "cifar10-1k", threat or ra.LInf(8 / 255), attack, limit=16, precision=precision)
+    return ra.evaluate(
+        "resnet20-pgd",
+        "cifar10-1k",
+        threat or ra.LInf(8 / 255),
+        attack,
+        limit=16,
+        search=ra.Search(precision=precision),
+    )
 
 
 class Greedy(nn.Module):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from cyclopts import Parameter
 
+import robustassay as ra
 from robustassay.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -123,7 +124,6 @@ def evaluate(
     json
         Print the final numbers as JSON instead of a table.
     """
-    from robustassay import doctor
     from robustassay.cli.terminal import Terminal
     from robustassay.evaluation.tracking import Tracking
 
@@ -137,7 +137,7 @@ def evaluate(
     special += ["adaptive"] * bool(adaptive)
     folder = out or Path("runs") / _slug(model, dataset.name, str(danger), "+".join(attacks), f"seed{seed}", *special)
     with terminal.progress(len(attacks) + confirm) as progress:
-        result = doctor.evaluate(
+        result = ra.evaluate(
             model if max_queries is None else capped_service(model, max_queries),
             dataset,
             danger,
@@ -145,20 +145,11 @@ def evaluate(
             limit=limit,
             seed=seed,
             device=device,
-            batch_size=batch_size,
             out=folder,
             keep_images=keep_images,
-            query_budget=query_budget,
-            shard=_shard(shard),
-            confirm=confirm,
-            smallest_eps=smallest_eps,
-            adaptive=adaptive,
-            eot=eot,
-            despite_flags=despite_flags,
-            precision=precision,
-            workers=workers,
-            ray=ray,
             name=model,
+            search=ra.Search(precision, eot, query_budget, smallest_eps, adaptive, confirm, despite_flags),
+            execution=ra.Execution(batch_size, workers=workers, ray=ray, shard=_shard(shard)),
             progress=progress if log is None else Tracking.to(log, also=progress),
         )
     shown = [part.counting_uint8_only() if uint8 else part for part in result.parts.values() or [result]]

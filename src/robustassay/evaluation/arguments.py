@@ -1,6 +1,5 @@
 """Reads what was asked for, in whichever of its forms it came."""
 
-import operator
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,14 +35,6 @@ def as_threat(threat: Norm | ThreatModel | str) -> ThreatModel:
     if isinstance(threat, Norm):
         return ThreatModel(threat)
     raise BadRequest(f"threat must be such as robustassay.LInf(8 / 255) or a ThreatModel, not {threat!r}.")
-
-
-def whole(name: str, value: Any) -> int:
-    """Take a whole number, of whatever integer type."""
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise BadRequest(f"{name} must be a whole number, not {value!r}.") from None
 
 
 def as_list(attack: str | Attack[Any] | Sequence[str | Attack[Any]]) -> Sequence[str | Attack[Any]]:

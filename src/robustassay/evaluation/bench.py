@@ -15,7 +15,8 @@ from robustassay.data import Dataset
 from robustassay.errors import BadRequest
 from robustassay.evaluation.engine import Wave, run_wave
 from robustassay.evaluation.model_ref import ModelRef, choose_device
-from robustassay.evaluation.open_target import Precision, open_network
+from robustassay.evaluation.open_target import open_network
+from robustassay.evaluation.options import Precision
 from robustassay.models.framing import seen_by
 from robustassay.target import StartImages, TargetModel
 from robustassay.threat import L1, L2, LInf, Norm, ThreatModel, Untargeted

@@ -1,6 +1,6 @@
 """Opens the target of a run: a module of this process, or a service behind HTTP."""
 
-from typing import Final, Literal
+from typing import Final
 
 import torch
 from torch import nn
@@ -8,15 +8,13 @@ from torch import nn
 from robustassay.data import Dataset
 from robustassay.errors import ModelFailed
 from robustassay.evaluation.flags import Flag, find_flags
+from robustassay.evaluation.options import Precision
 from robustassay.evaluation.preflight import check_model
 from robustassay.remote import RemoteModel, Service
 from robustassay.rng import seeded
 from robustassay.target import LocalModel, TargetModel
 from robustassay.target.batching import LANES
 from robustassay.target.surrogate import find_surrogate
-
-Precision = Literal["fast", "exact"]
-"""Whether attacks search on a quicker surrogate of the model, where it has one; they are judged on the model anyway."""
 
 _LOOKS: Final = 8
 """Images on which a surrogate must answer as its model does."""

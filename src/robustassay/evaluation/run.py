@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, final, get_args
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ from robustassay.attacks.nearest.minimum_radius import MinimumRadius
 from robustassay.data import Dataset
 from robustassay.errors import BadRequest, Interrupted
 from robustassay.evaluation.adaptive import seek_advice
-from robustassay.evaluation.arguments import as_dataset, as_list, as_threat, distinct_names, whole
+from robustassay.evaluation.arguments import as_dataset, as_list, as_threat, distinct_names
 from robustassay.evaluation.backend_choice import choose_backend
 from robustassay.evaluation.backends import Backend, Done, Share, Workload
 from robustassay.evaluation.defaults import fitting_wave
@@ -24,7 +24,8 @@ from robustassay.evaluation.engine import FULL_PRECISION
 from robustassay.evaluation.flags import Flag
 from robustassay.evaluation.manifest import write_manifest
 from robustassay.evaluation.model_ref import ModelRef, choose_device
-from robustassay.evaluation.open_target import Precision, open_network
+from robustassay.evaluation.open_target import open_network
+from robustassay.evaluation.options import Execution, Precision, Search, whole
 from robustassay.evaluation.outcome import Tolerance
 from robustassay.evaluation.preflight import check_attack, check_probe, probe
 from robustassay.evaluation.progress import NoProgress, Progress, ProgressMeter, StopRequest, graceful_interrupt
@@ -47,57 +48,33 @@ def evaluate(
     limit: int | None = None,
     seed: int = 0,
     device: str | torch.device | None = None,
-    batch_size: int | None = None,
-    wave_size: int | None = None,
     out: str | Path | None = None,
     keep_images: bool = True,
-    query_budget: int | None = None,
-    shard: tuple[int, int] = (1, 1),
     name: str | None = None,
-    eot: int = 20,
-    despite_flags: bool = False,
-    confirm: bool | str = False,
-    smallest_eps: bool = False,
-    adaptive: str | None = None,
-    precision: Precision = "fast",
-    workers: int = 1,
-    ray: str | None = None,
+    search: Search = Search(),  # noqa: B008, a frozen value
+    execution: Execution = Execution(),  # noqa: B008
     progress: Progress | None = None,
 ) -> Result:
-    """Measure how a model stands up to an attack, or to each of several.
+    """Measure how robust a model is against an attack, or against each of several.
 
     Args:
-        model: a module from [0, 1] images to logits, a zoo name, "path/to/file.py:factory", or one kept elsewhere, such
-            as "timm:resnet18"; a name may stand behind defenses, as in "jpeg:quality=75|resnet56-natural". A `ModelRef`
-            is looked at once before several runs.
+        model: a module from [0, 1] images to logits, a zoo name, "path/to/file.py:factory", or a model of another
+            library, such as "timm:resnet18"; defenses may precede a name, as in "jpeg:quality=75|resnet56-natural".
+            A `ModelRef` is inspected once for several runs.
         data: a dataset, its name or path, or a pair of images and labels.
-        threat: such as `LInf(8 / 255)`, a `ThreatModel` with a target rule, or a known one, such as "cifar10-linf".
+        threat: such as `LInf(8 / 255)`, a `ThreatModel` with a target rule, or a known name, such as "cifar10-linf".
         attack: an attack, its name with settings ("pgd:steps=100"), or several of either.
-        limit: how many samples, the first ones; all by default.
-        seed: of all random numbers; a sample's numbers depend on this and its id alone.
-        device: "cpu" or "cuda"; a GPU where there is one, by default.
-        batch_size: images a model call; changes speed and memory, never results.
-        wave_size: samples in flight together, and saved together.
-        out: folder to save to; a run found there is resumed. Several attacks get a folder each inside.
+        limit: number of samples, from the first; all by default.
+        seed: of all random numbers; those of a sample depend on this and its id alone.
+        device: "cpu" or "cuda"; by default a GPU where there is one.
+        out: output folder; a run found there is resumed. Several attacks get one folder each inside.
         keep_images: whether the adversarial images are kept, in the result and in `out`.
-        query_budget: images an attack may send for one sample, at most.
-        shard: (i, n) does the i-th of n parts of the samples; the parts share one `out`.
-        name: what to call the model in titles and folders.
-        eot: draws that gradients are averaged over, where the model draws random numbers.
-        despite_flags: judge even a model on which the attack must fail, such as one that returns probabilities.
-        confirm: run AutoAttack, or another attack named here, on the samples that are left in doubt, and only them.
-        smallest_eps: search, for each sample, the smallest radius at which the attack succeeds, starting from the
-            threat's; attacks that seek the minimum do so anyway.
-        adaptive: "auto" examines the model first and, where attacks would fail unseen, goes on with remedies.
-        precision: "fast" searches on a quicker surrogate of the model where it has one; "exact" on the model itself.
-            Successes are certified on the model itself in either case.
-        workers: processes on this machine that share the work.
-        ray: address of a Ray cluster that does it, or "local".
-        progress: what watches the run.
+        name: name of the model in titles and folders.
+        search: how samples are attacked; see `Search`.
+        execution: how the work is done, without effect on results; see `Execution`.
+        progress: is called as the run proceeds; see `robustassay.evaluation.progress.Progress`.
 
     """
-    if precision not in get_args(Precision):
-        raise BadRequest(f"precision must be fast or exact, not {precision!r}.")
     chosen_device = choose_device(device)
     model_ref = model if isinstance(model, ModelRef) else ModelRef.of(model, name)
     dataset = seen_by(model_ref.module, as_dataset(data)).take(None if limit is None else whole("limit", limit))
@@ -107,27 +84,27 @@ def evaluate(
         threat=as_threat(threat),
         seed=whole("seed", seed),
         device=chosen_device,
-        batch_size=batch_size,
-        wave_size=fitting_wave(chosen_device, dataset) if wave_size is None else wave_size,
+        batch_size=execution.batch_size,
+        wave_size=fitting_wave(chosen_device, dataset) if execution.wave_size is None else execution.wave_size,
         keep_images=keep_images,
-        query_budget=query_budget,
-        shard=shard,
-        eot=whole("eot", eot),
-        despite_flags=despite_flags or adaptive is not None,
-        precision=precision,
-        backend=choose_backend(workers, ray),
+        query_budget=search.query_budget,
+        shard=execution.shard,
+        eot=search.eot,
+        despite_flags=search.despite_flags or search.adaptive is not None,
+        precision=search.precision,
+        backend=choose_backend(execution.workers, execution.ray),
         progress=progress or NoProgress(),
     )
     chosen = [attacks.create(one) for one in as_list(attack)]
-    if smallest_eps:
+    if search.smallest_eps:
         chosen = [one if one.seeks_minimum else MinimumRadius(spell("attack", one).replace(",", ";")) for one in chosen]
     if not chosen:
         raise BadRequest("Name at least one attack, such as pgd.")
     network, flags = job.prepare(chosen)
-    advice = seek_advice(job, network, flags, adaptive)
+    advice = seek_advice(job, network, flags, search.adaptive)
     with tempfile.TemporaryDirectory(prefix="assay-") as scratch:
         folder = Path(scratch) / "run" if out is None else Path(out)
-        if isinstance(attack, str | Attack) and not (confirm or adaptive):
+        if isinstance(attack, str | Attack) and not (search.confirm or search.adaptive):
             return job.run(network, chosen[0], job.open(network, flags, chosen[0], folder))
         named = dict(zip(distinct_names(chosen), chosen, strict=True))
         stores = {
@@ -135,7 +112,7 @@ def evaluate(
         }  # all, before any long work
         parts = {label: job.run(network, one, stores[label]) for label, one in named.items()}
         parts = advice.follow(job, network, flags, parts, folder)
-        return job.confirm(network, flags, confirm, parts, folder) if confirm else Result.worst_of(parts)
+        return job.confirm(network, flags, search.confirm, parts, folder) if search.confirm else Result.worst_of(parts)
 
 
 @final
@@ -161,13 +138,7 @@ class Job:
 
     def prepare(self, chosen: Sequence[Attack[Any]]) -> tuple[TargetModel, tuple[Flag, ...]]:
         """Check everything that can be checked before work starts."""
-        for name in ("batch_size", "wave_size", "query_budget", "eot"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise BadRequest(f"{name} must be at least 1, not {value}.")
         part, parts = self.shard
-        if not 1 <= part <= parts:
-            raise BadRequest(f"A shard is written i/n with 1 <= i <= n, such as 1/4, not {part}/{parts}.")
         if part > len(self.dataset):
             raise BadRequest(f"Shard {part}/{parts} of {len(self.dataset)} samples is empty: use fewer shards.")
         network, flags = self._open_network()

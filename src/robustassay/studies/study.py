@@ -16,7 +16,7 @@ from torch import Tensor
 from robustassay import models
 from robustassay.data import Dataset
 from robustassay.data.framing import photos_of
-from robustassay.evaluation import Result, evaluate
+from robustassay.evaluation import Execution, Result, Search, evaluate
 from robustassay.evaluation.defaults import fitting_wave
 from robustassay.evaluation.model_ref import ModelRef, choose_device
 from robustassay.evaluation.progress import Progress
@@ -157,12 +157,10 @@ class Study:
             cell.attack,
             seed=self.seed,
             device=device,
-            wave_size=min(fitting_wave(device, samples), max(8, in_time)),
+            search=Search(query_budget=cell.query_budget, eot=DRAWS, smallest_eps=cell.smallest_eps),
+            execution=Execution(wave_size=min(fitting_wave(device, samples), max(8, in_time))),
             out=self.out / cell.folder(self.seed),
             keep_images=cell.keep_images,
-            query_budget=cell.query_budget,
-            eot=DRAWS,
-            smallest_eps=cell.smallest_eps,
             progress=progress,
         )
 

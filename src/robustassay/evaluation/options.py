@@ -1,0 +1,86 @@
+"""The options of evaluate() that most callers leave alone, in two groups: search and execution."""
+
+import operator
+from dataclasses import dataclass
+from typing import Any, Literal, final, get_args
+
+from robustassay.errors import BadRequest
+
+Precision = Literal["fast", "exact"]
+"""Whether attacks search on a faster surrogate of the model, where there is one, or on the model itself."""
+
+
+@final
+@dataclass(frozen=True)
+class Search:
+    """How samples are attacked.
+
+    Args:
+        precision: "fast" searches on a faster surrogate of the model where there is one; "exact" on the model itself.
+            Successes are verified on the model itself in either case.
+        eot: draws per gradient, where the model draws random numbers.
+        query_budget: maximum number of images an attack may send per sample.
+        smallest_eps: search the smallest radius at which the attack succeeds, per sample, starting from the threat's;
+            minimum-norm attacks do so anyway.
+        adaptive: "auto" diagnoses the model first and adds the attacks that the diagnosis asks for.
+        confirm: run AutoAttack, or the attack named here, on the samples that are left in doubt, and only on them.
+        despite_flags: evaluate even a model on which the attack must fail, such as one that returns probabilities.
+
+    """
+
+    precision: Precision = "fast"
+    eot: int = 20
+    query_budget: int | None = None
+    smallest_eps: bool = False
+    adaptive: str | None = None
+    confirm: bool | str = False
+    despite_flags: bool = False
+
+    def __post_init__(self) -> None:
+        if self.precision not in get_args(Precision):
+            raise BadRequest(f"precision must be fast or exact, not {self.precision!r}.")
+        _check_positive("eot", self.eot)
+        _check_positive("query_budget", self.query_budget)
+
+
+@final
+@dataclass(frozen=True)
+class Execution:
+    """How the work is done; nothing here changes results.
+
+    Args:
+        batch_size: images per model call.
+        wave_size: samples that are attacked, and saved, together.
+        workers: processes on this machine.
+        ray: address of a Ray cluster that does the work instead, or "local".
+        shard: (i, n) does the i-th of n parts of the samples; the parts share one output folder.
+
+    """
+
+    batch_size: int | None = None
+    wave_size: int | None = None
+    workers: int = 1
+    ray: str | None = None
+    shard: tuple[int, int] = (1, 1)
+
+    def __post_init__(self) -> None:
+        _check_positive("batch_size", self.batch_size)
+        _check_positive("wave_size", self.wave_size)
+        if whole("workers", self.workers) < 1 or (self.ray is not None and self.workers > 1):
+            raise BadRequest("workers must be at least 1; with ray, the cluster has its own number of workers.")
+        part, parts = self.shard
+        if not 1 <= part <= parts:
+            raise BadRequest(f"A shard is written i/n with 1 <= i <= n, such as 1/4, not {part}/{parts}.")
+
+
+def whole(name: str, value: Any) -> int:
+    """Return a whole number, of whatever integer type it is."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise BadRequest(f"{name} must be a whole number, not {value!r}.") from None
+
+
+def _check_positive(name: str, value: int | None) -> None:
+    if value is not None and whole(name, value) < 1:
+        raise BadRequest(f"{name} must be at least 1, not {value}.")
