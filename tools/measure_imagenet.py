@@ -19,10 +19,10 @@ import torch
 from robustassay import data, models
 from robustassay.analysis.intervals import wilson
 from robustassay.data import Dataset
+from robustassay.files import write_atomically
 from robustassay.models.architectures.imagenet.catalogue import ENTRIES, MEASURED, Entry
 from robustassay.models.framing import seen_by
 from robustassay.models.sources.imagenet import available
-from robustassay.train.checkpoint import write_atomically
 
 PAGE: Final = Path("docs/imagenet.md")
 START, END = "<!-- measured: start -->", "<!-- measured: end -->"

@@ -18,10 +18,10 @@ from tools import zoo_table
 
 import robustassay as ra
 from robustassay import models
+from robustassay.files import write_atomically
 from robustassay.models.card import ModelCard
 from robustassay.models.zoo import EMBEDDED
 from robustassay.target.batching import LANES
-from robustassay.train.checkpoint import write_atomically
 
 DATA, EPS, EPS_TEXT, SEED = "cifar10-1k", 8 / 255, "8/255", 0
 KEY, DRAWS = "express", 20

@@ -14,11 +14,10 @@ import contextlib
 import errno
 import hashlib
 import json
-import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
@@ -27,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robustassay.errors import BadRequest, StoreFailed, WrongFolder
+from robustassay.files import create_atomically, write_atomically
 from robustassay.records import SCHEMA
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Store:
                 store._check_empty()
                 (store.path / "shards").mkdir(parents=True, exist_ok=True)
                 text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
-                _write(store.path / MANIFEST, lambda temporary: temporary.write_text(text), _place_first)
+                create_atomically(store.path / MANIFEST, text)
         store._check_key(manifest["key"])
         return store
 
@@ -93,8 +93,8 @@ class Store:
         shard = self.path / "shards" / f"{uuid.uuid4().hex[:8]}-{hashlib.sha256(content).hexdigest()[:32]}"
         with _explained(self.path):
             if kept is not None:
-                _write(shard.with_suffix(".safetensors"), lambda temporary: temporary.write_bytes(kept))
-            _write(shard.with_suffix(".parquet"), lambda temporary: temporary.write_bytes(content))
+                write_atomically(shard.with_suffix(".safetensors"), kept)
+            write_atomically(shard.with_suffix(".parquet"), content)
 
     def note_failures(self, failures: Mapping[str, str]) -> None:
         """Keep the samples that could not be judged because the model itself failed on them, and what it said."""
@@ -103,7 +103,7 @@ class Store:
                 folder = self.path / "failures"
                 folder.mkdir(exist_ok=True)
                 text = json.dumps(failures, indent=2, sort_keys=True) + "\n"
-                _write(folder / f"{uuid.uuid4().hex}.json", lambda temporary: temporary.write_text(text))
+                write_atomically(folder / f"{uuid.uuid4().hex}.json", text)
 
     def failures(self) -> dict[str, str]:
         """Return the error of each sample that the model failed on and that has no record; a later try may mend it."""
@@ -183,11 +183,6 @@ class Store:
             )
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that appears whole, in place of the one before; a kill leaves that or none."""
-    _write(path, lambda temporary: temporary.write_bytes(content))
-
-
 def _as_safetensors(images: "torch.Tensor") -> bytes:
     from safetensors.torch import save
 
@@ -240,31 +235,6 @@ def _damaged(path: Path, error: Exception, beside: str = "") -> StoreFailed:
         f"The shard {path}{beside} is damaged ({error}): delete {'both files' if beside else 'that file'} and run the "
         "same command again to redo its samples; all other shards are kept."
     )
-
-
-def _place_first(temporary: Path, path: Path) -> None:
-    """Put a file in place unless another process was there first."""
-    with contextlib.suppress(FileExistsError):
-        os.link(temporary, path)
-
-
-def _write(
-    path: Path, write: Callable[[Path], object], place: Callable[[Path, Path], object] = lambda a, b: os.replace(a, b)
-) -> None:
-    """Write a file beside its place, flush it to the disk, and put it there in one step."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        write(temporary)
-        with open(temporary, "rb") as handle:
-            os.fsync(handle.fileno())
-        place(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,8 @@ ROOT = SOURCE.parent.parent
 # Each room may import itself and the rooms above it.
 ROOMS = [
     "errors",
+    "files",
+    "names",
     "registry",
     "rng",
     "eps",

@@ -1,6 +1,5 @@
 """`assay eval`: one model, one threat, one attack or several."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -8,6 +7,7 @@ from cyclopts import Parameter
 
 import robustassay as ra
 from robustassay.errors import BadRequest
+from robustassay.names import slug
 
 if TYPE_CHECKING:
     from robustassay.data import Dataset
@@ -135,7 +135,9 @@ def evaluate(
     attacks = attack or ["pgd"]
     special = [f"queries{query_budget}"] * bool(query_budget) + ["confirm"] * confirm + ["smallest"] * smallest_eps
     special += ["adaptive"] * bool(adaptive)
-    folder = out or Path("runs") / _slug(model, dataset.name, str(danger), "+".join(attacks), f"seed{seed}", *special)
+    folder = out or Path("runs") / "_".join(
+        map(slug, (model, dataset.name, str(danger), "+".join(attacks), f"seed{seed}", *special))
+    )
     with terminal.progress(len(attacks) + confirm) as progress:
         result = ra.evaluate(
             model if max_queries is None else capped_service(model, max_queries),
@@ -205,10 +207,6 @@ def _shard(text: str) -> tuple[int, int]:
     if not (part.isdigit() and parts.isdigit()):
         raise BadRequest(f"A shard is written i/n, such as 1/4, not {text!r}.")
     return int(part), int(parts)
-
-
-def _slug(*parts: str) -> str:
-    return "_".join(re.sub(r"[^A-Za-z0-9.+=-]+", "-", part).strip("-") for part in parts)
 
 
 def capped_service(place: str, max_queries: int | None) -> "Service":

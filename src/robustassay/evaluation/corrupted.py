@@ -6,8 +6,6 @@ that another model of the same name, or other data, gets files of its own.
 
 import hashlib
 import json
-import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +22,8 @@ from robustassay.errors import BadRequest, StoreFailed
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.evaluation.preflight import check_model
 from robustassay.evaluation.progress import NoProgress, Progress
+from robustassay.files import write_atomically
+from robustassay.names import slug
 from robustassay.remote import Service
 from robustassay.rng import seeded
 from robustassay.target import LocalModel
@@ -91,8 +91,7 @@ class CorruptionBench:
     def _path(self, model_ref: ModelRef, cell: Cell, dataset: Dataset) -> Path:
         traits = json.dumps({"model": model_ref.identity, "data": dataset.sha256}, sort_keys=True)
         key = hashlib.sha256(traits.encode()).hexdigest()[:16]
-        slug = re.sub(r"[^A-Za-z0-9.+=-]+", "-", model_ref.name).strip("-")
-        return self.folder / slug / f"{CLEAN if not cell.severity else cell}-{key}.parquet"
+        return self.folder / slug(model_ref.name) / f"{CLEAN if not cell.severity else cell}-{key}.parquet"
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -105,13 +104,8 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 def _write(answers: pd.DataFrame, path: Path) -> None:
-    """Write beside the place and rename, so that a file is whole or not there."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        answers.to_parquet(temporary, index=False)
-        temporary.replace(path)
+        write_atomically(path, answers.to_parquet(index=False))
     except OSError as error:
         raise StoreFailed(f"{path} cannot be written ({error.strerror or error}): choose another folder.") from error
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 from robustassay.errors import BadData, StoreFailed
 from robustassay.evaluation import Result
 from robustassay.evaluation.spec import RunSpec
+from robustassay.files import write_atomically
 from robustassay.records import SCHEMA, to_pandas
-from robustassay.store import Store, write_whole
+from robustassay.store import Store
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,10 +39,10 @@ def pack(run: Path, folder: Path) -> Path:
             import torch
 
             stacked = torch.stack([images[sample] for sample in records["sample_id"].to_pylist()])
-            write_whole(path.with_suffix(".safetensors"), save({"x_adv": stacked}))
+            write_atomically(path.with_suffix(".safetensors"), save({"x_adv": stacked}))
         sink = pa.BufferOutputStream()
         pq.write_table(records.replace_schema_metadata({ABOUT: json.dumps(manifest)}), sink, compression="zstd")
-        write_whole(path, sink.getvalue().to_pybytes())
+        write_atomically(path, sink.getvalue().to_pybytes())
     except OSError as error:
         raise StoreFailed(f"{path} cannot be written ({error.strerror or error}): choose another folder.") from error
     return path

@@ -1,6 +1,5 @@
 """A submission is a card plus records files; nothing in it is believed before it is checked."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +14,13 @@ from robustassay.errors import AssayError, BadData, BadRequest
 from robustassay.evaluation import Result
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.evaluation.verify import Claims, verify
+from robustassay.files import write_atomically
 from robustassay.leaderboard import records_file
 from robustassay.leaderboard.admission import Check, admit
 from robustassay.leaderboard.audit import contradictions
 from robustassay.leaderboard.card import EntryCard, card_of_zoo
 from robustassay.leaderboard.gather import CARD
-from robustassay.store import write_whole
+from robustassay.names import slug
 from robustassay.target import LocalModel
 from robustassay.threat import labels_of
 
@@ -66,7 +66,7 @@ class Submission:
 
 def add(card: EntryCard, runs: Sequence[Path], board: Path) -> Submission:
     """File runs under a card in the `entries` of a board; refuse what contradicts itself."""
-    folder = board / "entries" / re.sub(r"[^A-Za-z0-9.+=_-]+", "-", card.name)
+    folder = board / "entries" / slug(card.name)
     identities = set()
     for run in runs:
         result = records_file.read(run)
@@ -82,8 +82,8 @@ def add(card: EntryCard, runs: Sequence[Path], board: Path) -> Submission:
             folder.mkdir(parents=True, exist_ok=True)
             for file in (run, run.with_suffix(".safetensors")):
                 if file.is_file():
-                    write_whole(folder / file.name, file.read_bytes())
-    write_whole(folder / CARD, card.to_json().encode())
+                    write_atomically(folder / file.name, file.read_bytes())
+    write_atomically(folder / CARD, card.to_json().encode())
     return Submission(folder)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -15,6 +14,7 @@ from robustassay.errors import StoreFailed
 from robustassay.leaderboard.board import Board
 from robustassay.leaderboard.entry import Attacked, Entry, Number
 from robustassay.leaderboard.model_info import to_model_info
+from robustassay.names import slug
 
 FORMAT: Final = "assay-leaderboard-1"
 HEADING: Final = (
@@ -196,7 +196,7 @@ def _write_info(entry: Entry, folder: Path, ending: str) -> None:
     if entry.kind == "published" or arena.target or arena.query_budget:
         return
     said = (arena.dataset, arena.norm, entry.card.name)
-    dataset, norm, name = (re.sub(r"[^A-Za-z0-9.+=_-]+", "-", text).lstrip(".") or "-" for text in said)
+    dataset, norm, name = map(slug, said)
     path = folder / dataset / norm / f"{name}{ending}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(to_model_info(entry), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

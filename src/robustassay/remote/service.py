@@ -1,6 +1,5 @@
 """A service in the place of a model: searched through a cache, verified afresh."""
 
-import re
 import sys
 import weakref
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from robustassay.data import Dataset
 from robustassay.errors import StoreFailed
+from robustassay.names import slug
 from robustassay.remote.adapter import Adapter
 from robustassay.remote.answers import Answer
 from robustassay.remote.budget import Purse
@@ -139,7 +139,7 @@ def _make_folder(adapter: Adapter) -> Path:
     """Return where cache and transcript of a service lie."""
     import os
 
-    host = re.sub(r"[^A-Za-z0-9.-]+", "-", urlsplit(adapter.url).netloc.rpartition("@")[2])
+    host = slug(urlsplit(adapter.url).netloc.rpartition("@")[2])
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = base / "assay" / "services" / host if adapter.folder is None else Path(adapter.folder)
     try:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, final
 from robustassay import models
 from robustassay.errors import AssayError
 from robustassay.models.card import ModelCard
+from robustassay.names import slug
 from robustassay.report import formatting
 from robustassay.report.runs import Run
 
@@ -61,7 +61,7 @@ def _digest(spec: Mapping[str, Any]) -> str:
 
 def _page(spec: Mapping[str, Any]) -> str:
     """Name a file after a model, whatever it is called; the hash tells it from all others."""
-    plain = re.sub(r"[^a-z0-9]+", "-", str(spec["name"]).lower()).strip("-")[:48]
+    plain = slug(str(spec["name"]).lower(), keep="")[:48].lstrip("-")
     return f"models/{plain}-{_digest(spec)}.html" if plain else f"models/{_digest(spec)}.html"
 
 

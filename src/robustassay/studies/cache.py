@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import final
 import pandas as pd
 
 from robustassay.errors import StoreFailed
+from robustassay.files import write_atomically
 
 
 @final
@@ -36,9 +36,7 @@ class Shelf:
             if not path.is_file():
                 made = make()
                 path.parent.mkdir(parents=True, exist_ok=True)
-                temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-                made.to_parquet(temporary, index=False)
-                temporary.replace(path)
+                write_atomically(path, made.to_parquet(index=False))
             return pd.read_parquet(path)
         except OSError as error:
             raise StoreFailed(

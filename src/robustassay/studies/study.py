@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from robustassay.evaluation.model_ref import ModelRef, choose_device
 from robustassay.evaluation.progress import Progress
 from robustassay.models.from_file import is_file_spec
 from robustassay.models.sources import is_source_spec
+from robustassay.names import slug
 from robustassay.store import Store
 from robustassay.studies.photographs import entry_of, seen
 from robustassay.target import LocalModel
@@ -72,7 +72,7 @@ class Cell:
         told: list[object] = [self.model, weights, str(self.threat.norm), rule and rule.identity, self.attack]
         told += [self.smallest_eps, self.query_budget, seed]
         tag = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]
-        *rooms, last = (re.sub(r"[^\w.-]+", "-", part.lower()) for part in self.place)
+        *rooms, last = (slug(part.lower(), keep="_.-") for part in self.place)
         return Path(*rooms) / f"{last}-{tag}"
 
     def samples(self, dataset: Dataset) -> Dataset:

@@ -24,6 +24,7 @@ from robustassay.evaluation.model_ref import ModelRef, choose_device
 from robustassay.evaluation.preflight import check_model
 from robustassay.evaluation.progress import Progress, graceful_interrupt
 from robustassay.models.card import ModelCard
+from robustassay.names import slug
 from robustassay.registry import describe
 from robustassay.remote import Service
 from robustassay.rng import seeded
@@ -162,7 +163,7 @@ class Workbench:
     # ---------------------------------------------------------------- pieces
 
     def _piece(self, need: Need, progress: Progress) -> pd.DataFrame:
-        name, told = f"{need.kind}-{_slug(need.model)}", self._told(need)
+        name, told = f"{need.kind}-{slug(need.model)}", self._told(need)
         progress.start(f"{need.model}, {need.kind}, {self.datasets[need.data].name}", 1, int(self._has(need)))
         try:
             make = self._slopes if need.kind == "slopes" else self._answers
@@ -208,7 +209,7 @@ class Workbench:
         if need.kind == "adversarial":
             making = self._making(need, self._network(need.model))
             return not making.missing(self._moved(need, making))
-        return self._shelf.holds(f"{need.kind}-{_slug(need.model)}", self._told(need))
+        return self._shelf.holds(f"{need.kind}-{slug(need.model)}", self._told(need))
 
     def _seconds(self, need: Need) -> float:
         images, cell = len(self.datasets[need.data]), self._cell(need.model)
@@ -235,8 +236,8 @@ class Workbench:
         return Making(need.model, (member,), attacks.create(self.mover), self.threat, dataset, self.seed)
 
     def _moved(self, need: Need, making: Making) -> Path:
-        name = f"{_slug(self.datasets[need.data].name)}-{making.spec.key[:8]}"
-        return self.out / "examples" / _slug(need.model) / name
+        name = f"{slug(self.datasets[need.data].name)}-{making.spec.key[:8]}"
+        return self.out / "examples" / slug(need.model) / name
 
     def _data(self, need: Need) -> Dataset:
         return seen(need.model, self.datasets[need.data])
@@ -272,10 +273,6 @@ def card_of(model: str) -> ModelCard | None:
 def _subject(model: str) -> ModelRef:
     """Load a model once for all its pieces, which are done one after the other."""
     return ModelRef.of(model)
-
-
-def _slug(name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in ".+=_-" else "-" for letter in name)
 
 
 def _frame(dataset: Dataset, logits: torch.Tensor) -> pd.DataFrame:

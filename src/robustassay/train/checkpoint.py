@@ -1,7 +1,6 @@
 """A training stopped between two epochs, in one file: it is either whole or not there."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from robustassay.errors import BadWeights, WrongFolder
+from robustassay.files import write_atomically
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +27,7 @@ class Checkpoint:
         """Replace the file at once; a kill leaves the old one."""
         story = {"identity": self.identity, "epochs_done": self.epochs_done, "seconds": self.seconds}
         whole = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, save(whole, metadata={"training": json.dumps(story)}))
 
     @classmethod
@@ -47,17 +48,3 @@ class Checkpoint:
                 "or delete it to train from the start."
             )
         return cls(identity, epochs, seconds, tensors)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file under another name beside it, then move it into place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -10,12 +10,12 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from robustassay.errors import ModelFailed
+from robustassay.files import write_atomically
 from robustassay.models.architectures.architecture import Architecture, describe
 from robustassay.models.card import ModelCard
 from robustassay.models.weights import read_weights, sha256_of
 from robustassay.models.zoo import assemble
 from robustassay.registry import name_of, spell
-from robustassay.train.checkpoint import write_atomically
 from robustassay.train.data import TrainingData
 from robustassay.train.measure import ATTACK, clean_accuracy, robust_accuracy
 from robustassay.train.recipe import Measures, Recipe
@@ -86,6 +86,7 @@ def write_half(network: nn.Module, path: Path) -> None:
     }
     if not all(tensor.isfinite().all() for tensor in state.values()):
         raise ModelFailed("Some weights are too large for half precision: train with more weight decay.")
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, save(state))
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from robustassay.errors import BadRequest, BadWeights
+from robustassay.files import move_into_place, write_atomically
 
 CHUNK: Final = 1 << 20
 TIMEOUT_SECONDS: Final = 30.0
@@ -65,8 +66,8 @@ def fetch(url: str, place: str, sha256: str | None = None) -> Path:
             part.unlink()
             raise
         if sha256 is None:
-            path.with_name(f"{path.name}.sha256").write_text(_sha256(part))
-        part.replace(path)
+            write_atomically(path.with_name(f"{path.name}.sha256"), _sha256(part))
+        move_into_place(part, path)
     except OSError as error:
         raise BadRequest(
             f"{path} cannot be written ({error.strerror or error}): name another folder in ASSAY_CACHE."

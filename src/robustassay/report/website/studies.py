@@ -8,6 +8,7 @@ from typing import Final, final
 
 import pandas as pd
 
+from robustassay.names import slug
 from robustassay.report.website.heat_maps import Cell, HeatMap
 
 PAGE: Final = "study.md"
@@ -73,7 +74,7 @@ def find_studies(places: Sequence[Path]) -> tuple[StudyPage, ...]:
     folders = dict.fromkeys(path.parent for place in places for path in sorted(place.rglob(PAGE)))
     found: list[StudyPage] = []
     for folder in folders:
-        plain = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "study"
+        plain = slug(folder.resolve().name.lower(), keep="").strip("-") or "study"
         again = sum(study.name == plain or study.name.startswith(f"{plain}-") for study in found)
         found.append(StudyPage(folder, f"{plain}-{again + 1}" if again else plain, _title(folder / PAGE)))
     return tuple(found)

@@ -1,13 +1,12 @@
 """Puts a site in its folder: file by file, each whole, the first page last, and nothing left of an older site."""
 
 import json
-import os
-import uuid
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from robustassay.errors import BadRequest, StoreFailed
+from robustassay.files import write_atomically
 
 INDEX: Final = "index.html"
 LIST: Final = ".assay-report.json"
@@ -41,12 +40,7 @@ def write(out: Path, files: Iterable[tuple[str, str | bytes]]) -> Path:
 
 def _place(path: Path, content: str | bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
-    try:
-        temporary.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(path, content)
 
 
 def _ours(out: Path) -> set[str]:
