@@ -354,7 +354,7 @@ def test_an_oracle_says_no_where_the_purse_is_empty(budget: int | None) -> None:
     books = open_books(L2(1), x, Untargeted(torch.zeros(3, dtype=torch.int64)), seeks_minimum=True, query_budget=budget)
     oracle = Oracle.of(open_box(DecisionAccess, spy, books), 5 if budget is None else 99)
     spy.seen.clear()
-    assert oracle.among(torch.tensor([False, True, False])).reaches(x[1:2]).tolist() == [True]
+    assert oracle.subset(torch.tensor([False, True, False])).reaches(x[1:2]).tolist() == [True]
     assert oracle.left.tolist() == [5, 4, 5]
     assert oracle.reaches(x[:, None].repeat(1, 3, 1) + 9).all()
     assert torch.cat(spy.seen).max() == 1, "clipped before it is sent"
@@ -366,7 +366,7 @@ def test_an_oracle_says_no_where_the_purse_is_empty(budget: int | None) -> None:
     assert not oracle.reaches(x).any()
     assert books.queries.tolist() == [5, 5, 5]
     with pytest.raises(NoRowsLeft):
-        oracle.keep(x)
+        oracle.drop_finished(x)
 
 
 def test_bisection_ends_at_the_crossing_from_above() -> None:

@@ -168,7 +168,7 @@ def test_other_settings_do_not(spec: str, norm: Norm) -> None:
     points = []
     for attack in ("mim", spec):
         box = open_box(GradientAccess, net, open_books(norm, x, goal))
-        box.demand(NEVER)
+        box.require_margin(NEVER)
         points.append(attacks.create(attack)(box, x))
     assert not torch.equal(*points)
 
@@ -236,7 +236,7 @@ def test_smoothing_on_the_way_back_is_smoothing_afterwards() -> None:
     x, _ = photos(4)
     box = open_box(GradientAccess, net, open_books(LInf(0.1), x, Untargeted(net(x).argmax(1))))
     plain, logits = box.gradient(x)
-    inside, seen = box.seen_through(transforms.smoothed_on_the_way_back(5)).gradient(x)
+    inside, seen = box.with_input_transform(transforms.smoothed_on_the_way_back(5)).gradient(x)
     assert torch.equal(inside, transforms.smoothed(plain, 5))
     assert torch.equal(seen, logits)
 
@@ -289,7 +289,7 @@ def test_diverse_inputs_transfer_at_least_as_well() -> None:
     rates = []
     for spec in ("mim:steps=20", "dim:steps=20"):
         box = open_box(GradientAccess, source, open_books(LInf(4 / 255), x, Untargeted(labels)))
-        box.demand(NEVER)
+        box.require_margin(NEVER)
         last = attacks.create(spec)(box, x)
         with torch.no_grad():
             rates.append(float((other(last).argmax(1) != labels).float().mean()))

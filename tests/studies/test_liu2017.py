@@ -49,7 +49,7 @@ def network(module: nn.Module) -> TargetModel:
 
 
 def view(on: TargetModel, x: Tensor, goal: Goal) -> GradientAccess:
-    books = Ledger.endless(Ball(LInf(1.0), x, torch.ones(len(x))), goal)
+    books = Ledger.never_done(Ball(LInf(1.0), x, torch.ones(len(x))), goal)
     ids = [str(row) for row in range(len(x))]
     return GradientAccess(on, books, Streams.of(0, ids), torch.arange(len(x)), lambda _: None)
 

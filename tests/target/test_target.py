@@ -129,9 +129,9 @@ def test_counts_are_exact_row_by_row() -> None:
     box.gradient(with_first_value(x, 0.1, 0.2, 0.3))
     box.scores(with_first_value(x, 0.1, 0.2))
     box.decisions(x)
-    inner = box.among(torch.tensor([False, True, False]))
+    inner = box.subset(torch.tensor([False, True, False]))
     inner.gradient(x[1:2])
-    inner.among(torch.tensor([True])).decisions(with_first_value(x[1:2], 0.1, 0.2, 0.3, 0.4))
+    inner.subset(torch.tensor([True])).decisions(with_first_value(x[1:2], 0.1, 0.2, 0.3, 0.4))
     assert ledger.backwards.tolist() == [4, 5, 4]
     assert ledger.queries.tolist() == [7, 12, 7]
     assert ledger.forwards.tolist() == [7, 12, 7]
@@ -141,7 +141,7 @@ def test_the_look_at_clean_images_is_free_and_claims_those_already_lost() -> Non
     x = grey(2)
     x[1, 0] = 0.9
     ledger = open_books(LInf(0.2), x, Untargeted(zeros(2)))
-    ledger.look_at_clean(first_value_decides()(x).detach())
+    ledger.record_clean(first_value_decides()(x).detach())
     assert ledger.claimed.tolist() == [False, True]
     assert ledger.distance.tolist() == [float("inf"), 0.0]
     assert ledger.claims.query.tolist() == [-1, 0]
@@ -158,7 +158,7 @@ def test_the_query_budget_is_cut_exactly_and_nothing_past_it_is_shown(
     ledger = untargeted_books(3, query_budget=budget)
     box = open_box(access, spy, ledger)
     spy.seen.clear()
-    inner = box.among(torch.tensor([True, False, False]))
+    inner = box.subset(torch.tensor([True, False, False]))
     inner.decisions(grey(1, first=0.001))  # so that rows have different budgets left
     asked = 0
     for turn in range(budget + 2):
@@ -168,7 +168,7 @@ def test_the_query_budget_is_cut_exactly_and_nothing_past_it_is_shown(
         asked += q
         spent = min(asked, budget)
         assert ledger.queries.tolist() == [min(asked + 1, budget), spent, spent]
-        assert (ledger.left >= 0).all()
+        assert (ledger.queries_left >= 0).all()
     shown = torch.cat(spy.seen)
     shown = shown[shown[:, 0] > 0.005]
     expected = {(row, i) for row, n in ((0, budget - 1), (1, budget), (2, budget)) for i in range(1, n + 1)}
@@ -199,7 +199,7 @@ def test_a_half_paid_query_keeps_points_goals_and_answers_together() -> None:
     x = images(3, (6,))
     ledger = open_books(LInf(0.4), x, Untargeted(torch.tensor([0, 1, 2])), query_budget=3)
     box = open_box(GradientAccess, Linear(torch.eye(3, 6), torch.zeros(3)), ledger)
-    box.among(torch.tensor([True, False, False])).decisions(x[:1, None].repeat(1, 2, 1))
+    box.subset(torch.tensor([True, False, False])).decisions(x[:1, None].repeat(1, 2, 1))
     points = torch.stack([images(3, (6,), seed) for seed in (1, 2)], 1)
     gradient, logits = box.gradient(points, lambda logits, goal: logits.gather(1, goal.labels[:, None])[:, 0])
     expected = torch.eye(3, 6)[:, None].repeat(1, 2, 1)
@@ -215,7 +215,7 @@ def test_the_first_success_is_claimed_at_its_own_query_and_iteration() -> None:
     box = open_box(DecisionAccess, first_value_decides(), ledger)
     points = with_first_value(grey(3), 0.41, 0.42, 0.43)
     box.decisions(points)
-    box.keep()
+    box.drop_finished()
     points[0, 1, 0], points[0, 2, 0], points[1, 2, 0] = 0.55, 0.58, 0.52
     box.decisions(points)
     assert ledger.claimed.tolist() == [True, True, False]
@@ -271,7 +271,7 @@ def test_seeking_the_minimum_ends_where_the_clean_image_is_already_lost() -> Non
     x = grey(2)
     x[1, 0] = 0.9
     ledger = open_books(LInf(0.2), x, Untargeted(zeros(2)), seeks_minimum=True)
-    ledger.look_at_clean(first_value_decides()(x).detach())
+    ledger.record_clean(first_value_decides()(x).detach())
     assert ledger.done.tolist() == [False, True]
 
 
@@ -295,7 +295,7 @@ def test_keep_lets_finished_rows_go_and_shrinks_everything_together() -> None:
     x[1:, 0] = 0.55
     box.decisions(x)
     payload = torch.arange(4)
-    kept, also = box.keep(x, payload)
+    kept, also = box.drop_finished(x, payload)
     assert also.tolist() == [0, 3]
     assert torch.equal(kept, x[[0, 3]])
     assert box.goal.labels.tolist() == [1, 0]
@@ -303,18 +303,18 @@ def test_keep_lets_finished_rows_go_and_shrinks_everything_together() -> None:
     fresh = open_box(GradientAccess, first_value_decides(), untargeted_books(4), ids=ids)
     assert torch.equal(box.rng.uniform(5), fresh.rng.uniform(5)[[0, 3]])
     assert box.gradient(kept)[0].shape == kept.shape
-    box.keep()
+    box.drop_finished()
     assert ledger.iterations.tolist() == [2, 1, 1, 2]
     box.decisions(torch.cat((grey(1, first=0.55), grey(1))))
     with pytest.raises(NoRowsLeft):
-        box.keep(kept)
+        box.drop_finished(kept)
 
 
 def test_a_spent_budget_ends_a_row() -> None:
     ledger = untargeted_books(2, query_budget=3)
     box = open_box(DecisionAccess, first_value_decides(), ledger)
-    box.among(torch.tensor([False, True])).decisions(with_first_value(grey(1), 0.1, 0.2, 0.3))
-    (rows,) = box.keep(torch.arange(2))
+    box.subset(torch.tensor([False, True])).decisions(with_first_value(grey(1), 0.1, 0.2, 0.3))
+    (rows,) = box.drop_finished(torch.arange(2))
     assert rows.tolist() == [0]
 
 
@@ -323,20 +323,20 @@ def test_copies_of_a_row_are_asked_apart_and_finish_together() -> None:
     box = open_box(GradientAccess, first_value_decides(), ledger)
     many = box.copied(2)
     assert torch.equal(many.ball.centre, grey(3).repeat_interleave(2, 0))
-    tags = many.pin(torch.arange(6))
+    tags = many.track(torch.arange(6))
     x = grey(6)
     x[3, 0] = 0.55  # the second copy of the middle row crosses
     gradient, logits = many.gradient(x, lambda logits, goal, wanted: logits[:, 0] * wanted, torch.arange(6.0))
     torch.testing.assert_close(gradient[5], 5 * gradient[1])
     assert logits.shape == (6, 2)
-    (kept,) = many.keep(x)
+    (kept,) = many.drop_finished(x)
     assert torch.equal(kept, x[[0, 1, 4, 5]])
     assert tags().tolist() == [0, 1, 4, 5]
     assert ledger.claimed.tolist() == [False, True, False]
     assert torch.equal(ledger.x_adv[1], x[3])
     assert ledger.queries.tolist() == [2, 2, 2]
     assert ledger.iterations.tolist() == [1, 1, 1]
-    (left,) = box.keep(torch.arange(3))
+    (left,) = box.drop_finished(torch.arange(3))
     assert left.tolist() == [0, 2]
 
 
@@ -374,7 +374,7 @@ def test_a_claim_is_the_point_that_was_asked_about_whatever_becomes_of_the_tenso
 
 def test_a_view_of_no_rows_answers_with_nothing() -> None:
     box = open_box(GradientAccess, first_value_decides(), untargeted_books(2))
-    inner = box.among(torch.zeros(2, dtype=torch.bool))
+    inner = box.subset(torch.zeros(2, dtype=torch.bool))
     assert inner.decisions(grey(2)[:0]).shape == (0,)
     assert inner.gradient(grey(2)[:0])[0].shape == (0, 4)
 
@@ -389,14 +389,14 @@ class HalfByHalf(Attack[GradientAccess]):
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
         first = torch.arange(len(x0)) < len(x0) // 2
-        inner, x = view.among(first), x0[first]
+        inner, x = view.subset(first), x0[first]
         for _ in range(3):
             x = inner.ball.step(x, inner.gradient(x)[0], inner.ball.eps)
-            (x,) = inner.keep(x)
-        (x,) = view.keep(x0)
+            (x,) = inner.drop_finished(x)
+        (x,) = view.drop_finished(x0)
         for _ in range(3):
             x = view.ball.step(x, view.gradient(x)[0], view.ball.eps)
-            (x,) = view.keep(x)
+            (x,) = view.drop_finished(x)
         return x
 
 

@@ -94,7 +94,7 @@ def _open_ledger(
     ledger = Ledger(
         Ball(threat.norm, wave.x0, eps), goal, attack.seeks_minimum, budget, objectives, network.margin_error
     )
-    ledger.look_at_clean(clean_logits)
+    ledger.record_clean(clean_logits)
     if network.draws > 1:
         looks = network.draws if issubclass(attack.access, GradientAccess) else 1
         ledger.expect_noise(goal.margin(drawn).std(1) / looks**0.5)
@@ -128,13 +128,13 @@ class _Search:
                 break
             seen = torch.from_numpy(verdict.margin).to(rows.device, torch.float32)
             problems = [problem for problem in verdict.problem if problem]
-            self.ledger.reopen(rows[refused], seen[refused], problems)
+            self.ledger.reject(rows[refused], seen[refused], problems)
             standing = torch.zeros_like(standing).index_fill(0, rows[refused], True)
         return rows, verdict
 
     def _attack_once(self, standing: Tensor) -> None:
         """Run the attack on the rows that still stand, and look at the last point it returns."""
-        self.ledger.dismissed[:] = False
+        self.ledger.marked_finished[:] = False
         rows = (standing & ~self.ledger.done).nonzero().squeeze(1)
         if not len(rows):
             return
@@ -152,8 +152,8 @@ class _Search:
         if ledger.nearest_miss is None or not len(rows):
             return
         with ledger.without_margin_error(FULL_PRECISION):
-            margin = ledger.look_again(rows, exact.logits(ledger.nearest_miss[rows]))
-            ledger.dismissed[:] = False
+            margin = ledger.claim_nearest_misses(rows, exact.logits(ledger.nearest_miss[rows]))
+            ledger.marked_finished[:] = False
             rows = rows[(margin <= 2 * margin_error) & ~ledger.done[rows]]
             if issubclass(self.attack.access, GradientAccess) and len(rows):
                 box = GradientAccess(
@@ -171,10 +171,10 @@ class _Search:
     def judge_other_objectives(self) -> list[list[dict[str, Any]] | None]:
         """Verify the points that are best by other objectives too; None where the attack has no such objectives."""
         ledger = self.ledger
-        if not ledger.others:
+        if not ledger.objectives:
             return [None] * len(self.wave.ids)
         found: list[list[dict[str, Any]]] = [[] for _ in self.wave.ids]
-        for objective, best in ledger.others.items():
+        for objective, best in ledger.objectives.items():
             rows = best.found.nonzero().squeeze(1)
             valid = self._judge(rows, best.x_adv[rows]).valid
             delta = _array((best.x_adv[rows].double() - ledger.ball.centre[rows].double()).flatten(1))
@@ -214,7 +214,7 @@ def _last_steps(box: GradientAccess, x: Tensor) -> Tensor:
     """Climb a little from x."""
     for _ in range(LAST_STEPS):
         gradient, _ = box.gradient(x, logit_margin)
-        (x,) = box.keep(box.ball.step(x, gradient, LAST_STEP * box.ball.eps))
+        (x,) = box.drop_finished(box.ball.step(x, gradient, LAST_STEP * box.ball.eps))
     return x
 
 
@@ -226,7 +226,7 @@ def _verdicts(wave: Wave, ledger: Ledger, clean_logits: Tensor, rows: Tensor, ve
     margin = ledger.lowest_margin.double().index_copy(0, rows, torch.from_numpy(verdict.margin).to(rows.device))
     clean_label = labels_of(clean_logits)
     claimed, valid, problem = _array(ledger.claimed), _at(rows, verdict.valid, n), _at(rows, verdict.problem, n)
-    for row, why in ledger.refused.items():
+    for row, why in ledger.rejected.items():
         if valid[row] is None:  # refused, attacked again, and nothing better was found
             claimed[row], valid[row], problem[row] = True, False, why
     return {

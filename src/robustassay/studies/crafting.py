@@ -153,7 +153,7 @@ class Making:
         ball = Ball(self.threat.norm, x0, torch.full((len(rows),), self.threat.norm.eps, device=device))
 
         def view(network: TargetModel, tell: Callable[[Ledger], None]) -> GradientAccess:
-            books = Ledger.endless(ball, goal)
+            books = Ledger.never_done(ball, goal)
             return GradientAccess(
                 network, books, Streams.of(self.seed, ids, device), torch.arange(len(rows), device=device), tell
             )

@@ -1,7 +1,7 @@
 """What an attacker may see of a model. Knowledge is a type: a DecisionAccess has no scores, a ScoreAccess no gradient.
 
 A box is also the attack's view of the rows still in flight: their balls, goals and random streams. It
-shrinks as rows finish, together with whatever tensors the attack passes to `keep`. A query holds one point a
+shrinks as rows finish, together with whatever tensors the attack passes to `drop_finished`. A query holds one point a
 row, `[rows, *image]`, or many, `[rows, q, *image]`; the answer has the same leading shape. A box may hold copies of
 its rows, side by side, for an attack that tries several things on each at once; they finish together.
 """
@@ -68,7 +68,7 @@ class DecisionAccess:
         """Return the label of each point."""
         return labels_of(self._ask(x, self._logits_only, self._look)[1])
 
-    def starts(self) -> Tensor:
+    def start_images(self) -> Tensor:
         """Draw an image a row, from the data, whose own label would satisfy the goal; noise where there is none.
 
         No query is made: what the model says of it is for the attack to ask.
@@ -77,13 +77,13 @@ class DecisionAccess:
 
     def queries_left(self) -> Tensor | None:
         """Count the queries each row may still make; None where there is no limit."""
-        return None if self._ledger.query_budget is None else self._copied(self._ledger.left[self._rows])
+        return None if self._ledger.query_budget is None else self._copied(self._ledger.queries_left[self._rows])
 
-    def distance_claimed(self) -> Tensor:
+    def claimed_distance(self) -> Tensor:
         """Return how close each row's best claim is; infinite for a row without one."""
         return self._copied(self._ledger.distance[self._rows])
 
-    def keep(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def drop_finished(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """End an iteration: let finished rows go and return the tensors without them."""
         self._iteration += 1
         if self._looks_away():
@@ -110,11 +110,11 @@ class DecisionAccess:
         """Say where all copies of these rows stand."""
         return (rows[:, None] * self._copies + torch.arange(self._copies, device=rows.device)).flatten()
 
-    def among(self, mask: Tensor) -> Self:
+    def subset(self, mask: Tensor) -> Self:
         """Return a box of some of the rows, for an inner loop that lets the others rest; it may run empty."""
         return self._of(mask, inner=True)
 
-    def only(self, mask: Tensor) -> Self:
+    def for_stage(self, mask: Tensor) -> Self:
         """Return a box of some of the rows, for a whole attack: `NoRowsLeft` is raised when all of them are done."""
         return self._of(mask, inner=False)
 
@@ -135,21 +135,21 @@ class DecisionAccess:
             self._network, self._ledger, self.rng.among(mask), rows, self._pulse, self._start_images, inner
         )
 
-    def within(self, eps: Tensor) -> Self:
+    def with_radius(self, eps: Tensor) -> Self:
         """Return a box of the same rows with other radii, for a whole attack on that budget.
 
         Rows leave it with their first success there; what it spends and finds is booked for this box too.
         """
         assert self._copies == 1, "radii belong to rows, not to their copies"
-        books = self._ledger.beside(self._rows, eps)
+        books = self._ledger.with_radii(self._rows, eps)
         rows = torch.arange(len(self._rows), device=self._rows.device)
         return type(self)(self._network, books, self.rng, rows, self._pulse, self._start_images)
 
-    def closest(self) -> Tensor:
+    def closest_claim(self) -> Tensor:
         """Return the closest point that each row has claimed; the clean image for a row without one."""
         return self._copied(self._ledger.x_adv[self._rows])
 
-    def pin(self, tensor: Tensor) -> Callable[[], Tensor]:
+    def track(self, tensor: Tensor) -> Callable[[], Tensor]:
         """Remember one value a row; calling what is returned gives those of the rows still in flight."""
         then = self._rows
 
@@ -159,17 +159,17 @@ class DecisionAccess:
 
         return now
 
-    def stage(self, name: str) -> None:
+    def begin_stage(self, name: str) -> None:
         """Say which part of the attack speaks from here on; claims are booked under its name."""
-        self._ledger.enter(name)
+        self._ledger.begin_stage(name)
 
-    def dismiss(self, finished: Tensor) -> None:
-        """Let rows go at the next `keep` because the attack has no more to try on them."""
-        self._ledger.dismissed[self._rows[finished.view(-1, self._copies).all(1)]] = True
+    def mark_finished(self, finished: Tensor) -> None:
+        """Let rows go at the next `drop_finished` because the attack has no more to try on them."""
+        self._ledger.marked_finished[self._rows[finished.view(-1, self._copies).all(1)]] = True
 
-    def demand(self, margin: float) -> None:
+    def require_margin(self, margin: float) -> None:
         """Claim, from here on, only points that reach the goal by this margin or more."""
-        self._ledger.demand(self._rows, margin)
+        self._ledger.require_margin(self._rows, margin)
 
     @property
     def _look(self) -> tuple[int, int]:
@@ -185,7 +185,7 @@ class DecisionAccess:
         owner = self._each if q == 1 else self._each.repeat_interleave(q)
         flat = points.flatten(0, 1)
         by_row = flat.view(len(self._rows), self._copies * q, *flat.shape[1:])
-        sent = None if self._ledger.can_surely_pay(by_row.shape[1]) else self._affordable(*by_row.shape[:2])
+        sent = None if self._ledger.surely_affords(by_row.shape[1]) else self._affordable(*by_row.shape[:2])
         if sent is None or sent.all():
             answer, logits = ask(flat, owner)
         else:
@@ -196,7 +196,9 @@ class DecisionAccess:
         return answer, logits if one_a_row else logits.view(shown, q, self._network.classes)
 
     def _affordable(self, rows: int, q: int) -> Tensor:
-        return torch.arange(q, device=self._rows.device).expand(rows, q) < self._ledger.left[self._rows][:, None]
+        return (
+            torch.arange(q, device=self._rows.device).expand(rows, q) < self._ledger.queries_left[self._rows][:, None]
+        )
 
     def _logits_only(self, x: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
         logits = self._network.logits(x)

@@ -25,7 +25,7 @@ LOOK_EVERY: Final = 4
 class GradientAccess(ScoreAccess):
     """Shows gradients as well; of a random model it shows means over many draws, which its owner can take too."""
 
-    def seen_through(self, transform: InputTransform) -> "GradientAccess":
+    def with_input_transform(self, transform: InputTransform) -> "GradientAccess":
         """Return a box of the same rows whose gradients are taken through a change of the input.
 
         Success is still judged on the images themselves, so a gradient costs one more look.
@@ -54,9 +54,9 @@ class GradientAccess(ScoreAccess):
 
     def margin_left(self) -> Tensor:
         """Return how much of a row's clean margin is left at the best point seen inside its ball, as a part of it."""
-        return self.follow_margins()()
+        return self.track_margins()()
 
-    def follow_margins(self) -> Callable[[], Tensor]:
+    def track_margins(self) -> Callable[[], Tensor]:
         """Return what will say how much margin is left of the rows now in flight, even after some have gone."""
         ledger, rows = self._ledger, self._rows
         return lambda: ledger.lowest_margin[rows] / ledger.clean_margin[rows]

@@ -55,26 +55,26 @@ class Ledger:
         self.noise = torch.zeros(rows, device=device)
         self._counts = torch.zeros((rows, 4), dtype=torch.int64, device=device)
         self.iterations, self.forwards, self.backwards, self.queries = self._counts.unbind(1)
-        self.dismissed = torch.zeros(rows, dtype=torch.bool, device=device)
+        self.marked_finished = torch.zeros(rows, dtype=torch.bool, device=device)
         self._claims = Claims(ball.centre, closest=seeks_minimum)
         self._stages: list[str | None] = [None]
         self._most_spent = 0
         self._prices: dict[tuple[int, int], Tensor] = {}
         self._sight: _Sight | None = None
-        self.refused: dict[int, str] = {}
-        self.others = {name: BestPoints(cost, ball.centre) for name, cost in (objectives or {}).items()}
-        self._endless = False
+        self.rejected: dict[int, str] = {}
+        self.objectives = {name: BestPoints(cost, ball.centre) for name, cost in (objectives or {}).items()}
+        self._never_done = False
         self._main: Ledger | None = None
         self._main_rows = torch.arange(rows, device=device)
 
     @classmethod
-    def endless(cls, ball: Ball, goal: Goal) -> "Ledger":
+    def never_done(cls, ball: Ball, goal: Goal) -> "Ledger":
         """Open books in which no row is ever done, for an attack that is to run all its steps."""
         books = cls(ball, goal, seeks_minimum=False, query_budget=None)
-        books._endless = True
+        books._never_done = True
         return books
 
-    def beside(self, rows: Tensor, eps: Tensor) -> "Ledger":
+    def with_radii(self, rows: Tensor, eps: Tensor) -> "Ledger":
         """Open books for some rows on a fixed budget of other radii; all that is booked there is booked here too."""
         books = Ledger(
             Ball(self.ball.norm, self.ball.centre[rows], eps), self.goal.among(rows), False, self.query_budget
@@ -84,7 +84,7 @@ class Ledger:
         books._main, books._main_rows = self, rows
         return books
 
-    def enter(self, stage: str | None) -> None:
+    def begin_stage(self, stage: str | None) -> None:
         """Book claims under this name from here on."""
         self._stages.append(stage)
 
@@ -92,12 +92,12 @@ class Ledger:
     def without_margin_error(self, stage: str) -> Iterator[None]:
         """Book for a while what is seen exactly, under a name of its own."""
         before, margin_error = self._stages[-1], self.margin_error
-        self.enter(stage)
+        self.begin_stage(stage)
         self.margin_error = 0.0
         try:
             yield
         finally:
-            self.enter(before)
+            self.begin_stage(before)
             self.margin_error = margin_error
 
     @property
@@ -139,27 +139,27 @@ class Ledger:
     @property
     def done(self) -> Tensor:
         """Say which rows have nothing left to do: goal reached (at no distance, if that is sought), or budget spent."""
-        if self._endless:
-            return torch.zeros_like(self.dismissed)
-        finished = self.dismissed | (self.distance == 0 if self.seeks_minimum else self.claimed)
-        return finished if self.query_budget is None else finished | (self.left == 0)
+        if self._never_done:
+            return torch.zeros_like(self.marked_finished)
+        finished = self.marked_finished | (self.distance == 0 if self.seeks_minimum else self.claimed)
+        return finished if self.query_budget is None else finished | (self.queries_left == 0)
 
     @property
-    def left(self) -> Tensor:
+    def queries_left(self) -> Tensor:
         """Count the queries each row may still make."""
         assert self.query_budget is not None
         return self.query_budget - self.main.queries[self._main_rows]
 
-    def can_surely_pay(self, points: int) -> bool:
+    def surely_affords(self, points: int) -> bool:
         """Say whether every row can pay for so many points, as far as is known without asking the device."""
         return self.query_budget is None or self.main._most_spent + points <= self.query_budget
 
-    def look_at_clean(self, logits: Tensor) -> None:
+    def record_clean(self, logits: Tensor) -> None:
         """Claim the clean images that reach the goal as they are; this look is the evaluator's and is free."""
         reached = self.goal.reached(logits)
         self.lowest_margin = self.clean_margin = self.goal.margin(logits)
         self.claims.clean(reached)
-        for best in self.others.values():
+        for best in self.objectives.values():
             best.offer(torch.arange(len(reached), device=reached.device), self.ball.centre[:, None], reached[:, None])
 
     def expect_noise(self, noise: Tensor) -> None:
@@ -167,10 +167,10 @@ class Ledger:
         self.noise = noise
         self.required_margin = torch.where(noise > 0, -noise, self.required_margin)
 
-    def reopen(self, rows: Tensor, verified_margin: Tensor, problems: list[str]) -> None:
+    def reject(self, rows: Tensor, verified_margin: Tensor, problems: list[str]) -> None:
         """Take back claims that did not verify, but not forget them; the next one must clear the error there was."""
         claims = self.claims
-        self.refused |= dict(zip(rows.tolist(), problems, strict=True))
+        self.rejected |= dict(zip(rows.tolist(), problems, strict=True))
         error = (verified_margin - claims.margin[rows]).abs() + claims.margin[rows].abs()
         clearer = torch.where(self.noise[rows] > 0, self.required_margin[rows] - self.noise[rows], -2 * error)
         self.required_margin[rows] = torch.minimum(self.required_margin[rows], clearer)
@@ -178,10 +178,10 @@ class Ledger:
         if self.nearest_miss is not None:
             self.nearest_miss[rows] = self.ball.centre[rows]
             self.lowest_margin = self.lowest_margin.index_copy(0, rows, self.clean_margin[rows])
-        for best in self.others.values():
+        for best in self.objectives.values():
             best.forget(rows)
 
-    def look_again(self, rows: Tensor, logits: Tensor) -> Tensor:
+    def claim_nearest_misses(self, rows: Tensor, logits: Tensor) -> Tensor:
         """Claim the nearest misses that reach the goal when seen exactly; return their margins.
 
         This look, like that at the clean images, is the evaluator's and is free.
@@ -194,7 +194,7 @@ class Ledger:
         self._claims.take(replace(offer, queries=offer.queries - 1))  # the point was asked about before
         return margin
 
-    def demand(self, rows: Tensor, margin: float) -> None:
+    def require_margin(self, rows: Tensor, margin: float) -> None:
         """From now on, claim only points that reach the goal by this margin or more."""
         self.required_margin[rows] = self.required_margin[rows].clamp(max=-margin)
 
@@ -219,7 +219,7 @@ class Ledger:
         reached = sight.goal.reached(logits) & (seen <= required[:, None])
         counts = reached & (in_box if self.seeks_minimum else feasible)
         self._claims.take(self._offer(rows, x, counts, distance, seen))
-        for best in self.others.values():
+        for best in self.objectives.values():
             best.offer(rows, x, reached & in_box)
         self._charge(rows, x.shape[1] if sent is None else sent.sum(1), passes)
         self._most_spent += x.shape[1]

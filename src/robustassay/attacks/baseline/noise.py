@@ -26,7 +26,7 @@ class UniformNoise(Attack[DecisionAccess]):
         """Draw, look, draw again."""
         for _ in range(self.steps - 1):
             view.decisions(view.ball.sample(view.rng))
-            view.keep()
+            view.drop_finished()
         return view.ball.sample(view.rng)
 
 
@@ -45,7 +45,7 @@ class GaussianNoise(Attack[DecisionAccess]):
         """Draw, look, draw again."""
         for _ in range(self.steps - 1):
             view.decisions(_gaussian_at_radius(view))
-            view.keep()
+            view.drop_finished()
         return _gaussian_at_radius(view)
 
 

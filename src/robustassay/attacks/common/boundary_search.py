@@ -30,7 +30,7 @@ class Oracle:
     """Says whether points reach the goal, and lets no row ask more than its purse allows.
 
     The purse is what the evaluation's budget leaves, or the attack's own plan where there is none; a row whose
-    purse is empty leaves at the next `keep`. Points that cannot be paid for are never sent, and answered with no.
+    purse is empty leaves at the next `drop_finished`. Points that cannot be paid for are not sent; their answer is no.
     """
 
     def __init__(self, view: DecisionAccess, purse: Tensor, at: Tensor) -> None:
@@ -61,20 +61,20 @@ class Oracle:
             if bool(rows.all()) and count == points.shape[1]:
                 answers = self.view.goal.met(self.view.decisions(points))
             elif count:
-                box = self.view.among(rows)
+                box = self.view.subset(rows)
                 answers[rows, :count] = box.goal.met(box.decisions(points[rows, :count]))
         self._purse[self._at] -= counts
         return answers if many else answers[:, 0]
 
-    def keep(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def drop_finished(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """End an iteration as a box does, and let rows go that cannot ask again."""
-        self.view.dismiss(self.left == 0)
-        *kept, self._at = self.view.keep(*tensors, self._at)
+        self.view.mark_finished(self.left == 0)
+        *kept, self._at = self.view.drop_finished(*tensors, self._at)
         return tuple(kept)
 
-    def among(self, mask: Tensor) -> "Oracle":
+    def subset(self, mask: Tensor) -> "Oracle":
         """Return the oracle of some rows, for an inner loop that lets the others rest."""
-        return Oracle(self.view.among(mask), self._purse, self._at[mask])
+        return Oracle(self.view.subset(mask), self._purse, self._at[mask])
 
 
 # ---------------------------------------------------------------- where to start
@@ -88,13 +88,13 @@ def find_start(oracle: Oracle) -> Tensor:
         searching = ~found & (oracle.left > 0)
         if not searching.any():
             break
-        some = oracle.among(searching)
+        some = oracle.subset(searching)
         points = candidate(some.view, attempt)
         hit = some.reaches(points)
         rows = searching.nonzero().squeeze(1)[hit]
         x[rows], found[rows] = points[hit], True
-    oracle.view.dismiss(~found)
-    (x,) = oracle.keep(x)
+    oracle.view.mark_finished(~found)
+    (x,) = oracle.drop_finished(x)
     return x
 
 
@@ -103,13 +103,13 @@ def start_on_boundary(oracle: Oracle, tolerance: Tensor | float) -> Tensor:
     x = onto_boundary(oracle, find_start(oracle), tolerance)
     view = oracle.view
     for _ in range(RIVALS if len(x) else 0):
-        rival, distance = view.starts(), view.ball.distance(x)
+        rival, distance = view.start_images(), view.ball.distance(x)
         part = (0.95 * distance / view.ball.distance(rival).clamp(min=1e-12)).clamp(max=1)
         rival = towards_clean(view, rival)(part)
         sooner = oracle.reaches(rival)
         if sooner.any():
-            x[sooner] = onto_boundary(oracle.among(sooner), rival[sooner], tolerance)
-        (x,) = oracle.keep(x)
+            x[sooner] = onto_boundary(oracle.subset(sooner), rival[sooner], tolerance)
+        (x,) = oracle.drop_finished(x)
     return x
 
 
@@ -125,7 +125,7 @@ def candidate(view: DecisionAccess, attempt: int) -> Tensor:
     if attempt < NOISE:
         return view.rng.uniform(*centre.shape[1:])
     if attempt < NOISE + PHOTOS:
-        return view.starts()
+        return view.start_images()
     share = 2.0 ** -(attempt % 7)
     lot, noise = view.rng.uniform(*centre.shape[1:]), view.rng.uniform(*centre.shape[1:])
     least = per_row(lot.flatten(1).amin(1), lot)  # one value changes at least
@@ -147,7 +147,7 @@ def bisect(oracle: Oracle, path: Path, low: Tensor, high: Tensor, tolerance: Ten
             return high
         middle = (low + high) / 2
         hit = torch.zeros_like(high, dtype=torch.bool)
-        hit[wide] = oracle.among(wide).reaches(path(middle)[wide])
+        hit[wide] = oracle.subset(wide).reaches(path(middle)[wide])
         missed = ~hit & per_row(wide, hit)
         high, low = torch.where(hit, middle, high), torch.where(missed, middle, low)
 

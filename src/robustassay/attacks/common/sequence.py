@@ -22,10 +22,10 @@ def run_stages(view: GradientAccess, stages: Stages) -> Tensor:
 def run_stage(view: GradientAccess, name: str, attack: Attack[Any], on: Tensor | None = None) -> None:
     """Run one attack, on some of the rows or on all, look at its last point, and let the rows go that fell."""
     everywhere = torch.ones(len(view.ball.centre), dtype=torch.bool, device=view.ball.centre.device)
-    part = view.only(everywhere if on is None else on)
-    part.stage(name)
+    part = view.for_stage(everywhere if on is None else on)
+    part.begin_stage(name)
     with suppress(NoRowsLeft):
         for _ in range(getattr(attack, "restarts", 1) if len(part.ball.centre) else 0):
             part.decisions(attack(part, part.ball.centre))
-            part.keep()
-    view.keep()
+            part.drop_finished()
+    view.drop_finished()

@@ -1,7 +1,7 @@
 """What a gradient is taken through, or smoothed by, so that it fools other models too.
 
-`diverse` is an input transform for `view.seen_through`, `smoothed` is applied to a gradient. Any gradient attack
-runs through a transform as it is: `through(view, attack, transform)`.
+`diverse` is an input transform for `view.with_input_transform`, `smoothed` is applied to a gradient. Any gradient
+attack runs through a transform as it is: `through(view, attack, transform)`.
 """
 
 import math
@@ -83,11 +83,11 @@ def smoothed_on_the_way_back(kernel: int) -> InputTransform:
 
 def through(view: GradientAccess, attack: Attack[Any], transform: InputTransform) -> Tensor:
     """Run any gradient attack with its gradients taken through a transform; return its last points."""
-    seen, x = view.seen_through(transform), view.ball.centre.clone()
-    place = seen.pin(torch.arange(len(x), device=x.device))
+    seen, x = view.with_input_transform(transform), view.ball.centre.clone()
+    place = seen.track(torch.arange(len(x), device=x.device))
     last = attack(seen, seen.ball.centre)
     x[place()] = last
-    (x,) = view.keep(x)  # the rows that left the other view leave this one
+    (x,) = view.drop_finished(x)  # the rows that left the other view leave this one
     return x
 
 

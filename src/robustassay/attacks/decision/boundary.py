@@ -52,8 +52,8 @@ class Boundary(Attack[DecisionAccess]):
                 on_sphere, hit = oracle.reaches(torch.stack((sphere, point), 1)).unbind(1)
                 rates, tally = self._adapt(rates, tally, on_sphere, hit)
             x = where_rows(hit, point, x)
-            view.dismiss(rates[:, 1] < self.converged)
-            x, rates, tally = oracle.keep(x, rates, tally)
+            view.mark_finished(rates[:, 1] < self.converged)
+            x, rates, tally = oracle.drop_finished(x, rates, tally)
             step += 1
         return x
 

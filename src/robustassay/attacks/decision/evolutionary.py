@@ -64,7 +64,7 @@ class Evolutionary(Attack[DecisionAccess]):
             good, trial = good + hit, trial + 1
             if trial % TRIALS == 0:
                 mu, good = mu * (good / TRIALS - 0.2).exp(), torch.zeros_like(good)
-            x, path, covariance, mu, good = oracle.keep(x, path, covariance, mu, good)
+            x, path, covariance, mu, good = oracle.drop_finished(x, path, covariance, mu, good)
         return x
 
     def _towards(self, view: DecisionAccess, x: Tensor, z: Tensor, mu: Tensor) -> Tensor:

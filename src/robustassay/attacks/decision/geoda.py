@@ -57,13 +57,13 @@ class GeoDA(Attack[DecisionAccess]):
         x = start_on_boundary(oracle, 1e-3)
         x = onto_boundary(oracle, x, self._precision(view, x))
         normal = torch.zeros_like(x)
-        plan = view.pin(oracle.left)
+        plan = view.track(oracle.left)
         turn = 0
         while len(x):
             probes = self._probes(plan(), turn)
             normal = normal + self._estimate(oracle, x, probes)
             x = self._shoot(oracle, x, normal)
-            x, normal = oracle.keep(x, normal)
+            x, normal = oracle.drop_finished(x, normal)
             turn += 1
         return x
 
@@ -72,7 +72,7 @@ class GeoDA(Attack[DecisionAccess]):
         votes, steps, yes = torch.zeros_like(x), torch.zeros_like(x), x.new_zeros(len(x))
         done = 0
         while (asking := probes > done).any():
-            some = oracle.among(asking)
+            some = oracle.subset(asking)
             noise = _smooth_noise(some.view.rng, x, self.frequencies)
             hit = some.reaches(x[asking][:, None] + self.sigma * noise)
             votes[asking] += (noise * per_row(hit, noise)).sum(1)
@@ -90,7 +90,7 @@ class GeoDA(Attack[DecisionAccess]):
         missing = torch.ones_like(distance, dtype=torch.bool)
         for _ in range(EXPANSIONS):
             hit = torch.zeros_like(missing)
-            hit[missing] = oracle.among(missing).reaches(path(high)[missing])
+            hit[missing] = oracle.subset(missing).reaches(path(high)[missing])
             missing = missing & ~hit & (oracle.left > 0)
             if not missing.any():
                 break

@@ -56,7 +56,7 @@ class HopSkipJump(Attack[DecisionAccess]):
             far = _leap(oracle, x, direction, view.ball.distance(x) / math.sqrt(hop))
             x = onto_boundary(oracle, far, tolerance)
             radius = reach * L2(1).size((x - view.ball.centre).flatten(1)).to(x.dtype)
-            x, radius = oracle.keep(x, radius)
+            x, radius = oracle.drop_finished(x, radius)
             hop += 1
         return x
 
@@ -95,7 +95,7 @@ def _leap(oracle: Oracle, x: Tensor, direction: Tensor, length: Tensor) -> Tenso
     for _ in range(HALVINGS):
         points = (x + per_row(length.to(x.dtype), x) * direction).clamp(0, 1)
         hit = torch.zeros_like(missing)
-        hit[missing] = oracle.among(missing).reaches(points[missing])
+        hit[missing] = oracle.subset(missing).reaches(points[missing])
         landed = where_rows(hit, points, landed)
         length, missing = length / 2, missing & ~hit & (oracle.left > 0)
         if not missing.any():

@@ -52,7 +52,7 @@ class OPT(Attack[DecisionAccess]):
             lucky = nearest < reached
             direction, distance = where_rows(lucky, probe, found), torch.minimum(nearest, reached)
             alpha, beta = refresh(alpha, beta)
-            direction, distance, alpha, beta = oracle.keep(direction, distance, alpha, beta)
+            direction, distance, alpha, beta = oracle.drop_finished(direction, distance, alpha, beta)
         return direction
 
     def _slope(
@@ -93,7 +93,7 @@ def first_direction(oracle: Oracle, trials: int, beta: float) -> tuple[Tensor, T
         rival = unit(candidate(view, attempt % 10) - view.ball.centre)
         better, closer = _beats(oracle, rival, distance)
         direction, distance = where_rows(better, rival, direction), closer
-        direction, distance = oracle.keep(direction, distance)
+        direction, distance = oracle.drop_finished(direction, distance)
     return direction, _settle(oracle, direction, distance, torch.full_like(distance, beta))
 
 
@@ -106,7 +106,7 @@ def descend(
     def attempt(rows: Tensor) -> Tensor:
         """Try the present step in some rows and say where it helped."""
         nonlocal best, nearest
-        some = oracle.among(rows)
+        some = oracle.subset(rows)
         trial = unit(direction - per_row(alpha.to(slope.dtype), slope) * slope)
         better = torch.zeros_like(rows)
         better[rows], closer = _beats(some, trial[rows], nearest[rows])
@@ -142,7 +142,7 @@ def _beats(oracle: Oracle, direction: Tensor, distance: Tensor) -> tuple[Tensor,
     target = distance * (1 - 1e-4)
     better = oracle.reaches(at_distance(oracle.view, direction, target))
     if better.any():
-        some = oracle.among(better)
+        some = oracle.subset(better)
         target[better] = _nearest_along(some, direction[better], target[better], COARSE)
     return better, torch.where(better, target, distance)
 
@@ -155,7 +155,7 @@ def _nearest_along(oracle: Oracle, direction: Tensor, distance: Tensor, toleranc
     while reaching.any():
         low = torch.where(reaching, high * (1 - min(leap, 1.0)), low)
         hit = torch.zeros_like(reaching)
-        hit[reaching] = oracle.among(reaching).reaches(path(low)[reaching])
+        hit[reaching] = oracle.subset(reaching).reaches(path(low)[reaching])
         high = torch.where(hit, low, high)
         reaching, leap = hit & (high > 0), leap * 2
     return bisect(oracle, path, low, high, tolerance * high)

@@ -47,8 +47,8 @@ class RayS(Attack[DecisionAccess]):
             nearer = oracle.reaches(_at(view, attempt, radius))
             signs = where_rows(nearer, attempt, signs)
             if nearer.any():
-                radius[nearer] = self._search(oracle.among(nearer), signs[nearer], radius[nearer])
-            signs, radius = oracle.keep(signs, radius)
+                radius[nearer] = self._search(oracle.subset(nearer), signs[nearer], radius[nearer])
+            signs, radius = oracle.drop_finished(signs, radius)
         return signs
 
     def _search(self, oracle: Oracle, signs: Tensor, radius: Tensor) -> Tensor:
@@ -67,15 +67,15 @@ def _first_ray(oracle: Oracle) -> tuple[Tensor, Tensor]:
         searching = (radius == torch.inf) & (oracle.left > 0)
         if not searching.any():
             break
-        some = oracle.among(searching)
+        some = oracle.subset(searching)
         centre = some.view.ball.centre
         ray = torch.ones_like(centre) if attempt == 0 else (candidate(some.view, attempt - 1) - centre).sign()
         points = centre[:, None] + per_row(radii.to(ray.dtype)[None], ray[:, None]) * ray[:, None]
         hit = some.reaches(points)
         signs[searching] = ray
         radius[searching] = torch.where(hit, radii, torch.inf).amin(1)
-    view.dismiss(radius == torch.inf)
-    signs, radius = oracle.keep(signs, radius)
+    view.mark_finished(radius == torch.inf)
+    signs, radius = oracle.drop_finished(signs, radius)
     return signs, radius
 
 

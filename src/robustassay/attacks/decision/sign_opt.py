@@ -43,7 +43,7 @@ class SignOPT(Attack[DecisionAccess]):
             slope = self._slope(oracle, direction, distance, beta)
             direction, distance, alpha = descend(oracle, direction, distance, slope, alpha, beta)
             alpha, beta = refresh(alpha, beta)
-            direction, distance, alpha, beta = oracle.keep(direction, distance, alpha, beta)
+            direction, distance, alpha, beta = oracle.drop_finished(direction, distance, alpha, beta)
         return direction
 
     def _slope(self, oracle: Oracle, direction: Tensor, distance: Tensor, beta: Tensor) -> Tensor:

@@ -83,7 +83,7 @@ def towards_each(view: GradientAccess, classes: Tensor, climb: Callable[[Gradien
     many = view.copied(classes.shape[1])
     with suppress(NoRowsLeft):
         many.decisions(climb(many, classes.flatten()))
-    view.keep()  # whoever fell meanwhile, be it all: a row alone is booked like a row in company
+    view.drop_finished()  # whoever fell meanwhile, be it all: a row alone is booked like a row in company
     return view.ball.centre
 
 
@@ -136,7 +136,7 @@ def ascend(view: GradientAccess, steps: int, loss: Loss, *known: Tensor) -> Tens
             rises, halved, last_best = torch.zeros_like(rises), stuck, best_height
         points = (x, x_old, gradient, best, best_gradient)
         numbers = (height, best_height, last_best, length, rises, halved)
-        x, x_old, gradient, best, best_gradient, *rest = view.keep(*points, *numbers, *told)
+        x, x_old, gradient, best, best_gradient, *rest = view.drop_finished(*points, *numbers, *told)
         height, best_height, last_best, length, rises, halved, *told = rest
     ahead = view.ball.step(x, gradient, length)
     return view.ball.project(x + MOMENTUM * (ahead - x) + (1 - MOMENTUM) * (x - x_old))
@@ -163,7 +163,7 @@ def _at_full_radius(view: GradientAccess) -> Tensor:
 
 def _ascend_sparsely(view: GradientAccess, steps: int, loss: Loss, told: list[Tensor]) -> Tensor:
     """Under L1, climb in balls of 3, 2 and 1 times the radius, each time from the best point so far."""
-    known = [view.pin(values) for values in told]
+    known = [view.track(values) for values in told]
     x = view.ball.project(view.ball.centre + view.rng.normal(*view.ball.centre.shape[1:]))
     for part, factor in ((0.3, 3.0), (0.3, 2.0), (0.4, 1.0)):
         x = _wider(view.ball, factor).project(x)
@@ -196,7 +196,7 @@ def _climb_sparsely(
             shrink = torch.where(sparser, torch.ones_like(shrink), shrink / 1.5).clamp(0.1, 1.0)
             x, gradient = where_rows(sparser, best, x), where_rows(sparser, best_gradient, gradient)
         points, numbers = (x, gradient, best, best_gradient), (best_height, share, changed_before, shrink)
-        x, gradient, best, best_gradient, *rest = view.keep(*points, *numbers, *told)
+        x, gradient, best, best_gradient, *rest = view.drop_finished(*points, *numbers, *told)
         best_height, share, changed_before, shrink, *told = rest
     return best
 

@@ -29,5 +29,5 @@ class BIM(Attack[GradientAccess]):
         for _ in range(self.steps):
             gradient, _ = view.gradient(x)
             x = view.ball.step(x, gradient, self.rel_step * view.ball.eps)
-            (x,) = view.keep(x)
+            (x,) = view.drop_finished(x)
         return x

@@ -48,6 +48,6 @@ class DIM(Attack[GradientAccess]):
         change = diverse(self.low, self.probability)
 
         def gradient(x: Tensor) -> Tensor:
-            return smoothed(view.seen_through(change).gradient(x)[0], self.kernel)
+            return smoothed(view.with_input_transform(change).gradient(x)[0], self.kernel)
 
         return climb_with_momentum(view, x0, self, gradient)

@@ -46,7 +46,7 @@ class Express(Attack[GradientAccess]):
         left = view.margin_left()
         run_stage(view, "nearest", Nearest(steps=20), on=(left < FAR) | (left > UNMOVED))
         run_stage(view, "apgd-t", APGDT(steps=100, targets=3, order="malt"), on=view.margin_left() < CLOSE)
-        insured = view.pin(view.rng.uniform(1).squeeze(1) < INSURED)
+        insured = view.track(view.rng.uniform(1).squeeze(1) < INSURED)
         run_stage(view, "fab-t", FAB(steps=10, targets=3), on=insured())
         run_stage(view, "square", Square(steps=200), on=insured())
         return view.ball.centre

@@ -23,5 +23,5 @@ class FG(Attack[GradientAccess]):
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
         """Take the step."""
         gradient, _ = view.gradient(x0)
-        (x,) = view.keep(view.ball.step(x0, gradient, view.ball.eps))
+        (x,) = view.drop_finished(view.ball.step(x0, gradient, view.ball.eps))
         return x

@@ -46,9 +46,9 @@ class Liu(Attack[GradientAccess]):
             mean, square = 0.9 * mean + 0.1 * slopes, 0.999 * square + 0.001 * slopes.square()
             updates = (mean / (1 - 0.9**step)) / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
             x = views[0].ball.project((x + self.rate * updates.sum(1)).clamp(0, 1))
-            x, mean, square = views[0].keep(x, mean, square)
+            x, mean, square = views[0].drop_finished(x, mean, square)
             for view in views[1:]:
-                view.keep()
+                view.drop_finished()
         return x
 
 

@@ -59,7 +59,7 @@ def climb_with_momentum(view: GradientAccess, x: Tensor, walk: Walk, gradient: C
     for _ in range(walk.steps):
         momentum = walk.decay * momentum + _unit_l1(gradient(x))
         x = view.ball.step(x, momentum, walk.path / walk.steps * view.ball.eps)
-        x, momentum = view.keep(x, momentum)
+        x, momentum = view.drop_finished(x, momentum)
     return x
 
 

@@ -30,5 +30,5 @@ class PGD(Attack[GradientAccess]):
         for _ in range(self.steps):
             gradient, _ = view.gradient(x)
             x = view.ball.step(x, gradient, self.rel_step * view.ball.eps)
-            (x,) = view.keep(x)
+            (x,) = view.drop_finished(x)
         return x

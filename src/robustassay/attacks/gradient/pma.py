@@ -40,5 +40,5 @@ def ascend_along_cosine(view: GradientAccess, x: Tensor, steps: int, loss: Loss,
         ahead = view.ball.step(x, gradient, (1 + math.cos(math.pi * k / steps)) * view.ball.eps)
         pull = MOMENTUM if k else 1.0
         x_old, x = x, view.ball.project(x + pull * (ahead - x) + (1 - pull) * (x - x_old))
-        x, x_old, *per_row = view.keep(x, x_old, *per_row)
+        x, x_old, *per_row = view.drop_finished(x, x_old, *per_row)
     return x

@@ -59,14 +59,14 @@ class CW(Attack[GradientAccess]):
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
         """Search for the smallest c at which the descent still finds a way."""
-        view.demand(self.kappa)
+        view.require_margin(self.kappa)
         rows, window = self._begin(view, x0), window_of(self.steps)
         for tick in range(1, self.search_steps * self.steps + 1):
             self._step(view, rows)
             if tick % window == 0:
                 idle = rows.end(self._over(rows), self._falling, growth_of(self.initial_c))
-                view.dismiss((rows.descents == self.search_steps) | (idle & self.abort_early))
-            rows = _Rows(*view.keep(*rows.tensors))
+                view.mark_finished((rows.descents == self.search_steps) | (idle & self.abort_early))
+            rows = _Rows(*view.drop_finished(*rows.tensors))
         return view.ball.centre
 
     def _begin(self, view: GradientAccess, x0: Tensor) -> "_Rows":
@@ -77,7 +77,7 @@ class CW(Attack[GradientAccess]):
         rows = _Rows.at(x0, *first_c(self.initial_c, needed))
         stride = ((1 - rows.start.square()) / 2).flatten(1).norm(dim=1).float()  # of Adam's first step at a rate of 1
         rows.rate = (STRIDE * hinge / steepness / stride).nan_to_num(0.0).clamp(SLOWEST * self.rate, self.rate)
-        return _Rows(*view.keep(*rows.tensors))
+        return _Rows(*view.drop_finished(*rows.tensors))
 
     def _step(self, view: GradientAccess, rows: "_Rows") -> None:
         """Look at where the rows are, and go on."""

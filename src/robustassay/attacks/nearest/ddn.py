@@ -36,7 +36,7 @@ class DDN(Attack[GradientAccess]):
             norm = norm.clamp(max=math.sqrt(x0[0].numel()))  # nothing in the box is further away
             length = 0.01 + 0.99 * (1 + math.cos(math.pi * step / self.steps)) / 2
             x = _onto_sphere(view, x + length * _direction(view, gradient), norm)
-            x, norm = view.keep(x, norm)
+            x, norm = view.drop_finished(x, norm)
         return x
 
 

@@ -39,8 +39,8 @@ class DeepFool(Attack[GradientAccess]):
             jacobian, logits = view.jacobian(x, classes)
             total = total + _step(view, x, jacobian, logits.gather(1, classes))
             x = (view.ball.centre + (1 + self.overshoot) * total).clamp(0, 1)
-            view.dismiss(view.goal.reached(view.scores(x)))
-            x, total, classes = view.keep(x, total, classes)
+            view.mark_finished(view.goal.reached(view.scores(x)))
+            x, total, classes = view.drop_finished(x, total, classes)
         return x
 
     def _nearest_classes(self, view: GradientAccess, logits: Tensor) -> Tensor:

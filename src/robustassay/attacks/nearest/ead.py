@@ -72,13 +72,13 @@ class EAD(Attack[GradientAccess]):
         """Search for the smallest c at which the descent still finds a way, then close in on the boundary."""
         rows = self._begin(view, x0)
         loosest = self._descend(view, rows)
-        moves = torch.stack((view.closest(), loosest), 1) - view.ball.centre[:, None]
+        moves = torch.stack((view.closest_claim(), loosest), 1) - view.ball.centre[:, None]
         low, high = torch.zeros(moves.shape[:2], device=x0.device), torch.ones(moves.shape[:2], device=x0.device)
         for _ in range(HALVINGS):
             middle = (low + high) / 2
             won = view.goal.reached(view.scores(view.ball.centre[:, None] + per_row(middle, moves) * moves))
             low, high = torch.where(won, low, middle), torch.where(won, middle, high)
-            moves, low, high = view.keep(moves, low, high)
+            moves, low, high = view.drop_finished(moves, low, high)
         return view.ball.centre
 
     def _begin(self, view: GradientAccess, x0: Tensor) -> "_Rows":
@@ -86,23 +86,23 @@ class EAD(Attack[GradientAccess]):
         slope, logits = view.gradient(x0, _closeness)
         needed = _needed(x0, slope, view.goal.margin(logits).clamp(min=0), self.beta / self.rate)
         rows = _Rows.at(x0, *first_c(self.initial_c, needed, AMPLE), self.rate)
-        return _Rows(*view.keep(*rows.tensors))
+        return _Rows(*view.drop_finished(*rows.tensors))
 
     def _descend(self, view: GradientAccess, rows: "_Rows") -> Tensor:
         """Make all descents, and return the successes with the least net."""
         rows.row = torch.arange(len(rows.row), device=rows.row.device)  # of those that the view still holds
-        loosest, inner, window = rows.x.clone(), view.among(rows.row), window_of(self.steps)
+        loosest, inner, window = rows.x.clone(), view.subset(rows.row), window_of(self.steps)
         for tick in range(1, self.search_steps * self.steps + 1):
             self._step(inner, rows)
             if tick % window == 0:
-                distance = inner.distance_claimed()
+                distance = inner.claimed_distance()
                 over = self._over(rows)
                 idle = over & rows.won & (distance >= self._falling * rows.distance)
-                rows.end(over, inner.closest(), distance, growth_of(self.initial_c))
+                rows.end(over, inner.closest_claim(), distance, growth_of(self.initial_c))
                 loosest[rows.row] = rows.loosest
                 going = (rows.descents < self.search_steps) & ~(idle & self.abort_early)
-                inner, rows = inner.among(going), _Rows(*(tensor[going] for tensor in rows.tensors))
-            rows = _Rows(*inner.keep(*rows.tensors))
+                inner, rows = inner.subset(going), _Rows(*(tensor[going] for tensor in rows.tensors))
+            rows = _Rows(*inner.drop_finished(*rows.tensors))
             if not len(rows.row):
                 break
         return loosest

@@ -58,7 +58,7 @@ class FAB(Attack[GradientAccess]):
         return towards_each(view, likely_classes(view, x0, self.targets), self._walk_towards)
 
     def _walk_towards(self, view: GradientAccess, aim: Tensor) -> Tensor:
-        return self._walk(view, partial(_plane_towards, view.pin(aim)))
+        return self._walk(view, partial(_plane_towards, view.track(aim)))
 
     def _walk(self, view: GradientAccess, plane: Plane) -> Tensor:
         """Step onto the boundary's tangent; from beyond the boundary, step back towards the clean image."""
@@ -69,7 +69,7 @@ class FAB(Attack[GradientAccess]):
                 x = self._step(view, x, *plane(view, x))
                 arrived = per_row(view.goal.reached(view.scores(x)), x)
                 back = view.ball.centre + self.beta * (x - view.ball.centre)
-                (x,) = view.keep(torch.where(arrived, back, x))
+                (x,) = view.drop_finished(torch.where(arrived, back, x))
         return x
 
     def _step(self, view: GradientAccess, x: Tensor, w: Tensor, lead: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ def _nearest_plane(view: GradientAccess, x: Tensor) -> tuple[Tensor, Tensor]:
 
 def _elsewhere(view: GradientAccess) -> Tensor:
     """Draw a start from the inner half of the ball, or of a smaller one that a success has left."""
-    radius = torch.minimum(view.distance_claimed(), view.ball.eps.double()) / 2
+    radius = torch.minimum(view.claimed_distance(), view.ball.eps.double()) / 2
     return Ball(view.ball.norm, view.ball.centre, radius.float()).sample(view.rng)
 
 

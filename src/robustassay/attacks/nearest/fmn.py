@@ -40,7 +40,7 @@ class FMN(Attack[GradientAccess]):
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
         """Follow the margin's gradient while each row's radius closes in on its distance."""
         norm = view.ball.norm
-        farthest = view.pin(norm.size(torch.maximum(x0, 1 - x0).flatten(1)))
+        farthest = view.track(norm.size(torch.maximum(x0, 1 - x0).flatten(1)))
         x, eps = x0, torch.ones_like(farthest())
         best = torch.full_like(eps, torch.inf)
         for alpha, gamma in self._schedule():
@@ -54,7 +54,7 @@ class FMN(Attack[GradientAccess]):
                 eps = _radius(eps, gamma, reached, best, size, to_boundary)
             eps = torch.minimum(eps, farthest())
             x = Ball(norm, view.ball.centre, eps.float()).project(x + alpha * _unit(gradient))
-            x, eps, best = view.keep(x, eps, best)
+            x, eps, best = view.drop_finished(x, eps, best)
         return x
 
     def _schedule(self) -> Iterator[tuple[float, float]]:

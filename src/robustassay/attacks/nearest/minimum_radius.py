@@ -60,26 +60,26 @@ class MinimumRadius(Attack[DecisionAccess]):
         eps, failed_at = view.ball.eps, torch.zeros_like(view.ball.eps)
         stride, rounding = torch.full_like(eps, self.tolerance / GROWTH), view.ball.norm.slack(x0[0].numel())
         for _ in range(self.rounds):
-            known = view.distance_claimed()
-            farther = self._try(view.within(eps), eps)
-            self._draw_closer(view, view.distance_claimed() < known)
-            found = view.distance_claimed().to(eps.dtype)
+            known = view.claimed_distance()
+            farther = self._try(view.with_radius(eps), eps)
+            self._draw_closer(view, view.claimed_distance() < known)
+            found = view.claimed_distance().to(eps.dtype)
             failed = found > eps + rounding
             failed_at = torch.where(failed, eps, failed_at).minimum(found)
-            view.dismiss((found < torch.inf) & (failed_at >= (1 - 1.01 * self.tolerance) * found))
+            view.mark_finished((found < torch.inf) & (failed_at >= (1 - 1.01 * self.tolerance) * found))
             stride = torch.where(failed, self.tolerance, GROWTH * stride).clamp(max=0.5)
             closer = torch.maximum((1 - stride) * found, (failed_at * found).sqrt())
             eps = torch.where(found < torch.inf, closer, farther)
-            eps, failed_at, stride = view.keep(eps, failed_at, stride)
+            eps, failed_at, stride = view.drop_finished(eps, failed_at, stride)
         return view.ball.centre
 
     def _try(self, trial: DecisionAccess, eps: Tensor) -> Tensor:
         """Attack at these radii; return larger ones to try next, where the margin would be gone if it fell evenly."""
-        attack, left = self.inner, trial.follow_margins() if isinstance(trial, GradientAccess) else None
+        attack, left = self.inner, trial.track_margins() if isinstance(trial, GradientAccess) else None
         with suppress(NoRowsLeft):
             for _ in range(getattr(attack, "restarts", 1)):
                 trial.decisions(attack(trial, trial.ball.centre))
-                trial.keep()
+                trial.drop_finished()
         if left is None:
             return 2 * eps
         reach = (1 + self.tolerance / 2) / (1 - left()).clamp(min=0.25)
@@ -87,8 +87,8 @@ class MinimumRadius(Attack[DecisionAccess]):
 
     def _draw_closer(self, view: DecisionAccess, improved: Tensor) -> None:
         """Halve the way from the clean image to the new points; the books keep the closest that still succeeds."""
-        rows = view.among(improved)
-        clean, far = rows.ball.centre, rows.closest()
+        rows = view.subset(improved)
+        clean, far = rows.ball.centre, rows.closest_claim()
         low, high = torch.zeros(len(far), device=far.device), torch.ones(len(far), device=far.device)
         for _ in range(HALVINGS if len(far) else 0):
             middle = (low + high) / 2

@@ -43,7 +43,7 @@ class Bandits(Attack[ScoreAccess]):
         squares = torch.zeros(len(x0), dtype=torch.float64, device=x0.device)
         for step in range(1, self.steps + 1):
             view.scores(x)
-            x, prior, squares = view.keep(x, prior, squares)
+            x, prior, squares = view.drop_finished(x, prior, squares)
 
             noise = view.rng.normal(span.size)
             aside = self.exploration / span.size**0.5 * noise

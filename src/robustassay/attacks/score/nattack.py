@@ -45,7 +45,7 @@ class NAttack(Attack[ScoreAccess]):
         mean = START * view.rng.normal(span.size)
         for _ in range(self.steps):
             here = height(view, _image(view.ball, span, mean))
-            mean, here = view.keep(mean, here)
+            mean, here = view.drop_finished(mean, here)
             mean = mean + self.rate / self.sigma * self._pull(view, span, mean, here)
         return _image(view.ball, span, mean)
 

@@ -45,7 +45,7 @@ class NES(Attack[ScoreAccess]):
             stuck = here <= past[:, 0]
             length = torch.where(stuck, (length / 2).clamp(min=LEAST * self.rel_step * view.ball.eps), length)
             past = torch.cat((past[:, 1:].masked_fill(stuck[:, None], -torch.inf), here[:, None]), 1)
-            x, length, past = view.keep(x, length, past)
+            x, length, past = view.drop_finished(x, length, past)
             climb = slope(central(view, x, self.sigma), normals(view, x), max(1, self.samples // 2))
             x = view.ball.step(x, climb, length)
         return x

@@ -54,7 +54,7 @@ class PRGF(Attack[ScoreAccess]):
         x, length = x0, torch.zeros(len(x0), dtype=torch.float64, device=x0.device)
         for step in range(self.steps):
             here = height(view, x)
-            x, here, length = view.keep(x, here, length)
+            x, here, length = view.drop_finished(x, here, length)
             rise = forward(view, x, here, self.sigma)
             if step % MEASURED_EVERY == 0:
                 length = _length(view, rise, x)
@@ -73,7 +73,7 @@ class PRGF(Attack[ScoreAccess]):
         climb, asks = guide[:, 0].clone(), weight < 1
         if not asks.any():
             return climb
-        box = view.among(asks)
+        box = view.subset(asks)
         guide, weight = guide[asks], weight[asks].float()[:, None]
 
         def draw(n: int) -> Tensor:

@@ -36,7 +36,7 @@ class RGF(Attack[ScoreAccess]):
         x = x0
         for _ in range(self.steps):
             here = height(view, x)
-            x, here = view.keep(x, here)
+            x, here = view.drop_finished(x, here)
             climb = slope(forward(view, x, here, self.sigma), sphere(view, x), self.samples)
             x = view.ball.step(x, climb, self.rel_step * view.ball.eps)
         return x

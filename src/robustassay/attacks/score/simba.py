@@ -54,14 +54,14 @@ class SimBA(Attack[ScoreAccess]):
             better = here > highest
             x = where_rows(better, x_new, x)
             highest = torch.where(better, here, highest)
-            x, highest, sign, better, order, at = view.keep(x, highest, sign, better, order, at)
+            x, highest, sign, better, order, at = view.drop_finished(x, highest, sign, better, order, at)
 
             moves_on = better | (sign < 0)  # down was the last that could be tried
             at = at + (moves_on & (sign != 0))
             sign = torch.where(moves_on, 1.0, -1.0)
             if (again := at == span.size).any():
                 at = at.masked_fill(again, 0)
-                order[again] = _shuffled(view.among(again), bands)
+                order[again] = _shuffled(view.subset(again), bands)
             pattern = span.pattern(order.gather(1, at[:, None]))[:, 0]
             size = view.ball.norm.size(pattern.flatten(1)).float()
             x_new = view.ball.project(x + per_row(sign * self.rel_step * view.ball.eps / size, x) * pattern)

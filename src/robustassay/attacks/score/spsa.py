@@ -38,7 +38,7 @@ class SPSA(Attack[ScoreAccess]):
         whole = view.ball.norm.size(torch.ones_like(x0[:1]).flatten(1)).float()
         for step in range(1, self.steps + 1):
             view.scores(x)
-            x, mean, square = view.keep(x, mean, square)
+            x, mean, square = view.drop_finished(x, mean, square)
             climb = slope(central(view, x, self.sigma), signs(view, x), max(1, self.samples // 2))
             mean, square = 0.9 * mean + 0.1 * climb, 0.999 * square + 0.001 * climb.square()
             move = (mean / (1 - 0.9**step)) / ((square / (1 - 0.999**step)).sqrt() + 1e-9)

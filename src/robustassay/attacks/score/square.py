@@ -57,7 +57,7 @@ class Square(Attack[ScoreAccess]):
             margin = view.goal.margin(view.scores(x_new))
             better = margin < lowest
             x = where_rows(better, x_new, x)
-            x, lowest, *plan = view.keep(x, torch.where(better, margin, lowest), *plan)
+            x, lowest, *plan = view.drop_finished(x, torch.where(better, margin, lowest), *plan)
             turn = (query - 1) % canvas.ahead
             if turn == 0:
                 areas = [self._area(query - 1 + later) for later in range(canvas.ahead)]

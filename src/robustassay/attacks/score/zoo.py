@@ -63,10 +63,10 @@ class ZOO(Attack[ScoreAccess]):
         c = torch.full((len(x0),), self.initial_c, dtype=torch.float64, device=x0.device)
         low, high = torch.zeros_like(c), torch.full_like(c, torch.inf)
         for _ in range(self.search_steps):
-            found = self._descend(view.among(torch.ones_like(c, dtype=torch.bool)), c)
+            found = self._descend(view.subset(torch.ones_like(c, dtype=torch.bool)), c)
             low, high = torch.where(found, low, c), torch.where(found, c, high)
             c = torch.where(high.isinf(), 10 * c, (low + high) / 2)
-            c, low, high = view.keep(c, low, high)
+            c, low, high = view.drop_finished(c, low, high)
         return view.ball.centre
 
     def _descend(self, view: ScoreAccess, c: Tensor) -> Tensor:
@@ -84,11 +84,11 @@ class ZOO(Attack[ScoreAccess]):
             lowest = torch.minimum(lowest, loss)
             if self.abort_early and step and step % max(SHORTEST, self.steps // 10) == 0:
                 going, previous = lowest <= 0.9999 * previous, lowest
-                view = view.among(going)
+                view = view.subset(going)
                 row, c, lowest, previous, delta, weights, state, x, loss = (
                     tensor[going] for tensor in (row, c, lowest, previous, delta, weights, state, x, loss)
                 )
-            row, c, lowest, previous, delta, weights, state, x, loss = view.keep(
+            row, c, lowest, previous, delta, weights, state, x, loss = view.drop_finished(
                 row, c, lowest, previous, delta, weights, state, x, loss
             )
             if not len(row):

@@ -58,7 +58,7 @@ class Transfer(Attack[DecisionAccess]):
         """Make images on the substitute alone, for whoever will show them to something else."""
         centre = ball.centre
         rows = torch.arange(len(centre), device=centre.device)
-        books = Ledger.endless(ball, goal)
+        books = Ledger.never_done(ball, goal)
         view = GradientAccess(load_substitute(self.source, centre.device), books, rng, rows, lambda ledger: None)
         last: Tensor = self.inner(view, centre)
         return last
