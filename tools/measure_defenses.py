@@ -20,7 +20,7 @@ from tools.measure_zoo import DATA, SEED
 import robustassay as ra
 from robustassay import models
 from robustassay.analysis.compare import compare, standing
-from robustassay.defenses import Blind, create
+from robustassay.defenses import OwnGradient, create
 from robustassay.target.batching import LANES
 
 ADAPTIVE, ATTACK, LIMIT = "adaptive", "pgd", 100
@@ -96,7 +96,7 @@ def attack(case: Case, attacker: str, images: int, out: Path, device: str | None
     folder = f"{name_of(case)}-{case.model}-{weights}-{case.eps}-{attacker}".replace("_", "-")
     blind, draws = attacker == "own_gradient", draws_of(case, attacker)
     return ra.evaluate(
-        Blind(create(case.defense) | case.model) if blind else spelled(case, attacker),
+        OwnGradient(create(case.defense) | case.model) if blind else spelled(case, attacker),
         DATA,
         ra.LInf(case.eps / 255),
         ATTACK,
@@ -127,7 +127,7 @@ def cell(case: Case, attacker: str, result: ra.Result, adaptive: ra.Result) -> d
     command = f'assay eval "{spelled(case, attacker)}" --attack {ATTACK} --eps {case.eps}/255 --limit {images}'
     if attacker == "own_gradient":
         command = (
-            f'robustassay.evaluate(Blind(create("{case.defense}") | "{case.model}"), "{DATA}", '
+            f'robustassay.evaluate(OwnGradient(create("{case.defense}") | "{case.model}"), "{DATA}", '
             f'robustassay.LInf({case.eps} / 255), "{ATTACK}", limit={images}, '
             "search=robustassay.Search(despite_flags=True))"
         )

@@ -21,7 +21,7 @@ from robustassay.analysis.intervals import wilson
 from robustassay.data import Dataset
 from robustassay.files import write_atomically
 from robustassay.models.architectures.imagenet.catalogue import ENTRIES, MEASURED, Entry
-from robustassay.models.framing import seen_by
+from robustassay.models.input_frame import as_model_input
 from robustassay.models.sources.imagenet import available
 
 PAGE: Final = Path("docs/imagenet.md")
@@ -60,7 +60,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def measure(name: str, photographs: Dataset) -> dict[str, float]:
     """Count how often the true class is the likeliest, and how often it is among five."""
     module = models.load(f"imagenet:{name}")
-    seen, first, among = seen_by(module, photographs), 0, 0
+    seen, first, among = as_model_input(module, photographs), 0, 0
     for start in range(0, len(seen), BATCH):
         rows = range(start, min(start + BATCH, len(seen)))
         best = module(seen.images(rows)).topk(5, dim=1).indices == seen.labels[rows.start : rows.stop, None]

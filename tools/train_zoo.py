@@ -100,7 +100,7 @@ def train(job: Job, options: argparse.Namespace) -> None:
     from robustassay.registry import create
     from robustassay.train import EpochDone
     from robustassay.train import train as train_model
-    from robustassay.train.cifar_sheets import read
+    from robustassay.train.cifar10_sheets import read
 
     def tell(done: EpochDone) -> None:
         rest = done.seconds / done.epoch * (done.epochs - done.epoch)

@@ -18,7 +18,7 @@ from robustassay.cli import main
 from robustassay.data import load
 from robustassay.models import verification
 from robustassay.models.card import ModelCard
-from robustassay.models.verification import chance_of, verify
+from robustassay.models.verification import p_value, verify
 from robustassay.models.weights import sha256_of
 from robustassay.models.zoo import EMBEDDED
 
@@ -161,17 +161,17 @@ def test_a_random_model_gets_the_same_verdict_each_time():
 def test_chance_is_that_of_all_counts_no_likelier(right, images, promised):
     likely = [math.comb(images, k) * promised**k * (1 - promised) ** (images - k) for k in range(images + 1)]
     expected = sum(one for one in likely if one <= likely[right] * (1 + 1e-9))
-    assert chance_of(right, images, promised) == pytest.approx(expected)
+    assert p_value(right, images, promised) == pytest.approx(expected)
 
 
 def test_honest_cards_pass_and_five_points_do_not():
     """The error rate of the whole check, summed over all counts, is the level at most; and it can see."""
     promised, images = 0.9, 150
-    rejected = [count for count in range(images + 1) if chance_of(count, images, promised) < verification.LEVEL]
+    rejected = [count for count in range(images + 1) if p_value(count, images, promised) < verification.LEVEL]
     wrongly = sum(math.comb(images, k) * promised**k * (1 - promised) ** (images - k) for k in rejected)
     assert 0 < wrongly <= verification.LEVEL
-    assert chance_of(850, 1000, promised) < verification.LEVEL
-    assert chance_of(950, 1000, promised) < verification.LEVEL
+    assert p_value(850, 1000, promised) < verification.LEVEL
+    assert p_value(950, 1000, promised) < verification.LEVEL
 
 
 def test_what_does_not_exist_is_said_at_once(folder, capsys):
@@ -301,7 +301,7 @@ def test_attackers_are_who_they_say(tmp_path, capsys):
     for said in found.values():
         assert said["robust"] - found["adaptive"]["robust"] == said["only_adaptive_breaks"] - said["only_this_breaks"]
     assert found["own_gradient"]["robust"] > found["unaware"]["robust"] >= found["adaptive"]["robust"]
-    assert "Blind" in found["own_gradient"]["command"]
+    assert "OwnGradient" in found["own_gradient"]["command"]
     for one in ("unaware", "adaptive"):
         words = shlex.split(found[one]["command"])[1:]
         assert main([*words, "--json", "--out", str(tmp_path / f"{one}-again")]) == 0

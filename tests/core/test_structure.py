@@ -25,6 +25,7 @@ ROOMS = [
     "memory",
     "data",
     "models",
+    "certification",
     "defenses",
     "threat",
     "target",

@@ -17,7 +17,15 @@ from robustassay import data
 from robustassay.analysis import corruptions as analysis
 from robustassay.cli import main
 from robustassay.data import Dataset
-from robustassay.data.corruptions import KINDS, SEVERITIES, Cell, cells, corrupt, create, read_cell
+from robustassay.data.corruptions import (
+    KINDS,
+    SEVERITIES,
+    CorruptionSpec,
+    corrupt,
+    corruption_grid,
+    create,
+    read_corrupted,
+)
 from robustassay.data.corruptions.digital import _affine
 from robustassay.data.corruptions.filters import zoom
 from robustassay.data.corruptions.weather import plasma
@@ -36,8 +44,8 @@ def photos() -> Dataset:
     return data.load("cifar10-1k")
 
 
-def spoil(kind: str, severity: int, x: torch.Tensor, seed: int = 0) -> torch.Tensor:
-    return create(Cell(kind, severity))(x, [f"image-{row}" for row in range(len(x))], seed)
+def corrupted(kind: str, severity: int, x: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    return create(CorruptionSpec(kind, severity))(x, [f"image-{row}" for row in range(len(x))], seed)
 
 
 def flat(value: float, rows: int = 40, channels: int = 3, side: int = 32) -> torch.Tensor:
@@ -48,23 +56,23 @@ class TestAll:
     def test_there_are_fifteen_and_no_more(self):
         assert set(registered("corruption")) == set(KINDS)
         assert len(KINDS) == 15
-        assert len(cells()) == 75
+        assert len(corruption_grid()) == 75
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_an_image_comes_out_the_same_whatever_its_batch(self, kind, photos):
-        spoilt = corrupt(photos, Cell(kind, 4), seed=3)
-        together = spoilt.images(range(8))
-        alone = torch.cat([spoilt.images([row]) for row in range(8)])
-        shuffled = spoilt.select([5, 700, 2, 7]).images([2, 0])
+        corrupted_photos = corrupt(photos, CorruptionSpec(kind, 4), seed=3)
+        together = corrupted_photos.images(range(8))
+        alone = torch.cat([corrupted_photos.images([row]) for row in range(8)])
+        shuffled = corrupted_photos.select([5, 700, 2, 7]).images([2, 0])
         assert torch.equal(together, alone)
         assert torch.equal(shuffled, together[[2, 5]])
-        assert torch.equal(corrupt(photos.take(20), Cell(kind, 4), seed=3).images(range(8)), together)
-        other_seed = corrupt(photos, Cell(kind, 4), seed=4).images(range(8))
+        assert torch.equal(corrupt(photos.take(20), CorruptionSpec(kind, 4), seed=3).images(range(8)), together)
+        other_seed = corrupt(photos, CorruptionSpec(kind, 4), seed=4).images(range(8))
         assert torch.equal(other_seed, together) == (kind not in RANDOM)
 
     @pytest.mark.parametrize("kind", sorted(RANDOM))
     def test_two_copies_of_an_image_are_spoilt_differently(self, kind, photos):
-        one, two = spoil(kind, 3, photos.images([0, 0]))
+        one, two = corrupted(kind, 3, photos.images([0, 0]))
         assert not torch.equal(one, two)
 
     def test_severity_takes_images_further_away_for_at_least_13_of_15(self, photos):
@@ -74,7 +82,8 @@ class TestAll:
         """
         x = photos.images(range(100))
         far = {
-            kind: [float((spoil(kind, s, x) - x).flatten(1).norm(dim=1).mean()) for s in SEVERITIES] for kind in KINDS
+            kind: [float((corrupted(kind, s, x) - x).flatten(1).norm(dim=1).mean()) for s in SEVERITIES]
+            for kind in KINDS
         }
         grows = [kind for kind in KINDS if all(b > a * 0.9999 for a, b in zip(far[kind], far[kind][1:], strict=False))]
         assert len(grows) >= 13, far
@@ -84,13 +93,13 @@ class TestAll:
     @pytest.mark.parametrize("kind", KINDS)
     def test_images_of_any_shape_stay_images(self, kind, channels):
         x = torch.rand(2, channels, 70, 90, generator=torch.Generator().manual_seed(0))
-        spoilt = spoil(kind, 5, x)
-        assert spoilt.shape == x.shape
-        assert spoilt.dtype == torch.float32
-        assert torch.equal(spoilt, (spoilt * 255).round() / 255)
-        assert spoilt.min() >= 0
-        assert spoilt.max() <= 1
-        assert (spoilt - x).abs().mean() > 0.01
+        images = corrupted(kind, 5, x)
+        assert images.shape == x.shape
+        assert images.dtype == torch.float32
+        assert torch.equal(images, (images * 255).round() / 255)
+        assert images.min() >= 0
+        assert images.max() <= 1
+        assert (images - x).abs().mean() > 0.01
 
     @pytest.mark.parametrize(
         "kind", ["defocus-blur", "glass-blur", "motion-blur", "zoom-blur", "elastic-transform", "pixelate", "contrast"]
@@ -99,7 +108,7 @@ class TestAll:
     def test_what_only_moves_light_leaves_an_even_image_alone(self, kind, severity):
         for side in (32, 80):
             x = flat(100 / 255, rows=2, side=side)
-            torch.testing.assert_close(spoil(kind, severity, x), x, atol=1e-6, rtol=0)
+            torch.testing.assert_close(corrupted(kind, severity, x), x, atol=1e-6, rtol=0)
 
     def test_refuses_what_it_cannot_spoil(self):
         with pytest.raises(BadRequest, match="from 1 to 5"):
@@ -107,20 +116,20 @@ class TestAll:
         with pytest.raises(UnknownName, match="frost"):
             create("frosty")
         with pytest.raises(BadData, match="grey and RGB"):
-            spoil("fog", 1, torch.zeros(1, 4, 8, 8))
+            corrupted("fog", 1, torch.zeros(1, 4, 8, 8))
 
 
 class TestNoise:
     def test_gaussian(self):
         for severity, sigma in enumerate((0.04, 0.06, 0.08, 0.09, 0.10), 1):
-            noise = spoil("gaussian-noise", severity, flat(128 / 255)) - flat(128 / 255)
+            noise = corrupted("gaussian-noise", severity, flat(128 / 255)) - flat(128 / 255)
             assert float(noise.std()) == pytest.approx(sigma, rel=0.01)
             assert abs(float(noise.mean())) < 0.001
 
     @pytest.mark.parametrize("level", [0, 3, 90])
     def test_shot_noise_counts_photons_as_poisson_says(self, level):
         photons = 50  # of white, at severity 5
-        found = spoil("shot-noise", 5, flat(level / 255)).numpy() * photons
+        found = corrupted("shot-noise", 5, flat(level / 255)).numpy() * photons
         counts = np.bincount(np.rint(found).astype(int).ravel(), minlength=60)[:60]
         expected = stats.poisson.pmf(np.arange(60), level / 255 * photons) * counts.sum()
         common = expected > 50
@@ -129,7 +138,7 @@ class TestNoise:
         assert stats.chi2.sf(chi2, max(1, common.sum() - 1)) > 1e-3
 
     def test_impulses(self):
-        found = spoil("impulse-noise", 5, flat(0.4))
+        found = corrupted("impulse-noise", 5, flat(0.4))
         assert float((found == 0).float().mean()) == pytest.approx(0.035, rel=0.05)
         assert float((found == 1).float().mean()) == pytest.approx(0.035, rel=0.05)
 
@@ -139,7 +148,7 @@ class TestBlur:
         """A single point becomes the lens: the count of pixels within the radius, softened by a Gaussian."""
         point = torch.zeros(1, 1, 96, 96)
         point[..., 48, 48] = 1
-        found = create(Cell("defocus-blur", 3)).spoil(point.numpy(), (6, 0.5), Streams.of(0, ["a"]))[0, 0]
+        found = create(CorruptionSpec("defocus-blur", 3)).corrupt(point.numpy(), (6, 0.5), Streams.of(0, ["a"]))[0, 0]
         y, x = np.mgrid[:96, :96] - 48
         disk = (np.hypot(y, x) <= 6) / (np.hypot(y, x) <= 6).sum()
         expected = ndimage.gaussian_filter(disk, 0.5, truncate=2)  # two deviations are one pixel
@@ -147,7 +156,7 @@ class TestBlur:
 
     def test_glass_shows_at_each_pixel_one_that_is_near(self, photos):
         x = photos.images(range(4))
-        found = spoil("glass-blur", 1, x)
+        found = corrupted("glass-blur", 1, x)
         near = torch.stack([x.roll((dy, dx), (2, 3)) for dy in (0, 1) for dx in (0, 1)])
         assert ((near - found).abs().amax(2) < 1e-6).any(0).all()
         assert (found[:, :, 2:, 2:] != x[:, :, 2:, 2:]).any(1).float().mean() > 0.5
@@ -156,7 +165,7 @@ class TestBlur:
         point = np.zeros((30, 1, 64, 64), np.float32)
         point[:, :, 32, 32] = 1
         streams = Streams.of(0, [str(row) for row in range(30)])
-        found = create(Cell("motion-blur", 5)).spoil(point, (9, 2.5), streams)[:, 0]
+        found = create(CorruptionSpec("motion-blur", 5)).corrupt(point, (9, 2.5), streams)[:, 0]
         np.testing.assert_allclose(found.sum((1, 2)), 1, rtol=1e-5)
         for image in found:
             rows, columns = np.nonzero(image > 1e-3)
@@ -178,7 +187,7 @@ class TestBlur:
 class TestWeather:
     def test_brightness_raises_the_value_and_nothing_else(self, photos):
         x = photos.images(range(4))
-        before, after = (rgb_to_hsv(y.permute(0, 2, 3, 1).numpy()) for y in (x, spoil("brightness", 3, x)))
+        before, after = (rgb_to_hsv(y.permute(0, 2, 3, 1).numpy()) for y in (x, corrupted("brightness", 3, x)))
         np.testing.assert_allclose(after[..., 2], np.minimum(before[..., 2] + 0.15, 1), atol=1 / 255)
         lit = before[..., 2] > 0.4
         np.testing.assert_allclose(after[..., 1][lit], before[..., 1][lit], atol=0.02)
@@ -188,7 +197,7 @@ class TestWeather:
         surface = plasma(Streams.of(0, [f"image-{row}/Fog" for row in range(3)]), 32, 32, 2)[:, None]
         top = x.amax((1, 2, 3), keepdim=True).numpy()
         expected = (x.numpy() + surface) * top / (top + 1)
-        np.testing.assert_allclose(spoil("fog", 4, x), expected, atol=0.51 / 255)
+        np.testing.assert_allclose(corrupted("fog", 4, x), expected, atol=0.51 / 255)
 
     @pytest.mark.parametrize("shape", [(32, 32), (20, 50)])
     def test_a_plasma_surface_is_rough_at_every_scale(self, shape):
@@ -204,13 +213,13 @@ class TestWeather:
     @pytest.mark.parametrize("kind", ["snow", "frost"])
     def test_snow_and_ice_are_white(self, kind):
         dark = flat(0.1)
-        assert (spoil(kind, 4, dark) - dark).mean() > 0.05
+        assert (corrupted(kind, 4, dark) - dark).mean() > 0.05
 
 
 class TestDigital:
     def test_contrast_shrinks_around_the_mean(self, photos):
         x = photos.images(range(4))
-        found = spoil("contrast", 2, x)
+        found = corrupted("contrast", 2, x)
         torch.testing.assert_close(found.mean((2, 3)), x.mean((2, 3)), atol=1e-3, rtol=0)
         torch.testing.assert_close(found.std((2, 3)), x.std((2, 3)) * 0.5, atol=2e-3, rtol=0)
 
@@ -221,9 +230,9 @@ class TestDigital:
         picture.save(file, "JPEG", quality=58)
         with Image.open(file) as read:
             expected = np.asarray(read)
-        np.testing.assert_array_equal((spoil("jpeg-compression", 3, x)[0] * 255).permute(1, 2, 0), expected)
+        np.testing.assert_array_equal((corrupted("jpeg-compression", 3, x)[0] * 255).permute(1, 2, 0), expected)
         small = picture.resize((20, 20), Image.Resampling.BOX).resize((32, 32), Image.Resampling.BOX)
-        np.testing.assert_array_equal((spoil("pixelate", 5, x)[0] * 255).permute(1, 2, 0), np.asarray(small))
+        np.testing.assert_array_equal((corrupted("pixelate", 5, x)[0] * 255).permute(1, 2, 0), np.asarray(small))
 
     def test_three_moved_points_go_back_where_they_were(self):
         moves = np.random.default_rng(0).uniform(-1, 1, (2, 3, 2))
@@ -236,10 +245,10 @@ class TestDigital:
 
 class TestDatasets:
     def test_a_corruption_stands_before_a_name(self, photos):
-        spoilt = data.load("fog:severity=2|cifar10-1k")
-        assert torch.equal(spoilt.images([3]), corrupt(photos, "fog:severity=2").images([3]))
-        assert spoilt.ids == photos.ids
-        assert data.load(spoilt.name).sha256 == spoilt.sha256
+        corrupted_photos = data.load("fog:severity=2|cifar10-1k")
+        assert torch.equal(corrupted_photos.images([3]), corrupt(photos, "fog:severity=2").images([3]))
+        assert corrupted_photos.ids == photos.ids
+        assert data.load(corrupted_photos.name).sha256 == corrupted_photos.sha256
 
     def test_identity_follows_kind_severity_seed_and_images(self, photos):
         made = [corrupt(photos, cell, seed) for cell in ("fog:severity=2", "fog:severity=3", "snow") for seed in (0, 1)]
@@ -253,24 +262,24 @@ class TestDatasets:
         images, labels = draw.integers(0, 256, (20, 32, 32, 3), np.uint8), np.tile([3, 1, 4, 1], 5)
         np.save(tmp_path / "gaussian_noise.npy", images)
         np.save(tmp_path / "labels.npy", labels.astype(np.uint8))
-        found = read_cell(tmp_path, Cell("gaussian-noise", 2))
+        found = read_corrupted(tmp_path, CorruptionSpec("gaussian-noise", 2))
         np.testing.assert_array_equal(found.images([1])[0].permute(1, 2, 0) * 255, images[5])
         assert found.labels.tolist() == [3, 1, 4, 1]
         with pytest.raises(BadData, match=r"neither snow\.npy"):
-            read_cell(tmp_path, Cell("snow", 1))
+            read_corrupted(tmp_path, CorruptionSpec("snow", 1))
         np.save(tmp_path / "labels.npy", labels[:3])
         with pytest.raises(BadData, match="3 labels"):
-            read_cell(tmp_path, Cell("gaussian-noise", 2))
+            read_corrupted(tmp_path, CorruptionSpec("gaussian-noise", 2))
         np.save(tmp_path / "fog.npy", np.array([{"a": 1}]), allow_pickle=True)
         with pytest.raises(BadData, match="numpy array"):
-            read_cell(tmp_path, Cell("fog", 2))
+            read_corrupted(tmp_path, CorruptionSpec("fog", 2))
 
     def test_imagenet_c_folders(self, tmp_path):
         for kind in ("cat", "dog"):
             place = tmp_path / "snow" / "4" / kind
             place.mkdir(parents=True)
             Image.new("RGB", (40, 40), (200, 10, 30) if kind == "cat" else "blue").save(place / "one.png")
-        found = read_cell(tmp_path, Cell("snow", 4))
+        found = read_corrupted(tmp_path, CorruptionSpec("snow", 4))
         assert found.labels.tolist() == [0, 1]
         assert found.images([0])[0, :, 0, 0].mul(255).tolist() == [200, 10, 30]
 
@@ -293,7 +302,7 @@ class Stripes(nn.Module):
 def bench(model: nn.Module, photos: Dataset, limit: int, folder, kinds=("fog", "snow"), seed=0) -> CorruptionBench:
     part = photos.take(limit)
     return CorruptionBench(
-        [ModelRef.of(model, "stripes")], cells(kinds), lambda cell: corrupt(part, cell, seed), folder, CPU
+        [ModelRef.of(model, "stripes")], corruption_grid(kinds), lambda cell: corrupt(part, cell, seed), folder, CPU
     )
 
 
@@ -332,7 +341,7 @@ class TestBench:
         stopped = bench(model, photos, 6, tmp_path / "stopped")
         passes = 0
 
-        def read(cell: Cell) -> Dataset:
+        def read(cell: CorruptionSpec) -> Dataset:
             nonlocal passes
             passes += 1
             if passes == 5:
@@ -377,8 +386,8 @@ class TestAnalysis:
 
     def test_the_interval_is_that_of_the_samples_own_means(self):
         answers = answers_of(RATES)
-        spoilt = answers[(answers["kind"] != "clean") & (answers["model"] == "good")]
-        own = spoilt.groupby("sample_id")["correct"].mean()
+        corrupted_rows = answers[(answers["kind"] != "clean") & (answers["model"] == "good")]
+        own = corrupted_rows.groupby("sample_id")["correct"].mean()
         low, high = stats.norm.interval(0.95, own.mean(), stats.sem(own))
         found = analysis.mean_accuracy(answers).loc["good"]
         assert (found["low"], found["high"]) == pytest.approx((low, min(high, 1)))
@@ -402,8 +411,8 @@ class TestCommand:
         table = pd.read_csv("cells.csv")
         assert len(table) == 2 * 11
         assert set(table["images"]) == {8}
-        spoilt = table[table["kind"] != "clean"]
-        mean = spoilt[spoilt["model"] == "alexnet-natural"]["accuracy"].mean()
+        corrupted_rows = table[table["kind"] != "clean"]
+        mean = corrupted_rows[corrupted_rows["model"] == "alexnet-natural"]["accuracy"].mean()
         line = next(line for line in printed.splitlines() if "alexnet-natural" in line)
         assert f"{mean:.1%}" in line
         with Image.open("map.png") as picture:

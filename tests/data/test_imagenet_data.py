@@ -14,9 +14,9 @@ from PIL import Image
 from robustassay import data
 from robustassay.data import photos
 from robustassay.data.corruptions import corrupt
-from robustassay.data.frames import Frame
-from robustassay.data.framing import framed, targets_of
+from robustassay.data.frame import Frame
 from robustassay.data.imagenet import class_names, synsets
+from robustassay.data.photo_frames import apply_frame, target_labels_of
 from robustassay.errors import BadData, BadRequest
 from robustassay.models.sources.extras import need
 
@@ -116,9 +116,9 @@ def test_the_competitions_file_counts_from_one_and_others_from_zero(tmp_path):
     plain = nips(tmp_path / "b", ["file", "true_label", "target_label"], [["x.png", 305, 778], ["y.png", 0, 999]])
     first, second = data.load(f"nips2017:{official}"), data.load(f"imagenet:{plain}")
     assert first.labels.tolist() == [305]
-    assert targets_of(first) == {"x.png": 778}
+    assert target_labels_of(first) == {"x.png": 778}
     assert second.labels.tolist() == [305, 0]
-    assert targets_of(second.select([1])) == {"x.png": 778, "y.png": 999}
+    assert target_labels_of(second.select([1])) == {"x.png": 778, "y.png": 999}
     assert second.images([0]).shape == (1, 3, 29, 29)  # as they are, where no network asks for more
     wrong = nips(tmp_path / "c", ["ImageId", "TrueLabel", "TargetClass"], [["x", 0, 5]])
     with pytest.raises(BadData, match="1 to 1000"):
@@ -141,7 +141,7 @@ def test_a_frame_is_what_torchvision_makes(by_synset):
         pytest.skip("torchvision is not installed")
     transforms = need("torchvision.transforms", "torchvision")
     frame = Frame((16, 16), 20, "bicubic")
-    found = framed(data.load(f"imagenet:{by_synset}"), frame)
+    found = apply_frame(data.load(f"imagenet:{by_synset}"), frame)
     pipeline = transforms.Compose(
         [
             transforms.Resize(20, transforms.InterpolationMode.BICUBIC),
@@ -157,7 +157,7 @@ def test_a_frame_is_what_torchvision_makes(by_synset):
 def test_photographs_that_are_cut_already_are_seen_whole(tmp_path):
     plain = data.load(f"nips2017:{nips(tmp_path, ['file', 'true_label', 'target_label'], [['x.png', 3, 4]])}")
     frame = Frame((16, 16), 20)
-    seen = framed(plain, frame).images([0])[0]
+    seen = apply_frame(plain, frame).images([0])[0]
     with Image.open(tmp_path / "images" / "x.png") as image:
         whole = np.asarray(image.resize((16, 16), Image.Resampling.BICUBIC), np.float32) / 255
     assert torch.allclose(seen, torch.from_numpy(whole).permute(2, 0, 1))
@@ -165,29 +165,32 @@ def test_photographs_that_are_cut_already_are_seen_whole(tmp_path):
 
 def test_a_frame_makes_another_dataset_of_the_same_samples(by_synset):
     plain = data.load(f"imagenet:{by_synset}")
-    small, large = framed(plain, Frame((16, 16), 20)), framed(plain, Frame((24, 24), 30))
+    small, large = apply_frame(plain, Frame((16, 16), 20)), apply_frame(plain, Frame((24, 24), 30))
     assert small.ids == large.ids == plain.ids
     assert len({plain.sha256, small.sha256, large.sha256}) == 3
     assert small.images([0]).shape == (1, 3, 16, 16)
     assert plain.images([0]).shape == (1, 3, 224, 224)  # what most networks want, as sizes differ
-    assert framed(small, Frame((24, 24), 30)) is small  # once is enough
+    assert apply_frame(small, Frame((24, 24), 30)) is small  # once is enough
     # The part of a framed dataset is the framed part, whichever came first.
-    part = framed(plain.select([4, 1]), Frame((16, 16), 20))
+    part = apply_frame(plain.select([4, 1]), Frame((16, 16), 20))
     assert part.sha256 == small.sha256
     assert part.whole.ids == plain.ids
     assert torch.equal(part.images([0, 1]), small.images([4, 1]))
     spelled = data.load(f"frame:size=16,resize=20|imagenet:{by_synset}")
     assert spelled.sha256 == small.sha256
     other = data.load("cifar10-1k")
-    assert framed(other, Frame((16, 16), 20)) is other
+    assert apply_frame(other, Frame((16, 16), 20)) is other
 
 
 def test_photographs_are_spoilt_at_the_size_a_network_sees(by_synset):
     plain = data.load(f"imagenet:{by_synset}").take(2)
     frame = Frame((16, 16), 20)
-    first, second = framed(corrupt(plain, "fog:severity=2"), frame), corrupt(framed(plain, frame), "fog:severity=2")
+    first, second = (
+        apply_frame(corrupt(plain, "fog:severity=2"), frame),
+        corrupt(apply_frame(plain, frame), "fog:severity=2"),
+    )
     assert torch.equal(first.images([0, 1]), second.images([0, 1]))
-    assert not torch.equal(first.images([0, 1]), framed(plain, frame).images([0, 1]))
+    assert not torch.equal(first.images([0, 1]), apply_frame(plain, frame).images([0, 1]))
 
 
 @pytest.mark.parametrize("spec", ["frame:", "frame:size=0", "frame:size=224,resize=100", "frame:size=8,by=magic"])
@@ -200,7 +203,7 @@ def test_a_frame_that_makes_no_sense_is_refused(by_synset, spec):
 
 
 def test_rows_are_the_same_in_whatever_company_they_are_read(by_synset):
-    found = framed(data.load(f"imagenet:{by_synset}"), Frame((16, 16), 20))
+    found = apply_frame(data.load(f"imagenet:{by_synset}"), Frame((16, 16), 20))
     together = found.images(slice(None))
     assert torch.equal(together, torch.cat([found.images([row]) for row in range(6)]))
     assert torch.equal(pickle.loads(pickle.dumps(found)).images([3]), together[3:4])
@@ -212,22 +215,22 @@ def test_rows_are_the_same_in_whatever_company_they_are_read(by_synset):
 def test_several_files_are_decoded_at_a_time(by_synset, monkeypatch):
     import threading
 
-    meeting, decode = threading.Barrier(2, timeout=60), photos.Photos._decode
+    meeting, decode = threading.Barrier(2, timeout=60), photos.PhotoReader._decode
 
     def both(self, row, frame):
         meeting.wait()  # raises unless two decode at the same time
         return decode(self, row, frame)
 
-    found = framed(data.load(f"imagenet:{by_synset}"), Frame((16, 16), 20))
+    found = apply_frame(data.load(f"imagenet:{by_synset}"), Frame((16, 16), 20))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(photos.Photos, "_decode", both)
+    monkeypatch.setattr(photos.PhotoReader, "_decode", both)
     assert found.images(range(6)).shape == (6, 3, 16, 16)
 
 
 def test_memory_holds_the_rows_of_a_call_only(tmp_path):
     for at in range(24):
         paint(tmp_path / "n01440764" / f"{at}.JPEG", (200, 200), seed=at)
-    found = framed(data.load(f"imagenet:{tmp_path}"), Frame((100, 100), 112))
+    found = apply_frame(data.load(f"imagenet:{tmp_path}"), Frame((100, 100), 112))
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     for start in range(0, 24, 4):

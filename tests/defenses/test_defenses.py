@@ -19,19 +19,19 @@ from torch import Tensor, nn
 import robustassay as ra
 from robustassay import data, defenses, models
 from robustassay.attacks import create as create_attack
+from robustassay.certification.randomized_smoothing import ABSTAIN, certify, clopper_pearson, majority
 from robustassay.defenses import (
-    Blind,
     Defense,
     DenoisingBlock,
     Ensemble,
-    Naive,
+    OwnGradient,
     Smoothed,
+    UndefendedGradient,
     create,
     defense_names,
     insert_after,
     spell,
 )
-from robustassay.defenses.certificate import ABSTAIN, certify, clopper_pearson, majority
 from robustassay.defenses.defense import Transform
 from robustassay.defenses.tv import TotalVariation, variation
 from robustassay.errors import BadRequest, UnknownName
@@ -130,11 +130,11 @@ def test_the_naive_pass_knows_no_defense(name):
     inner = try_out(name) | network
     for defended in (inner, defenses.BitDepth() | inner):
         torch.testing.assert_close(defended.naive(x), network(x), rtol=0, atol=0)
-        torch.testing.assert_close(Naive(defended).differentiable(x), network(x), rtol=0, atol=0)
-        assert not hasattr(Blind(defended), "differentiable")
+        torch.testing.assert_close(UndefendedGradient(defended).differentiable(x), network(x), rtol=0, atol=0)
+        assert not hasattr(OwnGradient(defended), "differentiable")
     torch.manual_seed(0)
     true = inner(x)
-    for wrapped in (Naive(inner), Blind(inner)):
+    for wrapped in (UndefendedGradient(inner), OwnGradient(inner)):
         torch.manual_seed(0)
         torch.testing.assert_close(wrapped(x), true, rtol=0, atol=0)
 
@@ -176,7 +176,7 @@ def test_other_settings_are_another_run():
     assert identity("jpeg:quality=50") != identity("jpeg:quality=51")
     assert identity("smoothing:sigma=0.5") != identity("smoothing:sigma=0.25")
     assert identity("jpeg|bit-depth") != identity("bit-depth|jpeg")
-    assert ModelRef.of(Naive(create("jpeg") | natural())).identity != identity("jpeg")
+    assert ModelRef.of(UndefendedGradient(create("jpeg") | natural())).identity != identity("jpeg")
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(SETTINGS) if issubclass(lookup("defense", name), Transform)])
@@ -578,7 +578,7 @@ def robust_accuracy(model: nn.Module, eps: float) -> float:
 
 def accuracy_left_by_its_own_gradient(model: nn.Module, eps: float) -> float:
     """Past the checks that refuse to attack a model without a gradient."""
-    records, _ = run(Blind(model), create_attack("pgd:steps=20,rel_step=0.25"), LInf(eps), *pictures(30))
+    records, _ = run(OwnGradient(model), create_attack("pgd:steps=20,rel_step=0.25"), LInf(eps), *pictures(30))
     return float((records.clean_ok & ~records.success).mean())
 
 
@@ -592,7 +592,7 @@ def test_rounding_is_no_defense_against_who_knows_it(spec, eps_naive):
     adaptive = {eps: robust_accuracy(model, eps) for eps in {8 / 255, eps_naive}}
     assert max(adaptive.values()) < 0.1
     assert accuracy_left_by_its_own_gradient(model, 8 / 255) > 0.45
-    assert robust_accuracy(Naive(model), eps_naive) > adaptive[eps_naive] + 0.15
+    assert robust_accuracy(UndefendedGradient(model), eps_naive) > adaptive[eps_naive] + 0.15
 
 
 EOT = {

@@ -28,8 +28,8 @@ from tools.lock import read_pins
 
 import robustassay as ra
 from robustassay import data, models
-from robustassay.data.corruptions.files import read_cell
-from robustassay.data.corruptions.grid import Cell
+from robustassay.data.corruptions.corrupted_files import read_corrupted
+from robustassay.data.corruptions.grid import CorruptionSpec
 from robustassay.errors import AssayError, BadData, BadRequest, BadWeights
 from robustassay.evaluation.spec import RunSpec
 from robustassay.leaderboard import model_info, records_file
@@ -131,7 +131,7 @@ def of_cell(path: Path) -> object:
     other = "labels.npy" if path.name != "labels.npy" else "fog.npy"
     values = np.zeros(5, np.int64) if other == "labels.npy" else np.zeros((5, 8, 8, 3), np.uint8)
     np.save(path.parent / other, values)
-    return read_cell(path.parent, Cell("fog", 2))
+    return read_corrupted(path.parent, CorruptionSpec("fog", 2))
 
 
 TRAINING = {"x": np.zeros((4, 3, 8, 8), np.uint8), "y": np.arange(4)}
@@ -353,15 +353,15 @@ def npy_head(*shape: int) -> bytes:
 def test_an_archive_that_would_fill_the_memory_is_refused_unopened(tmp_path, monkeypatch, name, member, read):
     zip_bomb(tmp_path / name, member, npy_head(64 << 20), 64)
     assert (tmp_path / name).stat().st_size < 1 << 20
-    monkeypatch.setattr("robustassay.data.files.most_bytes", lambda: 32 << 20)
+    monkeypatch.setattr("robustassay.data.files.max_unpacked_bytes", lambda: 32 << 20)
     with pytest.raises(AssayError, match=r"KiB to 64 MiB, more than this machine holds"):
         read(tmp_path / name)
 
 
 def test_half_the_memory_is_what_an_archive_may_hold():
-    from robustassay.data.files import most_bytes
+    from robustassay.data.files import max_unpacked_bytes
 
-    assert 1 << 28 < most_bytes() < 1 << 50
+    assert 1 << 28 < max_unpacked_bytes() < 1 << 50
 
 
 def test_a_header_that_lies_about_its_size_takes_no_memory(tmp_path):

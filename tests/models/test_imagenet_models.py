@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from robustassay import data, models
-from robustassay.data.frames import Frame
-from robustassay.data.framing import framed
+from robustassay.data.frame import Frame
+from robustassay.data.photo_frames import apply_frame
 from robustassay.errors import BadRequest, BadWeights, UnknownName
 from robustassay.models.architectures.imagenet.catalogue import BY_NAME, ENTRIES
 from robustassay.models.architectures.imagenet.efficientnet import EPSILON, EfficientNet, from_lite
@@ -189,7 +189,7 @@ def test_real_networks_know_real_photographs(name, monkeypatch):
     folder = Path(str(SHARED)) / "data" / "imagenet"
     monkeypatch.setenv("ASSAY_WEIGHTS", str(folder / "weights"))
     entry = BY_NAME[name]
-    photographs = framed(data.load(f"nips2017:{folder}").take(50), Frame((entry.side,) * 2, entry.resize))
+    photographs = apply_frame(data.load(f"nips2017:{folder}").take(50), Frame((entry.side,) * 2, entry.resize))
     with torch.no_grad():
         logits = models.load(f"imagenet:{name}")(photographs.images(slice(None)))
     right = float((logits.argmax(1) == photographs.labels).float().mean())

@@ -13,7 +13,7 @@ from torch import nn
 import robustassay as ra
 from robustassay import data, models
 from robustassay.cli import main
-from robustassay.data.framing import targets_of
+from robustassay.data.photo_frames import target_labels_of
 from robustassay.errors import BadRequest
 from robustassay.evaluation.progress import NoProgress
 from robustassay.models.architectures.imagenet.catalogue import BY_NAME
@@ -116,7 +116,7 @@ def test_an_attack_lives_at_the_size_of_the_network(photos):
 
 def test_targets_can_be_those_of_the_file(photos):
     plain = data.load(f"nips2017:{photos}")
-    threat = ThreatModel(LInf(8 / 255), LabelList(targets_of(plain) or {}))
+    threat = ThreatModel(LInf(8 / 255), LabelList(target_labels_of(plain) or {}))
     result = ra.evaluate("imagenet:small", plain, threat, "fgsm", limit=4)
     assert result.records["target"].tolist() == [(label + 1) % 1000 for label in plain.labels[:4].tolist()]
 

@@ -9,7 +9,7 @@ import pytest
 
 from robustassay import data, models
 from robustassay.cli import main
-from robustassay.data.corruptions import Cell
+from robustassay.data.corruptions import CorruptionSpec
 from robustassay.errors import BadRequest, Interrupted
 from robustassay.evaluation.progress import NoProgress
 from robustassay.studies import analyses
@@ -24,7 +24,7 @@ TINY = paper.Scale(
     images=8,
     robust_images=6,
     models=("resnet20-natural", "resnet20-pgd"),
-    shifts=(Cell("fog", 3),),
+    shifts=(CorruptionSpec("fog", 3),),
     outside=("noise",),
     slope_images=2,
     slope_steps=2,

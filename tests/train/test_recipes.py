@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from robustassay.certification.interval_bounds import Box, Relu, bounded, certified
 from robustassay.data import load
 from robustassay.errors import BadModel, BadRequest, ModelFailed
 from robustassay.models import zoo
@@ -23,7 +24,6 @@ from robustassay.models.architectures.resnet import ResNet
 from robustassay.models.architectures.resnet_ensemble import MeanOfProbabilities, ResNetEnsemble
 from robustassay.models.architectures.rse import Noise, RandomSelfEnsemble
 from robustassay.models.architectures.vgg import VGG
-from robustassay.models.bounds import Box, Relu, bounded, certified
 from robustassay.registry import create, registered
 from robustassay.train import TrainingData, train
 from robustassay.train.adp import ADP, entropy, log_determinant, log_diversity
@@ -32,11 +32,11 @@ from robustassay.train.deepdefense import DeepDefense, linearised_distance
 from robustassay.train.ensemble_adversarial import EnsembleAdversarial, fgsm
 from robustassay.train.gaussian import GaussianNoise
 from robustassay.train.ibp import BoundTraining
-from robustassay.train.learner import Learner
 from robustassay.train.measure import clean_accuracy
 from robustassay.train.recipe import Recipe
 from robustassay.train.rse import SelfEnsembleTraining
 from robustassay.train.trades import TRADES, divergence
+from robustassay.train.trainer import Trainer
 
 HALFWAY = torch.tensor(0.5)
 TINY = ResNet(depth=8)
@@ -410,10 +410,10 @@ class TestBoundTraining:
 
     def test_card_has_a_certified_accuracy_below_the_attacked_one(self, two_classes):
         recipe = BoundTraining(batch=25, eps=0.5 / 255, rate=0.1)
-        learner = Learner(recipe, ConvNet(width=2, hidden=8), two_classes, 0, 2, torch.device("cpu"), False)
+        trainer = Trainer(recipe, ConvNet(width=2, hidden=8), two_classes, 0, 2, torch.device("cpu"), False)
         for epoch in range(2):
-            learner.run_epoch(epoch)
-        found = recipe.measurements(learner.network.eval(), two_classes.x_test, two_classes.y_test)
+            trainer.run_epoch(epoch)
+        found = recipe.measurements(trainer.network.eval(), two_classes.x_test, two_classes.y_test)
         assert 0 < found["certified_accuracy"] <= found["attacked_accuracy_at_certified_eps"]
         assert (found["certified_eps"], found["certified_images"]) == (0.5 / 255, 40)
 

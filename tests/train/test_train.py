@@ -20,12 +20,12 @@ from robustassay.train import EpochDone, Natural, PGDTraining, TrainingData, tra
 from robustassay.train.augment import CropsAndFlips
 from robustassay.train.average import MovingAverage
 from robustassay.train.checkpoint import Checkpoint
-from robustassay.train.cifar_sheets import TRAIN_SHEETS, read
-from robustassay.train.learner import stream_seed
+from robustassay.train.cifar10_sheets import TRAIN_SHEETS, read
 from robustassay.train.measure import clean_accuracy, robust_accuracy
 from robustassay.train.pgd import frozen, linf_pgd
-from robustassay.train.publish import Story, command_of
+from robustassay.train.publish import TrainingRun, command_of
 from robustassay.train.recipe import Recipe
+from robustassay.train.trainer import stream_seed
 
 SMALL = ResNet(depth=8)
 
@@ -85,8 +85,8 @@ class TestTrain:
         assert (card.clean_images, card.robust_images) == (100, 100)
 
     def test_command_says_when_the_network_was_compiled(self):
-        story = Story(Natural(), ResNet(), 0, 9, 1.0, torch.device("cuda"), compiled=True)
-        assert command_of(story, "tiny").endswith("--device cuda --data FOLDER --name tiny --out DIR --compiled")
+        run = TrainingRun(Natural(), ResNet(), 0, 9, 1.0, torch.device("cuda"), compiled=True)
+        assert command_of(run, "tiny").endswith("--device cuda --data FOLDER --name tiny --out DIR --compiled")
 
     @pytest.mark.parametrize("recipe", [Natural(batch=64), PGDTraining(batch=64, steps=1)])
     def test_resumed_equals_uninterrupted(self, tmp_path, recipe):

@@ -61,7 +61,7 @@ def corruptions(
     """
     from robustassay.analysis import corruptions as analysis
     from robustassay.cli.terminal import Terminal
-    from robustassay.data.corruptions import KINDS, Cell, cells
+    from robustassay.data.corruptions import KINDS, CorruptionSpec, corruption_grid
     from robustassay.errors import UnknownName
     from robustassay.evaluation.corrupted import CorruptionBench
     from robustassay.evaluation.model_ref import ModelRef, choose_device
@@ -72,7 +72,7 @@ def corruptions(
     for unknown in sorted(set(kind or ()) - set(KINDS)):
         raise UnknownName("corruption", unknown, KINDS)
     names = list(dict.fromkeys([*models, *([baseline] if baseline else [])]))
-    grid = [*([] if files else [Cell(analysis.CLEAN, 0)]), *cells(tuple(kind) if kind else KINDS)]
+    grid = [*([] if files else [CorruptionSpec(analysis.CLEAN, 0)]), *corruption_grid(tuple(kind) if kind else KINDS)]
     read = _reader(data, files, limit, seed)
     bench = CorruptionBench([ModelRef.of(name) for name in names], grid, read, out, choose_device(device))
     terminal = Terminal(quiet=quiet)
@@ -96,7 +96,7 @@ def _reader(data: str, files: Path | None, limit: int | None, seed: int) -> "Rea
     from robustassay.data import corruptions as spoiling
 
     if files is not None:
-        return lambda cell: spoiling.read_cell(files, cell).take(limit)
+        return lambda cell: spoiling.read_corrupted(files, cell).take(limit)
     dataset = datasets.load(data).take(limit)
     return lambda cell: spoiling.corrupt(dataset, cell, seed) if cell.severity else dataset
 

@@ -188,9 +188,9 @@ def _rule(targeted: str | None, dataset: "Dataset") -> "TargetRule | None":
     if targeted in ("random", "least-likely"):
         return RandomTarget() if targeted == "random" else LeastLikely()
     if targeted == "given":
-        from robustassay.data.framing import targets_of
+        from robustassay.data.photo_frames import target_labels_of
 
-        named = targets_of(dataset)
+        named = target_labels_of(dataset)
         if named is None:
             raise BadRequest(
                 "These images come without targets: use --targeted random, least-likely or a file of them."

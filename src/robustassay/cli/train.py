@@ -48,7 +48,7 @@ def train(
     from robustassay.cli.terminal import Terminal
     from robustassay.models.architectures import architecture
     from robustassay.registry import create
-    from robustassay.train.cifar_sheets import read
+    from robustassay.train.cifar10_sheets import read
 
     terminal = Terminal()
 

@@ -89,10 +89,10 @@ def load(spec: str | os.PathLike[str]) -> "Dataset":
     corruption, bar, inner = text.partition("|")
     if bar and not os.path.exists(os.path.expanduser(text)):
         if corruption.strip().startswith("frame:"):
-            from robustassay.data.frames import Frame
-            from robustassay.data.framing import framed
+            from robustassay.data.frame import Frame
+            from robustassay.data.photo_frames import apply_frame
 
-            return framed(load(inner.strip()), Frame.parse(corruption.strip()))
+            return apply_frame(load(inner.strip()), Frame.parse(corruption.strip()))
         from robustassay.data.corruptions import corrupt
 
         return corrupt(load(inner.strip()), corruption.strip())

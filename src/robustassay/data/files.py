@@ -17,7 +17,7 @@ def read_file(path: Path) -> bytes:
         raise BadData(f"{path} cannot be read ({error.strerror}): check that it is yours to read.") from error
 
 
-def most_bytes() -> int:
+def max_unpacked_bytes() -> int:
     """Return what a file may unpack to: half the memory of this machine, as a copy of it must be made."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
@@ -32,7 +32,7 @@ def check_unpacked(path: Path, kind: type[AssayError] = BadData) -> None:
             size = sum(member.file_size for member in archive.infolist())
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         return  # no archive, or a damaged one: its own reader says so
-    if size > most_bytes():
+    if size > max_unpacked_bytes():
         raise kind(
             f"{path} unpacks from {path.stat().st_size >> 10} KiB to {size >> 20} MiB, more than this machine holds: "
             "cut it into parts, and do not trust whoever made it."

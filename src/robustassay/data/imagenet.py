@@ -19,7 +19,7 @@ from robustassay.data import nips2017
 from robustassay.data.dataset import Dataset
 from robustassay.data.files import read_file
 from robustassay.data.folder import SUFFIXES, list_images
-from robustassay.data.photos import gather
+from robustassay.data.photos import photo_dataset
 from robustassay.errors import BadData
 
 NAME: Final = "imagenet"
@@ -69,7 +69,7 @@ def _by_synset(root: Path) -> Dataset:
         raise BadData(f"{root / unknown[0]} is no synset of ImageNet's thousand classes: move it elsewhere.")
     number = {name: at for at, name in enumerate(synsets())}
     labels = [number[file.partition("/")[0]] for file in listed]
-    return gather(NAME, root, listed, labels, class_names(), whole=False)
+    return photo_dataset(NAME, root, listed, labels, class_names(), whole=False)
 
 
 def _flat(root: Path, labels: Path) -> Dataset:
@@ -81,7 +81,7 @@ def _flat(root: Path, labels: Path) -> Dataset:
     ordered = [file for file in pictures if file in found]
     if not ordered:
         raise BadData(f"{labels} names none of the photographs in {place}: check that both belong together.")
-    return gather(NAME, place, ordered, [found[file] for file in ordered], class_names(), whole=False)
+    return photo_dataset(NAME, place, ordered, [found[file] for file in ordered], class_names(), whole=False)
 
 
 def _pictures(folder: Path) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Final
 from robustassay.data.dataset import Dataset
 from robustassay.data.files import read_file
 from robustassay.data.folder import SUFFIXES
-from robustassay.data.photos import gather
+from robustassay.data.photos import photo_dataset
 from robustassay.errors import BadData
 
 NAME: Final = "nips2017"
@@ -53,7 +53,7 @@ def read(path: Path) -> Dataset:
     if not rows:
         raise BadData(f"{labels} lists no photographs: give one line each.")
     place, files = _files(folder, [row[name] for row in rows])
-    return gather(
+    return photo_dataset(
         NAME,
         place,
         files,

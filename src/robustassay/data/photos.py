@@ -18,13 +18,13 @@ from torch import Tensor
 from robustassay.data.dataset import Dataset, identity
 from robustassay.data.files import read_file
 from robustassay.data.folder import FORMATS, Header, read_header, unreadable
-from robustassay.data.frames import Frame
+from robustassay.data.frame import Frame
 from robustassay.errors import BadData
 
 THREADS: Final = 8
 """Files read and decoded at a time, at most; PIL and hashing let other threads run."""
 
-USUAL: Final = Frame((224, 224), 256, "bilinear")
+DEFAULT_FRAME: Final = Frame((224, 224), 256, "bilinear")
 """How photographs of different sizes are seen where no network says what it wants."""
 
 In = TypeVar("In")
@@ -33,7 +33,7 @@ Out = TypeVar("Out")
 
 @final
 @dataclass(frozen=True)
-class Photos:
+class PhotoReader:
     """Decodes photographs, brings them into a frame, and refuses files that changed since they were listed.
 
     Without a frame they are read as they are, or, where their sizes differ, as most networks want them.
@@ -51,14 +51,14 @@ class Photos:
         """Read these photographs as float32 [n, 3, height, width] in [0, 1]."""
         frame = self.frame
         if frame is None and self.size is None:
-            frame = USUAL
+            frame = DEFAULT_FRAME
         images = torch.empty(len(rows), 3, *(frame.size if frame else self.size or ()))
 
         def put(slot: int) -> None:
             pixels = self._decode(rows[slot], frame)
             images[slot] = torch.from_numpy(pixels).permute(2, 0, 1)
 
-        in_threads(put, range(len(rows)))
+        map_in_threads(put, range(len(rows)))
         return images.div_(255)
 
     def _decode(self, row: int, frame: Frame | None) -> npt.NDArray[np.uint8]:
@@ -77,7 +77,7 @@ class Photos:
         return np.ascontiguousarray(pixels).copy()
 
 
-def gather(
+def photo_dataset(
     name: str,
     root: Path,
     files: Sequence[str],
@@ -88,17 +88,17 @@ def gather(
     targets: Sequence[int] | None = None,
 ) -> Dataset:
     """Make a dataset of listed files; identity is that of the encoded files, whatever frame they are seen in later."""
-    headers: list[Header] = in_threads(lambda file: read_header(root / file), files)
+    headers: list[Header] = map_in_threads(lambda file: read_header(root / file), files)
     sizes = {header.size for header in headers}
     shared = next(iter(sizes))[::-1] if len(sizes) == 1 else None
     digests = tuple(header.digest for header in headers)
     numbers = torch.tensor(labels, dtype=torch.int64)
-    reader = Photos(root, tuple(files), digests, shared, whole, None if targets is None else tuple(targets))
+    reader = PhotoReader(root, tuple(files), digests, shared, whole, None if targets is None else tuple(targets))
     sha256 = identity("files", files, numbers, digests)
     return Dataset(name, tuple(files), numbers, tuple(classes), sha256, reader)
 
 
-def in_threads(work: Callable[[In], Out], items: Iterable[In]) -> list[Out]:
+def map_in_threads(work: Callable[[In], Out], items: Iterable[In]) -> list[Out]:
     """Do something with each item, several at a time, in order; the first error ends it."""
     with ThreadPoolExecutor(min(THREADS, max(1, os.cpu_count() or 1))) as pool:
         return list(pool.map(work, items))

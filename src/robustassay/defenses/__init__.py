@@ -9,7 +9,7 @@ import pkgutil
 from typing import Any
 
 from robustassay import registry
-from robustassay.defenses.defended import Blind, Defended, Naive
+from robustassay.defenses.defended import Defended, OwnGradient, UndefendedGradient
 from robustassay.defenses.defense import Chain, Defense, chained
 from robustassay.defenses.ensemble import Ensemble
 from robustassay.defenses.feature_denoising import DenoisingBlock, insert_after
@@ -17,14 +17,14 @@ from robustassay.defenses.smoothing import Smoothed
 from robustassay.errors import BadRequest
 
 __all__ = [
-    "Blind",
     "Chain",
     "Defended",
     "Defense",
     "DenoisingBlock",
     "Ensemble",
-    "Naive",
+    "OwnGradient",
     "Smoothed",
+    "UndefendedGradient",
     "create",
     "defense_names",
     "insert_after",

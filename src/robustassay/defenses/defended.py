@@ -35,7 +35,7 @@ class Defended(nn.Module, ABC):
 
 
 @final
-class Naive(nn.Module):
+class UndefendedGradient(nn.Module):
     """A defended model attacked by someone who does not know of the defense: its verdicts, the model's gradients.
 
     What it seems to withstand and its adaptive attack breaks is the false security that the defense gives.
@@ -58,7 +58,7 @@ class Naive(nn.Module):
 
 
 @final
-class Blind(nn.Module):
+class OwnGradient(nn.Module):
     """A defended model attacked through its own gradient, as any module would be: zero where the defense rounds."""
 
     def __init__(self, defended: nn.Module) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robustassay.defenses.certificate import Certificates, Labels, certify, majority
+from robustassay.certification.randomized_smoothing import Certificates, Labels, certify, majority
 from robustassay.defenses.defended import Defended, Pass, adaptive, naive
 from robustassay.defenses.defense import Defense, setting
 from robustassay.defenses.ensemble import mean_probability

@@ -17,7 +17,7 @@ from robustassay.evaluation.engine import Wave, run_wave
 from robustassay.evaluation.model_ref import ModelRef, choose_device
 from robustassay.evaluation.open_target import open_network
 from robustassay.evaluation.options import Precision
-from robustassay.models.framing import seen_by
+from robustassay.models.input_frame import as_model_input
 from robustassay.target import StartImages, TargetModel
 from robustassay.threat import L1, L2, LInf, Norm, ThreatModel, Untargeted
 
@@ -88,7 +88,7 @@ def bench(
     where = choose_device(device)
     for name in models:
         module = ModelRef.of(name).module
-        seen = seen_by(module, dataset)
+        seen = as_model_input(module, dataset)
         network, _ = open_network(module, seen, where, batch_size, 20, False, precision)
         for spec in lineup:
             yield _time(name, network, spec, seen, repeat, (LInf(eps), L2(1.0), L1(12.0)))

@@ -17,7 +17,7 @@ import torch
 from robustassay.analysis.corruptions import CLEAN
 from robustassay.analysis.rates import Rate
 from robustassay.data import Dataset
-from robustassay.data.corruptions import Cell
+from robustassay.data.corruptions import CorruptionSpec
 from robustassay.errors import BadRequest, StoreFailed
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.evaluation.preflight import check_model
@@ -31,7 +31,7 @@ from robustassay.target import LocalModel
 BATCH: Final = 256
 """Images that are spoilt together; changes speed and memory, never results."""
 
-ReadCell = Callable[[Cell], Dataset]
+ReadCell = Callable[[CorruptionSpec], Dataset]
 """From a cell, the clean one of severity 0 included, to its images."""
 
 
@@ -41,7 +41,7 @@ class CorruptionBench:
     """Models, the cells to try them in, and where the answers are kept."""
 
     model_refs: Sequence[ModelRef]
-    cells: Sequence[Cell]
+    cells: Sequence[CorruptionSpec]
     read: ReadCell
     folder: Path
     device: torch.device
@@ -65,7 +65,7 @@ class CorruptionBench:
             watcher.finish()
         return pd.concat(frames, ignore_index=True)[["model", "kind", "severity", "sample_id", "correct"]]
 
-    def _answers(self, model_ref: ModelRef, cell: Cell) -> pd.DataFrame:
+    def _answers(self, model_ref: ModelRef, cell: CorruptionSpec) -> pd.DataFrame:
         dataset = self.read(cell)
         path = self._path(model_ref, cell, dataset)
         held = _read(path)
@@ -77,7 +77,7 @@ class CorruptionBench:
             _write(held, path)
         return held.set_index("sample_id").loc[list(dataset.ids)].reset_index()
 
-    def _ask(self, model_ref: ModelRef, cell: Cell, dataset: Dataset) -> pd.DataFrame:
+    def _ask(self, model_ref: ModelRef, cell: CorruptionSpec, dataset: Dataset) -> pd.DataFrame:
         traits = check_model(model_ref.module, dataset, self.device, despite_flags=True)
         network = LocalModel(model_ref.module, traits.classes, self.device, self.batch_size)
         predicted = []
@@ -88,7 +88,7 @@ class CorruptionBench:
         correct = (torch.cat(predicted) == dataset.labels).numpy()
         return pd.DataFrame({"sample_id": list(dataset.ids), "correct": correct})
 
-    def _path(self, model_ref: ModelRef, cell: Cell, dataset: Dataset) -> Path:
+    def _path(self, model_ref: ModelRef, cell: CorruptionSpec, dataset: Dataset) -> Path:
         traits = json.dumps({"model": model_ref.identity, "data": dataset.sha256}, sort_keys=True)
         key = hashlib.sha256(traits.encode()).hexdigest()[:16]
         return self.folder / slug(model_ref.name) / f"{CLEAN if not cell.severity else cell}-{key}.parquet"

@@ -43,13 +43,13 @@ class ModelRef:
 
 def _defended(defenses: list[str], module: nn.Module) -> nn.Module:
     """Put defenses before a module; "naive" in front of them hides them from an attacker's gradients."""
-    from robustassay.defenses import Naive, create
+    from robustassay.defenses import UndefendedGradient, create
 
     if defenses[0] != NAIVE:
         return create("|".join(defenses)) | module
     if not defenses[1:]:
         raise BadRequest("naive needs a defense not to know of: write such as 'naive|jpeg|resnet56-natural'.")
-    return Naive(create("|".join(defenses[1:])) | module)
+    return UndefendedGradient(create("|".join(defenses[1:])) | module)
 
 
 def _identify(module: nn.Module) -> dict[str, str]:

@@ -31,7 +31,7 @@ from robustassay.evaluation.preflight import check_attack, check_probe, probe
 from robustassay.evaluation.progress import NoProgress, Progress, ProgressMeter, StopRequest, graceful_interrupt
 from robustassay.evaluation.result import CONFIRMS, Result
 from robustassay.evaluation.spec import RunSpec
-from robustassay.models.framing import seen_by
+from robustassay.models.input_frame import as_model_input
 from robustassay.registry import describe, name_of, spell
 from robustassay.remote import over_the_wire
 from robustassay.store import Store
@@ -77,7 +77,7 @@ def evaluate(
     """
     chosen_device = choose_device(device)
     model_ref = model if isinstance(model, ModelRef) else ModelRef.of(model, name)
-    dataset = seen_by(model_ref.module, as_dataset(data)).take(None if limit is None else whole("limit", limit))
+    dataset = as_model_input(model_ref.module, as_dataset(data)).take(None if limit is None else whole("limit", limit))
     job = Job(
         model_ref=model_ref,
         dataset=dataset,

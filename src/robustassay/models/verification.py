@@ -51,7 +51,7 @@ def verify(
         right = _count_right(name, origin, dataset, folder, tell)
     except BadWeights as error:
         return Verification(name, "unreadable", origin.clean_accuracy, str(error))
-    chance = chance_of(right, len(dataset), origin.clean_accuracy)
+    chance = p_value(right, len(dataset), origin.clean_accuracy)
     found = Verification(name, "ok", origin.clean_accuracy, None, right, len(dataset), chance)
     if chance >= LEVEL:
         return found
@@ -62,7 +62,7 @@ def verify(
     return replace(found, verdict="inconsistent", problem=problem)
 
 
-def chance_of(right: int, images: int, promised: float) -> float:
+def p_value(right: int, images: int, promised: float) -> float:
     """Return the p-value of so many right answers under the card's accuracy, by the exact two-sided binomial test."""
     from scipy.stats import binomtest
 

@@ -6,11 +6,11 @@ from typing import Final, Literal
 
 from robustassay import models
 from robustassay.data import Dataset
-from robustassay.data.frames import Frame
-from robustassay.data.framing import framed, photos_of
+from robustassay.data.frame import Frame
+from robustassay.data.photo_frames import apply_frame, photo_reader_of
 from robustassay.errors import BadRequest
 from robustassay.models.architectures.imagenet.catalogue import BY_NAME, Entry
-from robustassay.models.framing import frame_of
+from robustassay.models.input_frame import input_frame
 
 DatasetName = Literal["cifar10", "imagenet"]
 IMAGENET: Final = "imagenet:"
@@ -45,8 +45,8 @@ def entry_of(model: str) -> Entry | None:
 
 def seen(model: str, dataset: Dataset) -> Dataset:
     """Return photographs as a model sees them; any other dataset as it is."""
-    frame = None if photos_of(dataset) is None else _frame(model)
-    return dataset if frame is None else framed(dataset, frame)
+    frame = None if photo_reader_of(dataset) is None else _frame(model)
+    return dataset if frame is None else apply_frame(dataset, frame)
 
 
 def pixels(model: str, dataset: Dataset) -> int:
@@ -58,5 +58,5 @@ def pixels(model: str, dataset: Dataset) -> int:
 def _frame(model: str) -> Frame | None:
     entry = entry_of(model)
     if entry is None:
-        return frame_of(models.load(model.rpartition("|")[2].strip()))
+        return input_frame(models.load(model.rpartition("|")[2].strip()))
     return Frame((entry.side, entry.side), entry.resize, "bicubic")

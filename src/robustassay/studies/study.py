@@ -14,7 +14,7 @@ from torch import Tensor
 
 from robustassay import models
 from robustassay.data import Dataset
-from robustassay.data.framing import photos_of
+from robustassay.data.photo_frames import photo_reader_of
 from robustassay.evaluation import Execution, Result, Search, evaluate
 from robustassay.evaluation.defaults import fitting_wave
 from robustassay.evaluation.model_ref import ModelRef, choose_device
@@ -204,7 +204,7 @@ def _subject(model: str) -> ModelRef:
 
 def _timed(dataset: Dataset, device: torch.device) -> int:
     """Return how many images to time: a GPU is as quick with few as with one, and large images take longer."""
-    return 4 * _TIMED if device.type == "cuda" else _TIMED if photos_of(dataset) is None else _TIMED // 2
+    return 4 * _TIMED if device.type == "cuda" else _TIMED if photo_reader_of(dataset) is None else _TIMED // 2
 
 
 @lru_cache(maxsize=64)

@@ -25,10 +25,10 @@ class Checkpoint:
 
     def write(self, path: Path) -> None:
         """Replace the file at once; a kill leaves the old one."""
-        story = {"identity": self.identity, "epochs_done": self.epochs_done, "seconds": self.seconds}
+        header = {"identity": self.identity, "epochs_done": self.epochs_done, "seconds": self.seconds}
         whole = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, save(whole, metadata={"training": json.dumps(story)}))
+        write_atomically(path, save(whole, metadata={"training": json.dumps(header)}))
 
     @classmethod
     def read(cls, path: Path, identity: Mapping[str, Any]) -> "Checkpoint | None":
@@ -37,8 +37,8 @@ class Checkpoint:
             return None
         try:
             with safe_open(path, framework="pt") as file:
-                story = json.loads((file.metadata() or {})["training"])
-                theirs, epochs, seconds = story["identity"], int(story["epochs_done"]), float(story["seconds"])
+                header = json.loads((file.metadata() or {})["training"])
+                theirs, epochs, seconds = header["identity"], int(header["epochs_done"]), float(header["seconds"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as error:
             raise BadWeights(f"The checkpoint {path} is damaged: delete it to train from the start.") from error

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from robustassay.registry import register
 from robustassay.train.recipe import Recipe
 
-MOST_BLAME = 3.0  # Logarithm of the largest penalty: far from its boundary, one wrong image must not rule the batch.
+MAX_LOG_PENALTY = 3.0  # One wrong image far from the boundary must not dominate the batch.
 
 
 @register("recipe", "deepdefense")
@@ -44,7 +44,7 @@ class DeepDefense(Recipe):
             logits = network(x)
             ratio = linearised_distance(logits, x, y, self.rivals) / x.detach().flatten(1).norm(dim=1).clamp(min=1e-6)
             per_ratio = self.blame + (self.reward - self.blame) * (ratio >= 0)
-            penalty = (-per_ratio * ratio).clamp(max=MOST_BLAME).exp()
+            penalty = (-per_ratio * ratio).clamp(max=MAX_LOG_PENALTY).exp()
             loss: Tensor = F.cross_entropy(logits, y) + self.weight * penalty.mean()
         return loss
 

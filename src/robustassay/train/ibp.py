@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from robustassay.certification.interval_bounds import bounded, certified
 from robustassay.errors import ModelFailed
-from robustassay.models.bounds import bounded, certified
 from robustassay.registry import register
-from robustassay.train.measure import STEPS, resists
+from robustassay.train.measure import STEPS, survives_pgd
 from robustassay.train.recipe import Recipe
 
 AT_ONCE = 50  # Images to certify: bounds hold a linear function of all features for every class.
@@ -54,7 +54,7 @@ class BoundTraining(Recipe):
         exact = deepcopy(network).double()
         parts = [slice(start, start + AT_ONCE) for start in range(0, len(x), AT_ONCE)]
         safe = torch.cat([certified(exact, x[part].double() / 255, y[part], self.eps) for part in parts])
-        resisted = resists(network, x, y, self.eps)
+        resisted = survives_pgd(network, x, y, self.eps)
         if (safe & ~resisted).any():
             raise ModelFailed("An attack broke a certified image: the bounds are wrong, do not use this model.")
         return {

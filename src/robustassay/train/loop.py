@@ -15,9 +15,9 @@ from robustassay.models.card import ModelCard
 from robustassay.registry import name_of
 from robustassay.train.checkpoint import Checkpoint
 from robustassay.train.data import TrainingData
-from robustassay.train.learner import Learner
-from robustassay.train.publish import Story, publish
+from robustassay.train.publish import TrainingRun, publish
 from robustassay.train.recipe import Recipe
+from robustassay.train.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -50,26 +50,26 @@ def train(
     device = torch.device(device)
     identity = identity_of(recipe, architecture, data, seed, epochs)
     path = out / f"{name}.checkpoint.safetensors"
-    learner = Learner(recipe, architecture, data, seed, epochs, device, compiled)
+    trainer = Trainer(recipe, architecture, data, seed, epochs, device, compiled)
     first, earlier_seconds = 0, 0.0
     if checkpoint := Checkpoint.read(path, identity):
-        learner.restore(checkpoint.tensors)
+        trainer.restore(checkpoint.tensors)
         first, earlier_seconds = checkpoint.epochs_done, checkpoint.seconds
 
     start = time.perf_counter()
     seconds = earlier_seconds
     with torch.backends.cudnn.flags(enabled=True, benchmark=device.type == "cuda"):
         for epoch in range(first, epochs):
-            loss = learner.run_epoch(epoch)
+            loss = trainer.run_epoch(epoch)
             if not isfinite(loss):
                 raise ModelFailed(f"Training diverged in epoch {epoch + 1}: try a lower rate than {recipe.rate}.")
             seconds = earlier_seconds + time.perf_counter() - start
-            Checkpoint(identity, epoch + 1, seconds, learner.state()).write(path)
+            Checkpoint(identity, epoch + 1, seconds, trainer.state()).write(path)
             progress(EpochDone(epoch + 1, epochs, loss, seconds))
 
-    learner.average.write_to(learner.network)
-    story = Story(recipe, architecture, seed, epochs, seconds, device, compiled)
-    finished = publish(learner.network, story, data, out, name)
+    trainer.average.write_to(trainer.network)
+    run = TrainingRun(recipe, architecture, seed, epochs, seconds, device, compiled)
+    finished = publish(trainer.network, run, data, out, name)
     path.unlink()
     return finished
 

@@ -19,16 +19,16 @@ def clean_accuracy(network: nn.Module, x: Tensor, y: Tensor) -> float:
     right = 0
     with full_precision(), seeded("assay/train/clean", x.device):
         for x0, labels in batches(x, y):
-            right += int(is_right(network, x0, labels).sum())
+            right += int(is_correct(network, x0, labels).sum())
     return right / len(x)
 
 
 def robust_accuracy(network: nn.Module, x: Tensor, y: Tensor, seed: int = 0) -> float:
     """Return the share of uint8 images that the network names rightly before and after PGD."""
-    return float(resists(network, x, y, EPS, seed).double().mean())
+    return float(survives_pgd(network, x, y, EPS, seed).double().mean())
 
 
-def resists(network: nn.Module, x: Tensor, y: Tensor, eps: float, seed: int = 0) -> Tensor:
+def survives_pgd(network: nn.Module, x: Tensor, y: Tensor, eps: float, seed: int = 0) -> Tensor:
     """Tell which uint8 images the network names rightly before and after PGD, with steps of eps / 4."""
     rng = torch.Generator(x.device).manual_seed(seed)
     kept = []
@@ -36,7 +36,7 @@ def resists(network: nn.Module, x: Tensor, y: Tensor, eps: float, seed: int = 0)
     with full_precision(), seeded("assay/train/robust", x.device):
         for x0, labels in batches(x, y):
             x_adv = linf_pgd(network, x0, labels, eps, eps / 4, STEPS, rng)
-            kept.append(is_right(network, x0, labels) & is_right(network, x_adv, labels))
+            kept.append(is_correct(network, x0, labels) & is_correct(network, x_adv, labels))
     return torch.cat(kept)
 
 
@@ -46,7 +46,7 @@ def batches(x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         yield x[start : start + BATCH].float() / 255, y[start : start + BATCH]
 
 
-def is_right(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+def is_correct(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """Tell for each image of a batch whether the network gives it its label."""
     with torch.no_grad():
         right: Tensor = network(x).argmax(1) == y

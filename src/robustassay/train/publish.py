@@ -18,14 +18,14 @@ from robustassay.models.zoo import assemble
 from robustassay.registry import name_of, spell
 from robustassay.train.data import TrainingData
 from robustassay.train.measure import ATTACK, clean_accuracy, robust_accuracy
-from robustassay.train.recipe import Measures, Recipe
+from robustassay.train.recipe import HasMeasurements, Recipe
 
 LICENCE = "Apache-2.0"
 ROBUST_IMAGES = 1_000
 
 
 @dataclass(frozen=True)
-class Story:
+class TrainingRun:
     """How a network was made."""
 
     recipe: Recipe
@@ -37,26 +37,26 @@ class Story:
     compiled: bool
 
 
-def publish(network: nn.Module, story: Story, data: TrainingData, out: Path, name: str) -> ModelCard:
+def publish(network: nn.Module, run: TrainingRun, data: TrainingData, out: Path, name: str) -> ModelCard:
     """Write weights and card; the accuracies are those of the file read back, rounding included."""
     path = out / f"{name}.safetensors"
     write_half(network, path)
-    shipped = assemble(story.architecture, data.classes, read_weights(path)).to(story.device)
-    x, y = data.x_test.to(story.device), data.y_test.to(story.device)
+    shipped = assemble(run.architecture, data.classes, read_weights(path)).to(run.device)
+    x, y = data.x_test.to(run.device), data.y_test.to(run.device)
     few, their_labels = x[:ROBUST_IMAGES], y[:ROBUST_IMAGES]
     card = ModelCard(
         name=name,
-        title=f"{story.architecture.title}, {story.recipe.title}",
-        architecture=describe(story.architecture),
+        title=f"{run.architecture.title}, {run.recipe.title}",
+        architecture=describe(run.architecture),
         dataset=data.dataset,
         classes=data.classes,
-        recipe=name_of("recipe", type(story.recipe)),
-        recipe_fields=asdict(story.recipe),
-        command=command_of(story, name),
-        seed=story.seed,
-        epochs=story.epochs,
-        seconds=round(story.seconds, 1),
-        hardware=hardware_of(story.device),
+        recipe=name_of("recipe", type(run.recipe)),
+        recipe_fields=asdict(run.recipe),
+        command=command_of(run, name),
+        seed=run.seed,
+        epochs=run.epochs,
+        seconds=round(run.seconds, 1),
+        hardware=hardware_of(run.device),
         training_data=data.source,
         clean_accuracy=clean_accuracy(shipped, x, y),
         clean_images=len(x),
@@ -66,16 +66,16 @@ def publish(network: nn.Module, story: Story, data: TrainingData, out: Path, nam
         parameters=sum(parameter.numel() for parameter in shipped.parameters()),
         sha256=sha256_of(path),
         licence=LICENCE,
-        measurements=further_of(story.recipe, shipped, few, their_labels),
-        notes=story.recipe.note,
+        measurements=extra_measurements(run.recipe, shipped, few, their_labels),
+        notes=run.recipe.note,
     )
     write_atomically(out / f"{name}.json", card.to_json().encode())
     return card
 
 
-def further_of(recipe: Recipe, network: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
+def extra_measurements(recipe: Recipe, network: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
     """Measure what only networks of this recipe promise."""
-    return recipe.measurements(network, x, y) if isinstance(recipe, Measures) else {}
+    return recipe.measurements(network, x, y) if isinstance(recipe, HasMeasurements) else {}
 
 
 def write_half(network: nn.Module, path: Path) -> None:
@@ -90,20 +90,20 @@ def write_half(network: nn.Module, path: Path) -> None:
     write_atomically(path, save(state))
 
 
-def command_of(story: Story, name: str) -> str:
+def command_of(run: TrainingRun, name: str) -> str:
     """Return the command line that trains this network again."""
     flags = {
-        "arch": spell("architecture", story.architecture),
-        "epochs": story.epochs,
-        "seed": story.seed,
-        "device": story.device.type,
+        "arch": spell("architecture", run.architecture),
+        "epochs": run.epochs,
+        "seed": run.seed,
+        "device": run.device.type,
         "data": "FOLDER",
         "name": name,
         "out": "DIR",
     }
-    words = ["assay", "train", spell("recipe", story.recipe)]
+    words = ["assay", "train", spell("recipe", run.recipe)]
     words += [f"--{flag} {value}" for flag, value in flags.items()]
-    return " ".join([*words, "--compiled"] if story.compiled else words)
+    return " ".join([*words, "--compiled"] if run.compiled else words)
 
 
 def hardware_of(device: torch.device) -> str:

@@ -54,7 +54,7 @@ class Recipe(ABC):
 
 
 @runtime_checkable
-class Measures(Protocol):
+class HasMeasurements(Protocol):
     """A recipe whose networks promise more than the numbers on every card."""
 
     def measurements(self, network: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:

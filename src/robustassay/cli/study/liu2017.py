@@ -32,8 +32,8 @@ def liu2017(
 
     from robustassay import data as datasets
     from robustassay.cli.terminal import Terminal
-    from robustassay.data.frames import Frame
-    from robustassay.data.framing import framed
+    from robustassay.data.frame import Frame
+    from robustassay.data.photo_frames import apply_frame
     from robustassay.evaluation.model_ref import choose_device
     from robustassay.evaluation.progress import NoProgress
     from robustassay.studies import liu2017 as paper
@@ -49,7 +49,7 @@ def liu2017(
     dataset, where = datasets.load(scope.images_named), choose_device(scope.device)
     if scope.on_photographs:
         # An example is one image that all models are shown: those of another size resize it themselves.
-        dataset = framed(dataset.take(min(scale.candidates or len(dataset), len(dataset))), Frame((224, 224), 256))
+        dataset = apply_frame(dataset.take(min(scale.candidates or len(dataset), len(dataset))), Frame((224, 224), 256))
         named = paper.choose(networks(models) if models else at_hand(scale.models))
     else:
         named = paper.choose(models or scale.models)

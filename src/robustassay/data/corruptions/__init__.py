@@ -1,12 +1,21 @@
-"""Common corruptions (Hendrycks & Dietterich 2019): 15 ways in which pictures go wrong, at 5 severities each.
+"""Common corruptions (Hendrycks & Dietterich 2019): 15 kinds at 5 severities each.
 
-`corrupt` spoils any dataset as it is read; `read_cell` reads images that others have spoilt, in CIFAR-10-C's or
-ImageNet-C's files.
+`corrupt` corrupts the images of any dataset when they are read; `read_corrupted` reads the published files of
+CIFAR-10-C or ImageNet-C.
 """
 
 from robustassay.data.corruptions import blur, digital, noise, weather  # noqa: F401 - importing them registers them
+from robustassay.data.corruptions.corrupted_files import read_corrupted
 from robustassay.data.corruptions.corruption import SEVERITIES, Corruption
-from robustassay.data.corruptions.files import read_cell
-from robustassay.data.corruptions.grid import KINDS, Cell, cells, corrupt, create
+from robustassay.data.corruptions.grid import KINDS, CorruptionSpec, corrupt, corruption_grid, create
 
-__all__ = ["KINDS", "SEVERITIES", "Cell", "Corruption", "cells", "corrupt", "create", "read_cell"]
+__all__ = [
+    "KINDS",
+    "SEVERITIES",
+    "Corruption",
+    "CorruptionSpec",
+    "corrupt",
+    "corruption_grid",
+    "create",
+    "read_corrupted",
+]

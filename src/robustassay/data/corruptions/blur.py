@@ -22,7 +22,7 @@ class DefocusBlur(Corruption):
     small = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1))
     large = ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5))
 
-    def spoil(self, x: Images, setting: Any, rng: Streams) -> Images:
+    def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
         """Convolve with the disk."""
         blurred: Images = ndimage.correlate(x, _disk(*setting)[None, None], mode="mirror")
         return blurred
@@ -47,13 +47,13 @@ class GlassBlur(Corruption):
     """Pixels show what is near them, as behind frosted glass; the setting is blur, reach and rounds.
 
     The paper speaks of swapping pixels. The program that made CIFAR-10-C and ImageNet-C copies one over the other,
-    which spoils far less, and it is their numbers that others compare with: so does this.
+    which corrupts far less, and it is their numbers that others compare with: so does this.
     """
 
     small = ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2))
     large = ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2))
 
-    def spoil(self, x: Images, setting: Any, rng: Streams) -> Images:
+    def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
         """Blur, shuffle, blur; one image's copies depend on each other, those of two images do not."""
         sigma, reach, rounds = setting
         shuffled = gaussian_blur(x, sigma)
@@ -77,7 +77,7 @@ class MotionBlur(Corruption):
     small = ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5))
     large = ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15))
 
-    def spoil(self, x: Images, setting: Any, rng: Streams) -> Images:
+    def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
         """Smear along an angle within 45 degrees of level."""
         radius, sigma = setting
         return smear(x, radius, sigma, rng.uniform(1).double().numpy()[:, 0] * 90 - 45)
@@ -92,7 +92,7 @@ class ZoomBlur(Corruption):
     small = ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01))
     large = ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.33, 0.03))
 
-    def spoil(self, x: Images, setting: Any, rng: Streams) -> Images:
+    def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
         """Average the image with its zooms."""
         end, step = setting
         factors = np.arange(1, end, step)

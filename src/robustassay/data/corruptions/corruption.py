@@ -1,4 +1,4 @@
-"""What every corruption is: a kind and a severity, from images and random streams to spoilt images.
+"""What every corruption is: a kind and a severity, from images and random streams to corrupted images.
 
 Kinds and severities are those of Hendrycks & Dietterich 2019 (arXiv:1903.12261): one scale for small images, as in
 CIFAR-10-C, and one for large ones, as in ImageNet-C. Arithmetic that sums is numpy's and scipy's, image by image, so
@@ -23,7 +23,7 @@ Images = npt.NDArray[np.floating[Any]]
 
 SEVERITIES: Final = (1, 2, 3, 4, 5)
 SMALL_SIDE: Final = 64
-"""Images up to this side are spoilt on the scale of CIFAR-10-C."""
+"""Images up to this side are corrupted on the scale of CIFAR-10-C."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Corruption(ABC):
 
     @final
     def __call__(self, x: Tensor, ids: Sequence[str], seed: int) -> Tensor:
-        """Spoil images; each one's random numbers depend on the seed, its id and the kind, and on nothing else.
+        """Corrupt images; each one's random numbers depend on the seed, its id and the kind, and on nothing else.
 
         Severities share their random numbers, so that they differ in severity alone. Images are taken and given in 256
         levels, as files hold them.
@@ -50,8 +50,8 @@ class Corruption(ABC):
             raise BadData(f"Only grey and RGB images can be corrupted, not images of shape {tuple(x.shape[1:])}.")
         levels = x.mul(255).round().div(255).numpy()
         streams = Streams.of(seed, [f"{sample}/{type(self).__name__}" for sample in ids])
-        spoilt = self.spoil(levels, self.setting(max(x.shape[-2:])), streams)
-        return torch.from_numpy(np.clip(spoilt, 0, 1).astype(np.float32)).mul_(255).round_().div_(255)
+        corrupted = self.corrupt(levels, self.setting(max(x.shape[-2:])), streams)
+        return torch.from_numpy(np.clip(corrupted, 0, 1).astype(np.float32)).mul_(255).round_().div_(255)
 
     @final
     def setting(self, side: int) -> Any:
@@ -59,5 +59,5 @@ class Corruption(ABC):
         return (self.small if side <= SMALL_SIDE else self.large)[self.severity - 1]
 
     @abstractmethod
-    def spoil(self, x: Images, setting: Any, rng: Streams) -> Images:
-        """Return spoilt images, which may leave [0, 1]."""
+    def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
+        """Return corrupted images, which may leave [0, 1]."""

@@ -28,7 +28,7 @@ class Contrast(Corruption):
     small = (0.75, 0.5, 0.4, 0.3, 0.15)
     large = (0.4, 0.3, 0.2, 0.1, 0.05)
 
-    def spoil(self, x: Images, setting: Any, rng: Streams) -> Images:
+    def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
         """Shrink the distance to the mean of each channel."""
         mean = x.mean((2, 3), keepdims=True)
         dull: Images = (x - mean) * np.float32(setting) + mean
@@ -56,7 +56,7 @@ class ElasticTransform(Corruption):
         (UNIT * 0.12, UNIT * 0.01, UNIT * 0.02),
     )
 
-    def spoil(self, x: Images, setting: Any, rng: Streams) -> Images:
+    def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
         """Look up each pixel where the two moves took it from."""
         local, smooth, corners = setting
         height, width = x.shape[-2:]
@@ -90,7 +90,7 @@ class Pixelate(Corruption):
     small = (0.95, 0.9, 0.85, 0.75, 0.65)
     large = (0.6, 0.5, 0.4, 0.3, 0.25)
 
-    def spoil(self, x: Images, setting: Any, rng: Streams) -> Images:
+    def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
         """Shrink by averaging, and enlarge again."""
         height, width = x.shape[-2:]
         few = max(1, int(width * setting)), max(1, int(height * setting))
@@ -114,10 +114,10 @@ class JpegCompression(Corruption):
     small = (80, 65, 58, 50, 40)
     large = (25, 18, 15, 10, 7)
 
-    def spoil(self, x: Images, setting: Any, rng: Streams) -> Images:
+    def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
         """Write and read each image."""
-        spoilt = [_through_jpeg(image, setting) for image in _as_bytes(x).transpose(0, 2, 3, 1)]
-        return np.stack(spoilt).transpose(0, 3, 1, 2).astype(np.float32) / 255
+        corrupted = [_through_jpeg(image, setting) for image in _as_bytes(x).transpose(0, 2, 3, 1)]
+        return np.stack(corrupted).transpose(0, 3, 1, 2).astype(np.float32) / 255
 
 
 def _through_jpeg(image: Bytes, quality: int) -> Bytes:

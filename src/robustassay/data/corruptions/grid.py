@@ -1,4 +1,4 @@
-"""The grid of kinds and severities, and datasets spoilt by one cell of it."""
+"""The grid of kinds and severities, and datasets corrupted by one cell of it."""
 
 import hashlib
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ KINDS: Final = (
 
 @final
 @dataclass(frozen=True)
-class Cell:
+class CorruptionSpec:
     """A kind of corruption at a severity."""
 
     kind: str
@@ -46,20 +46,20 @@ class Cell:
         return f"{self.kind}-{self.severity}"
 
 
-def cells(kinds: Sequence[str] = KINDS) -> list[Cell]:
+def corruption_grid(kinds: Sequence[str] = KINDS) -> list[CorruptionSpec]:
     """List the grid."""
-    return [Cell(kind, severity) for kind in kinds for severity in SEVERITIES]
+    return [CorruptionSpec(kind, severity) for kind in kinds for severity in SEVERITIES]
 
 
-def create(spec: "str | Cell") -> Corruption:
+def create(spec: "str | CorruptionSpec") -> Corruption:
     """Make a corruption from its name and severity, such as "fog:severity=3"."""
-    text = f"{spec.kind}:severity={spec.severity}" if isinstance(spec, Cell) else spec
+    text = f"{spec.kind}:severity={spec.severity}" if isinstance(spec, CorruptionSpec) else spec
     made: Corruption = registry.create("corruption", text)
     return made
 
 
-def corrupt(dataset: Dataset, corruption: "Corruption | Cell | str", seed: int = 0) -> Dataset:
-    """Return the dataset with every image spoilt as it is read; ids, labels and order stay."""
+def corrupt(dataset: Dataset, corruption: "Corruption | CorruptionSpec | str", seed: int = 0) -> Dataset:
+    """Return the dataset with every image corrupted as it is read; ids, labels and order stay."""
     chosen = corruption if isinstance(corruption, Corruption) else create(corruption)
     spelled = f"{registry.name_of('corruption', type(chosen))}:severity={chosen.severity}"
     identity = "\n".join((VERSION, dataset.sha256, spelled, str(seed)))
@@ -67,15 +67,15 @@ def corrupt(dataset: Dataset, corruption: "Corruption | Cell | str", seed: int =
         dataset,
         name=f"{spelled}|{dataset.name}",
         sha256=hashlib.sha256(identity.encode()).hexdigest(),
-        read=_Spoilt(dataset.read, dataset.ids, chosen, seed),
+        read=_CorruptedReader(dataset.read, dataset.ids, chosen, seed),
         part_of=None if dataset.part_of is None else corrupt(dataset.part_of, chosen, seed),
     )
 
 
 @final
 @dataclass(frozen=True)
-class _Spoilt:
-    """Reads another reader's rows and spoils them."""
+class _CorruptedReader:
+    """Reads another reader's rows and corrupts them."""
 
     read: Reader
     ids: tuple[str, ...]

@@ -22,7 +22,7 @@ class GaussianNoise(Corruption):
     small = (0.04, 0.06, 0.08, 0.09, 0.10)
     large = (0.08, 0.12, 0.18, 0.26, 0.38)
 
-    def spoil(self, x: Images, setting: Any, rng: Streams) -> Images:
+    def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
         """Add normal numbers."""
         noisy: Images = x + np.float32(setting) * rng.normal(*x.shape[1:]).numpy()
         return noisy
@@ -37,7 +37,7 @@ class ShotNoise(Corruption):
     small = (500, 250, 100, 75, 50)
     large = (60, 25, 12, 5, 3)
 
-    def spoil(self, x: Images, setting: Any, rng: Streams) -> Images:
+    def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
         """Draw Poisson numbers through the inverse of their distribution, one of 256 a level of brightness."""
         level = np.rint(x * 255)
         at = np.searchsorted(_poisson_steps(setting), level + rng.uniform(*x.shape[1:]).numpy().astype(np.float64))
@@ -69,7 +69,7 @@ class ImpulseNoise(Corruption):
     small = (0.01, 0.02, 0.03, 0.05, 0.07)
     large = (0.03, 0.06, 0.09, 0.17, 0.27)
 
-    def spoil(self, x: Images, setting: Any, rng: Streams) -> Images:
+    def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
         """Replace a share of the values, half of them by 0 and half by 1."""
         draw = rng.uniform(*x.shape[1:]).numpy()
         lost: Images = np.where(draw < setting / 2, 0, np.where(draw >= 1 - setting / 2, 1, x))

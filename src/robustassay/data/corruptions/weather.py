@@ -43,7 +43,7 @@ class Snow(Corruption):
         (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
     )
 
-    def spoil(self, x: Images, setting: Any, rng: Streams) -> Images:
+    def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
         """Blend towards white, and add the flakes twice, once turned around."""
         mean, spread, factor, threshold, radius, sigma, colour = setting
         flakes = np.float32(mean) + np.float32(spread) * rng.normal(1, *x.shape[-2:]).numpy()
@@ -65,7 +65,7 @@ class Frost(Corruption):
     small = ((1, 0.2), (1, 0.3), (0.95, 0.4), (0.9, 0.5), (0.85, 0.6))
     large = ((1, 0.4), (0.95, 0.55), (0.9, 0.7), (0.85, 0.85), (0.8, 1.0))
 
-    def spoil(self, x: Images, setting: Any, rng: Streams) -> Images:
+    def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
         """Add ice: a soft cover with bright veins, where two rough surfaces cross their middle heights."""
         picture, ice = setting
         height, width = x.shape[-2:]
@@ -86,7 +86,7 @@ class Fog(Corruption):
     small = ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75))
     large = ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4))
 
-    def spoil(self, x: Images, setting: Any, rng: Streams) -> Images:
+    def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
         """Add fog and dim the sum, so that the brightest point stays as bright."""
         thick, decay = setting
         brightest = x.max((1, 2, 3), keepdims=True)
@@ -104,7 +104,7 @@ class Brightness(Corruption):
     small = (0.05, 0.1, 0.15, 0.2, 0.3)
     large = (0.1, 0.2, 0.3, 0.4, 0.5)
 
-    def spoil(self, x: Images, setting: Any, rng: Streams) -> Images:
+    def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
         """Raise the value of each pixel's colour, and keep its hue and saturation: all channels grow alike."""
         value = x.max(1, keepdims=True)
         raised = np.minimum(value + np.float32(setting), 1)

@@ -9,7 +9,7 @@ from robustassay import data as datasets
 from robustassay import models
 from robustassay.data import Dataset
 from robustassay.data.corruptions import KINDS as CORRUPTIONS
-from robustassay.data.corruptions import Cell, corrupt
+from robustassay.data.corruptions import CorruptionSpec, corrupt
 from robustassay.errors import BadRequest
 from robustassay.studies.out_of_distribution import outsiders
 from robustassay.studies.study import Passes, in_zoo
@@ -33,7 +33,7 @@ class Scale:
     images: int | None = None
     robust_images: int | None = None
     models: tuple[str, ...] = ()  # all of the zoo, by default
-    shifts: tuple[Cell, ...] = tuple(Cell(kind, 3) for kind in CORRUPTIONS)
+    shifts: tuple[CorruptionSpec, ...] = tuple(CorruptionSpec(kind, 3) for kind in CORRUPTIONS)
     outside: tuple[str, ...] = ("noise", "scrambled", "shuffled")
     slope_images: int = 32
     slope_steps: int = 50
@@ -52,7 +52,7 @@ QUICK: Final = Scale(
         "convnet-ibp", "resnet20-deepdefense", "resnet20-ensemble-adv", "resnet20-alp", "resnet20-pgd",
         "resnet20x2-pgd",
     ),
-    shifts=(Cell("gaussian-noise", 3), Cell("defocus-blur", 3), Cell("fog", 3), Cell("jpeg-compression", 3)),
+    shifts=tuple(CorruptionSpec(kind, 3) for kind in ("gaussian-noise", "defocus-blur", "fog", "jpeg-compression")),
     slope_images=8,
     slope_steps=20,
     slope_stages=3,
@@ -73,7 +73,7 @@ IMAGENET_QUICK: Final = Scale(
     images=24,
     robust_images=8,
     models=("imagenet:mobilenet-v1-0.25-128", "imagenet:mobilenet-v1-0.5-160", "imagenet:squeezenet-1.1"),
-    shifts=(Cell("defocus-blur", 3), Cell("jpeg-compression", 3)),
+    shifts=(CorruptionSpec("defocus-blur", 3), CorruptionSpec("jpeg-compression", 3)),
     outside=("scrambled",),
     slope_images=4,
     slope_steps=5,

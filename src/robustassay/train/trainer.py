@@ -17,7 +17,7 @@ from robustassay.train.data import TrainingData
 from robustassay.train.recipe import Recipe
 
 
-class Learner:
+class Trainer:
     """Trains one network epoch by epoch; the same seed and the same epochs give the same weights on a CPU.
 
     On a GPU the step runs in mixed precision as one CUDA graph, and may repeat only up to rounding.
