@@ -14,13 +14,13 @@ from robustassay import data
 from robustassay.analysis import calibration, history, privacy, shift
 from robustassay.analysis.fairness import fairness
 from robustassay.analysis.ood import auroc
-from robustassay.analysis.smoothness import OUTPUT, Smoothness
 from robustassay.cli import main
 from robustassay.errors import BadRequest
 from robustassay.models.sources.extras import need
 from robustassay.report import panels
 from robustassay.studies import out_of_distribution
 from robustassay.studies.analyses import KINDS
+from robustassay.studies.measures.smoothness import OUTPUT, Smoothness
 from robustassay.studies.workbench import Workbench
 from robustassay.target import LocalModel
 from robustassay.threat import L1, L2, LInf
@@ -285,12 +285,12 @@ def test_analyze_makes_every_kind_once(models, tmp_path, monkeypatch, capsys):
 def test_outsiders_are_the_same_in_any_company_and_not_the_images():
     test = data.load("cifar10-1k").take(6)
     for kind in out_of_distribution.KINDS:
-        strange = out_of_distribution.outsiders(test, kind)
+        strange = out_of_distribution.out_of_distribution_images(test, kind)
         x = strange.images(slice(None))
         assert torch.equal(x[2:3], strange.images([2]))
         assert x.min() >= 0
         assert x.max() <= 1
         assert not torch.allclose(x, test.images(slice(None)), atol=0.05)
         assert strange.sha256 != test.sha256
-    tiles, clean = out_of_distribution.outsiders(test, "shuffled").images([0]), test.images([0])
+    tiles, clean = out_of_distribution.out_of_distribution_images(test, "shuffled").images([0]), test.images([0])
     assert torch.equal(tiles.flatten().sort()[0], clean.flatten().sort()[0])  # the same pixels elsewhere

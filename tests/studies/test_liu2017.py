@@ -18,13 +18,14 @@ from robustassay.evaluation.arguments import as_dataset
 from robustassay.evaluation.progress import NoProgress
 from robustassay.models.weights import hash_state
 from robustassay.rng import Streams
-from robustassay.studies import crafting, line_search, liu2017
-from robustassay.studies.cache import Shelf
-from robustassay.studies.crafting import Making, Member
+from robustassay.studies import crafting, liu2017
+from robustassay.studies.cache import TableCache
+from robustassay.studies.crafting import Crafting, LoadedModel
 from robustassay.studies.liu2017 import Bench, Scale, cost, plan, probes
 from robustassay.studies.liu2017.findings import best_single, difference, held_out
 from robustassay.studies.liu2017.plan import Kind
 from robustassay.studies.liu2017.tables import distances
+from robustassay.studies.measures import line_search
 from robustassay.target import EnsembleModel, GradientAccess, Join, Ledger, LocalModel, TargetModel
 from robustassay.threat import L2, Ball, Goal, LInf, RandomTarget, Targeted, ThreatModel, Untargeted
 from robustassay.threat.rmsd import l2_of_rmsd, rmsd
@@ -205,9 +206,9 @@ def dataset(images: int = 24) -> Dataset:
     return as_dataset((x, network(toy(1)).logits(x).argmax(1)))
 
 
-def members(*seeds: int) -> dict[str, Member]:
+def members(*seeds: int) -> dict[str, LoadedModel]:
     modules = {f"m{seed}": toy(seed, 0.3) for seed in seeds}
-    return {name: Member(name, network(each), {"weights": hash_state(each)}) for name, each in modules.items()}
+    return {name: LoadedModel(name, network(each), {"weights": hash_state(each)}) for name, each in modules.items()}
 
 
 def test_making_keeps_the_last_image_of_every_sample_and_resumes(tmp_path, monkeypatch):
@@ -215,11 +216,11 @@ def test_making_keeps_the_last_image_of_every_sample_and_resumes(tmp_path, monke
     threat = ThreatModel(LInf(0.01), RandomTarget())
     monkeypatch.setattr(crafting, "WAVE", {"cpu": 4})
     member = tuple(members(1).values())
-    first = Making("m1", member, Liu(steps=5), threat, few).examples(tmp_path / "run", NoProgress())
+    first = Crafting("m1", member, Liu(steps=5), threat, few).examples(tmp_path / "run", NoProgress())
     assert ((first.x_adv - first.x).abs().flatten(1).amax(1) > 0.009).all(), "failures are kept as well"
     assert first.targets is not None
     assert (first.targets != first.labels).all()
-    made = Making("m1", member, Liu(steps=5), threat, whole)
+    made = Crafting("m1", member, Liu(steps=5), threat, whole)
     assert made.missing(tmp_path / "run") == list(range(5, 24))
     more = made.examples(tmp_path / "run", NoProgress())
     assert torch.equal(more.x_adv[:5], first.x_adv)
@@ -227,9 +228,9 @@ def test_making_keeps_the_last_image_of_every_sample_and_resumes(tmp_path, monke
     undisturbed = made.examples(tmp_path / "other", NoProgress())
     assert torch.equal(undisturbed.x_adv, more.x_adv)
     with pytest.raises(BadRequest, match="another run"):
-        Making("m1", member, Liu(steps=6), threat, whole).examples(tmp_path / "run", NoProgress())
+        Crafting("m1", member, Liu(steps=6), threat, whole).examples(tmp_path / "run", NoProgress())
     with pytest.raises(BadRequest, match="liu"):
-        Making("m1", member, FGSM(), threat, whole, join="updates")
+        Crafting("m1", member, FGSM(), threat, whole, join="updates")
 
 
 # ---------------------------------------------------------------- the study
@@ -288,7 +289,7 @@ def test_the_sets_are_what_they_say(tmp_path):
 
 
 def test_an_interrupted_study_goes_on_where_it_was(tmp_path, monkeypatch):
-    whole, waves = Making._wave, list[str]()
+    whole, waves = Crafting._wave, list[str]()
 
     def stop_at_third(self, rows, on_step):
         if len(waves) == 3:
@@ -298,12 +299,12 @@ def test_an_interrupted_study_goes_on_where_it_was(tmp_path, monkeypatch):
 
     it, kind = bench(tmp_path), Kind("opt", True, True)
     with monkeypatch.context() as patch:
-        patch.setattr(Making, "_wave", stop_at_third)
+        patch.setattr(Crafting, "_wave", stop_at_third)
         patch.setattr(crafting, "WAVE", {"cpu": 2})
         with pytest.raises(Interrupted):
             it.outcomes(kind)
     assert waves == ["-m1", "-m1", "-m1"]
-    left = [len((made := it.making(kind, source)).missing(it.folder(kind, made))) for source in it.sources(kind)]
+    left = [len((made := it.crafting(kind, source)).missing(it.folder(kind, made))) for source in it.sources(kind)]
     assert left == [0, 5, 5]
     pd.testing.assert_frame_equal(it.outcomes(kind), bench(tmp_path / "undisturbed").outcomes(kind))
 
@@ -317,7 +318,7 @@ class Restless(nn.Module):
 
 def test_models_that_the_study_would_be_wrong_about_are_refused(tmp_path):
     for module, why in ((Restless().eval(), "random"), (Linear(torch.zeros(3, 48), torch.zeros(3)), "3 classes")):
-        named = members(1, 2) | {"odd": Member("odd", network(module), {"weights": "odd"})}
+        named = members(1, 2) | {"odd": LoadedModel("odd", network(module), {"weights": "odd"})}
         with pytest.raises(BadRequest, match=why):
             Bench(named, dataset(), TINY, tmp_path, 0, NoProgress()).clean  # noqa: B018
 
@@ -370,11 +371,11 @@ def test_a_shelf_keeps_what_was_made_from_the_same(tmp_path):
         made.append(1)
         return pd.DataFrame({"n": [len(made)]})
 
-    shelf = Shelf(tmp_path)
-    assert shelf.frame("t", ["a"], make)["n"].tolist() == shelf.frame("t", ["a"], make)["n"].tolist() == [1]
-    assert shelf.frame("t", ["b"], make)["n"].tolist() == [2]
-    assert shelf.holds("t", ["a"])
-    assert not shelf.holds("t", ["c"])
+    cache = TableCache(tmp_path)
+    assert cache.frame("t", ["a"], make)["n"].tolist() == cache.frame("t", ["a"], make)["n"].tolist() == [1]
+    assert cache.frame("t", ["b"], make)["n"].tolist() == [2]
+    assert cache.holds("t", ["a"])
+    assert not cache.holds("t", ["c"])
 
 
 def test_a_linear_models_fg_example_goes_along_its_gradient(tmp_path):
@@ -383,7 +384,7 @@ def test_a_linear_models_fg_example_goes_along_its_gradient(tmp_path):
     linear = Linear(weight, torch.zeros(2))
     x = torch.full((4, 3, 4, 4), 0.5)
     data = as_dataset((x, torch.tensor([0, 1, 0, 1])))
-    named = {name: Member(name, LocalModel(linear, 2, CPU, 8), {"weights": name}) for name in "abc"}
+    named = {name: LoadedModel(name, LocalModel(linear, 2, CPU, 8), {"weights": name}) for name in "abc"}
     it = Bench(named, data, TINY, tmp_path, 0, NoProgress())
     way = it.direction(Kind("fg", False, False), "a")
     label = int(it.images.labels[0])
@@ -391,5 +392,5 @@ def test_a_linear_models_fg_example_goes_along_its_gradient(tmp_path):
     assert torch.allclose(way[0], climb / climb.square().mean().sqrt(), atol=1e-5)
     sign = it.direction(Kind("fgs", False, False), "a")
     assert torch.allclose(sign[0], climb.sign(), atol=1e-6)
-    assert it.making(Kind("opt", False, False), "a").threat.norm == LInf(1.0)
+    assert it.crafting(Kind("opt", False, False), "a").threat.norm == LInf(1.0)
     assert isinstance(it._matched(Kind("fg", False, False), "a", 3.0), L2)

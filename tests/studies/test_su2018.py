@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 
 from robustassay import attacks, data
-from robustassay.analysis import clever
 from robustassay.cli import main
 from robustassay.errors import BadRequest
 from robustassay.evaluation import Result
@@ -17,6 +16,7 @@ from robustassay.evaluation.progress import NoProgress
 from robustassay.records import SCHEMA
 from robustassay.store import Store
 from robustassay.studies import study, su2018
+from robustassay.studies.measures import clever
 from robustassay.studies.su2018 import FULL, QUICK, Bench, Model, Scale, Work, work
 from robustassay.studies.su2018.bench import bootstrap
 from robustassay.studies.su2018.findings import together

@@ -10,8 +10,8 @@ import robustassay as ra
 from robustassay import data
 from robustassay.analysis import transfer
 from robustassay.errors import BadRequest
-from robustassay.studies import transfer_matrix as studies
-from robustassay.studies.transfer_matrix import Examples, fitted, meet, ranks, transfer_matrix
+from robustassay.studies.measures import transfer_matrix as studies
+from robustassay.studies.measures.transfer_matrix import Examples, fitted, meet, ranks, transfer_matrix
 from robustassay.threat import LInf, RandomTarget, ThreatModel
 
 

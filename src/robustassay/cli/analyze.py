@@ -133,9 +133,9 @@ def _shifted(name: str, test: "Dataset", seed: int) -> "Dataset":
 
 def _outside(name: str, test: "Dataset", seed: int) -> "Dataset":
     from robustassay import data as datasets
-    from robustassay.studies.out_of_distribution import KINDS, outsiders
+    from robustassay.studies.out_of_distribution import KINDS, out_of_distribution_images
 
     if name in KINDS:
-        return outsiders(test, name, seed)
+        return out_of_distribution_images(test, name, seed)
     whole = datasets.load(name)
     return whole.take(min(len(whole), len(test)))

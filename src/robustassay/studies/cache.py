@@ -15,7 +15,7 @@ from robustassay.files import write_atomically
 
 @final
 @dataclass(frozen=True)
-class Shelf:
+class TableCache:
     """A folder of finished tables; one made from something else has another name, so none is ever stale."""
 
     folder: Path

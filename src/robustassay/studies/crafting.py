@@ -30,7 +30,7 @@ from robustassay.records import SCHEMA
 from robustassay.registry import describe, name_of
 from robustassay.rng import Streams
 from robustassay.store import Store
-from robustassay.studies.transfer_matrix import Examples
+from robustassay.studies.measures.transfer_matrix import Examples
 from robustassay.target import EnsembleModel, GradientAccess, Join, Ledger, LocalModel, TargetModel
 from robustassay.threat import Ball, Goal, Targeted, ThreatModel, labels_of
 
@@ -40,7 +40,7 @@ WAVE: Final = {"cpu": 32, "cuda": 1024}
 
 @final
 @dataclass(frozen=True, eq=False)
-class Member:
+class LoadedModel:
     """A model that examples are made on, or shown to."""
 
     name: str
@@ -48,7 +48,7 @@ class Member:
     identity: dict[str, Any]
 
     @classmethod
-    def of(cls, model: str, name: str, classes: int, device: torch.device) -> "Member":
+    def of(cls, model: str, name: str, classes: int, device: torch.device) -> "LoadedModel":
         """Load a model."""
         model_ref = ModelRef.of(model, name)
         network = LocalModel(model_ref.module, classes, device)
@@ -57,7 +57,7 @@ class Member:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Making:
+class Crafting:
     """One attack on one source, for some samples.
 
     Of several members, `join` says what is attacked: the mean of their probabilities, logits or losses, or, for the
@@ -65,7 +65,7 @@ class Making:
     """
 
     source: str
-    members: tuple[Member, ...]
+    members: tuple[LoadedModel, ...]
     attack: Attack[Any]
     threat: ThreatModel
     dataset: Dataset = field(repr=False)

@@ -45,7 +45,7 @@ def shuffled(x: Tensor, rng: Streams) -> Tensor:
 KINDS: Final[dict[str, Make]] = {"noise": noise, "scrambled": scrambled, "shuffled": shuffled}
 
 
-def outsiders(dataset: Dataset, kind: str, seed: int = 0) -> Dataset:
+def out_of_distribution_images(dataset: Dataset, kind: str, seed: int = 0) -> Dataset:
     """Return the dataset with every image replaced as it is read; ids stay, labels mean nothing any more."""
     identity = "\n".join((VERSION, dataset.sha256, kind, str(seed)))
     return replace(
@@ -53,7 +53,7 @@ def outsiders(dataset: Dataset, kind: str, seed: int = 0) -> Dataset:
         name=kind,
         sha256=hashlib.sha256(identity.encode()).hexdigest(),
         read=_Replaced(dataset.read, dataset.ids, kind, seed),
-        part_of=None if dataset.part_of is None else outsiders(dataset.part_of, kind, seed),
+        part_of=None if dataset.part_of is None else out_of_distribution_images(dataset.part_of, kind, seed),
     )
 
 

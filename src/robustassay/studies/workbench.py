@@ -16,7 +16,6 @@ import torch
 
 from robustassay import attacks, models
 from robustassay.analysis.rates import Rate, robust_accuracy
-from robustassay.analysis.smoothness import Smoothness
 from robustassay.data import Dataset
 from robustassay.errors import BadRequest, Interrupted
 from robustassay.evaluation import Result
@@ -28,8 +27,9 @@ from robustassay.names import slug
 from robustassay.registry import describe
 from robustassay.remote import Service
 from robustassay.rng import seeded
-from robustassay.studies.cache import Shelf
-from robustassay.studies.crafting import Making, Member
+from robustassay.studies.cache import TableCache
+from robustassay.studies.crafting import Crafting, LoadedModel
+from robustassay.studies.measures.smoothness import Smoothness
 from robustassay.studies.photographs import seen
 from robustassay.studies.study import DRAWS, Cell, Passes, Study
 from robustassay.target import LocalModel, TargetModel
@@ -167,7 +167,7 @@ class Workbench:
         progress.start(f"{need.model}, {need.kind}, {self.datasets[need.data].name}", 1, int(self._has(need)))
         try:
             make = self._slopes if need.kind == "slopes" else self._answers
-            return self._shelf.frame(name, told, lambda: make(need))
+            return self._cache.frame(name, told, lambda: make(need))
         finally:
             progress.finish()
 
@@ -182,8 +182,8 @@ class Workbench:
         """Ask about images after all steps of an attack, whether it succeeded or not."""
         dataset, network = self._data(need), self._network(need.model)
         with seeded(f"adversarial/{self.seed}", network.device):
-            making = self._making(need, network)
-            examples = making.examples(self._moved(need, making), progress)
+            crafting = self._crafting(need, network)
+            examples = crafting.examples(self._moved(need, crafting), progress)
             moved = [network.mean_logits(x.to(network.device)).cpu() for x in torch.split(examples.x_adv, CHUNK)]
         return _frame(dataset, torch.cat(moved))
 
@@ -207,9 +207,9 @@ class Workbench:
         if need.kind == "runs":
             return not self.study.missing(self._cell(need.model))
         if need.kind == "adversarial":
-            making = self._making(need, self._network(need.model))
-            return not making.missing(self._moved(need, making))
-        return self._shelf.holds(f"{need.kind}-{slug(need.model)}", self._told(need))
+            crafting = self._crafting(need, self._network(need.model))
+            return not crafting.missing(self._moved(need, crafting))
+        return self._cache.holds(f"{need.kind}-{slug(need.model)}", self._told(need))
 
     def _seconds(self, need: Need) -> float:
         images, cell = len(self.datasets[need.data]), self._cell(need.model)
@@ -230,13 +230,13 @@ class Workbench:
         return Cell((model, name), model, self.threat, self.attack, self.plan or Passes(2, guessed),
                     limit=self.robust_images)  # fmt: skip
 
-    def _making(self, need: Need, network: TargetModel) -> Making:
-        member = Member(need.model, network, dict(_subject(need.model).identity))
+    def _crafting(self, need: Need, network: TargetModel) -> Crafting:
+        member = LoadedModel(need.model, network, dict(_subject(need.model).identity))
         dataset = self._data(need)
-        return Making(need.model, (member,), attacks.create(self.mover), self.threat, dataset, self.seed)
+        return Crafting(need.model, (member,), attacks.create(self.mover), self.threat, dataset, self.seed)
 
-    def _moved(self, need: Need, making: Making) -> Path:
-        name = f"{slug(self.datasets[need.data].name)}-{making.spec.key[:8]}"
+    def _moved(self, need: Need, crafting: Crafting) -> Path:
+        name = f"{slug(self.datasets[need.data].name)}-{crafting.spec.key[:8]}"
         return self.out / "examples" / slug(need.model) / name
 
     def _data(self, need: Need) -> Dataset:
@@ -256,8 +256,8 @@ class Workbench:
         return LocalModel(model_ref.module, traits.classes, device, None, draws, traits.random)
 
     @property
-    def _shelf(self) -> Shelf:
-        return Shelf(self.out / "pieces")
+    def _cache(self) -> TableCache:
+        return TableCache(self.out / "pieces")
 
     @property
     def _smoothness(self) -> Smoothness:

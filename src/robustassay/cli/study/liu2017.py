@@ -37,7 +37,7 @@ def liu2017(
     from robustassay.evaluation.model_ref import choose_device
     from robustassay.evaluation.progress import NoProgress
     from robustassay.studies import liu2017 as paper
-    from robustassay.studies.crafting import Member
+    from robustassay.studies.crafting import LoadedModel
     from robustassay.studies.photographs import at_hand, networks
     from robustassay.studies.study import spoken
 
@@ -53,7 +53,7 @@ def liu2017(
         named = paper.choose(networks(models) if models else at_hand(scale.models))
     else:
         named = paper.choose(models or scale.models)
-    members = {name: Member.of(model, name, len(dataset.classes), where) for name, model in named.items()}
+    members = {name: LoadedModel.of(model, name, len(dataset.classes), where) for name, model in named.items()}
     bench = paper.Bench(members, dataset, scale, out, scope.seed, NoProgress())
     if scope.quick:
         terminal.say(f"Quick: {scale.says}.")

@@ -5,9 +5,9 @@ import pandas as pd
 
 from robustassay.analysis.panels import Lines, Panel, Points
 from robustassay.analysis.shift import trend
-from robustassay.analysis.smoothness import OUTPUT
 from robustassay.studies.analyses.analysis import Analysis, groups
 from robustassay.studies.analyses.fairness import shown
+from robustassay.studies.measures.smoothness import OUTPUT
 from robustassay.studies.workbench import Bench, Need, Workbench
 
 

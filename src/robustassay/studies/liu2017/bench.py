@@ -10,17 +10,17 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from robustassay.analysis.geometry import unit
 from robustassay.attacks import FG, FGSM
 from robustassay.attacks.gradient.liu import Liu
 from robustassay.data import Dataset
 from robustassay.errors import BadRequest
 from robustassay.evaluation.progress import Progress
-from robustassay.studies import line_search
-from robustassay.studies.cache import Shelf
-from robustassay.studies.crafting import Making, Member
+from robustassay.studies.cache import TableCache
+from robustassay.studies.crafting import Crafting, LoadedModel
 from robustassay.studies.liu2017.plan import Kind, Scale
-from robustassay.studies.transfer_matrix import Examples, meet, ranks
+from robustassay.studies.measures import line_search
+from robustassay.studies.measures.geometry import unit
+from robustassay.studies.measures.transfer_matrix import Examples, meet, ranks
 from robustassay.target import EnsembleModel, TargetModel
 from robustassay.threat import L2, Goal, LInf, Norm, RandomTarget, Targeted, ThreatModel, Untargeted, labels_of
 from robustassay.threat.rmsd import l2_of_rmsd, rmsd
@@ -35,7 +35,7 @@ EVERYWHERE: Final = LInf(1.0)
 class Bench:
     """The models, the images that all of them know, and where finished work lies."""
 
-    members: dict[str, Member]
+    members: dict[str, LoadedModel]
     dataset: Dataset = field(repr=False)  # all that may be chosen from
     scale: Scale
     out: Path
@@ -43,9 +43,9 @@ class Bench:
     progress: Progress = field(repr=False)
 
     @property
-    def shelf(self) -> Shelf:
+    def cache(self) -> TableCache:
         """Where finished tables lie."""
-        return Shelf(self.out / "work")
+        return TableCache(self.out / "work")
 
     @property
     def networks(self) -> dict[str, TargetModel]:
@@ -56,7 +56,7 @@ class Bench:
     def clean(self) -> pd.DataFrame:
         """What each model says of every image: columns model, sample_id, label, label_rank."""
         told = [self.dataset.sha256, list(self.dataset.ids), self._identities]
-        return self.shelf.frame("clean", told, lambda: self.watched(CLEAN, self._look))
+        return self.cache.frame("clean", told, lambda: self.watched(CLEAN, self._look))
 
     @cached_property
     def images(self) -> Dataset:
@@ -80,7 +80,7 @@ class Bench:
         blank = torch.zeros(len(labels), len(self.dataset.classes), device=self._device)
         return Targeted(RandomTarget().choose(self.images.ids, labels, blank, self.seed))
 
-    def sources(self, kind: Kind) -> dict[str, tuple[Member, ...]]:
+    def sources(self, kind: Kind) -> dict[str, tuple[LoadedModel, ...]]:
         """Return the members that each row of a set is made on, by the row's name."""
         if not kind.ensemble:
             return {name: (member,) for name, member in self.members.items()}
@@ -90,7 +90,7 @@ class Bench:
 
     def outcomes(self, kind: Kind) -> pd.DataFrame:
         """Return what a set of examples does to every model, with a column `rmsd` (see `analysis.transfer`)."""
-        return self.shelf.frame(kind.name, self.told(kind), lambda: self._outcomes(kind))
+        return self.cache.frame(kind.name, self.told(kind), lambda: self._outcomes(kind))
 
     def told(self, kind: Kind) -> list[object]:
         """Return all that a set's outcomes depend on."""
@@ -103,26 +103,26 @@ class Bench:
 
     def examples(self, kind: Kind, source: str) -> Examples:
         """Return the examples of one row of a set, from its folder."""
-        making = self.making(kind, source)
-        return making.examples(self.folder(kind, making), self.progress)
+        crafting = self.crafting(kind, source)
+        return crafting.examples(self.folder(kind, crafting), self.progress)
 
-    def folder(self, kind: Kind, making: Making) -> Path:
+    def folder(self, kind: Kind, crafting: Crafting) -> Path:
         """Return the folder of one source's examples."""
-        place = making.source.replace(":", "-").replace("|", "-").replace("/", "-")
-        return self.out / "examples" / kind.name / f"{place}-{making.spec.key[:8]}"
+        place = crafting.source.replace(":", "-").replace("|", "-").replace("/", "-")
+        return self.out / "examples" / kind.name / f"{place}-{crafting.spec.key[:8]}"
 
-    def making(self, kind: Kind, source: str) -> Making:
+    def crafting(self, kind: Kind, source: str) -> Crafting:
         """Say how the examples of one source are made; a fast gradient goes as far as optimisation did on average."""
         members, rule = self.sources(kind)[source], RandomTarget() if kind.targeted else None
         if kind.method.startswith("opt"):
             attack: Any = Liu(self.scale.steps, self.scale.rate_of(kind, len(members)) / 255)
             threat, join = ThreatModel(EVERYWHERE, rule), "updates" if kind.ensemble else "probabilities"
-            return Making(source, members, attack, threat, self.images, self.seed, join)  # type: ignore[arg-type]
+            return Crafting(source, members, attack, threat, self.images, self.seed, join)  # type: ignore[arg-type]
         pace = self.outcomes(kind.paced_by)
         wanted = float(pace.loc[pace["source"] == source, "rmsd"].mean())
         fast = FG() if kind.method == "fg" else FGSM()
         norm = self._matched(kind, source, wanted)
-        return Making(source, members, fast, ThreatModel(norm, rule), self.images, self.seed)
+        return Crafting(source, members, fast, ThreatModel(norm, rule), self.images, self.seed)
 
     def direction(self, kind: Kind, source: str) -> Tensor:
         """Return the way a fast gradient set goes, of unit RMS."""

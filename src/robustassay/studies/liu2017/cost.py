@@ -47,16 +47,16 @@ def _all_done(bench: Bench) -> bool:
 
 
 def _done(bench: Bench, kind: Kind) -> bool:
-    return bench.shelf.holds(kind.name, bench.told(kind))
+    return bench.cache.holds(kind.name, bench.told(kind))
 
 
 def _missing(bench: Bench, kind: Kind) -> float:
     """Return the part of a set's examples that is not made yet; a matched set depends on others, and is cheap."""
     if not kind.method.startswith("opt"):
         return 1.0
-    makings = [bench.making(kind, source) for source in bench.sources(kind)]
-    missing = sum(len(making.missing(bench.folder(kind, making))) for making in makings)
-    return missing / (len(makings) * len(bench.images))
+    craftings = [bench.crafting(kind, source) for source in bench.sources(kind)]
+    missing = sum(len(crafting.missing(bench.folder(kind, crafting))) for crafting in craftings)
+    return missing / (len(craftings) * len(bench.images))
 
 
 def _speed(bench: Bench, name: str) -> tuple[float, float]:

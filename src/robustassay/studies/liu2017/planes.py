@@ -6,10 +6,11 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from robustassay.analysis.geometry import Linearity, Plane, Regions, linearity, regions
+from robustassay.analysis.geometry import Linearity, Regions
 from robustassay.studies.liu2017.bench import Bench
 from robustassay.studies.liu2017.plan import Kind
 from robustassay.studies.liu2017.probes import FAST, reference
+from robustassay.studies.measures.geometry import Plane, linearity, regions
 
 NEAR: Final = 12.0
 FAR: Final = 60.0
@@ -32,7 +33,7 @@ def around(bench: Bench, reach: float) -> Regions:
         return _flat(found)
 
     told = [bench.told(FAST[0]), reference(bench), reach, bench.scale.grid]
-    return _square(bench.shelf.frame("plane", told, lambda: bench.watched("decision regions", make)))
+    return _square(bench.cache.frame("plane", told, lambda: bench.watched("decision regions", make)))
 
 
 def towards_target(bench: Bench) -> tuple[str, Regions]:
@@ -52,7 +53,7 @@ def towards_target(bench: Bench) -> tuple[str, Regions]:
         return _flat(regions(bench.networks, plane, int(bench.goal(True).labels[at]), TARGET, bench.scale.grid))
 
     told = [bench.told(ENSEMBLE), left, at, TARGET, bench.scale.grid]
-    found = bench.shelf.frame("target-plane", told, lambda: bench.watched("target regions", make))
+    found = bench.cache.frame("target-plane", told, lambda: bench.watched("target regions", make))
     return left[1:], _square(found)
 
 
@@ -68,7 +69,7 @@ def linear(bench: Bench) -> Mapping[str, Linearity]:
         whole = pd.concat(frames).reset_index(names="at").assign(label=label)
         return whole.astype({"class": int})
 
-    found = bench.shelf.frame("linearity", bench.told(FAST[0]), lambda: bench.watched("logits along a ray", make))
+    found = bench.cache.frame("linearity", bench.told(FAST[0]), lambda: bench.watched("logits along a ray", make))
     return {
         name: Linearity(
             np.array(ALONG, float),

@@ -5,11 +5,10 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from robustassay.analysis import geometry
 from robustassay.rng import Streams
-from robustassay.studies import line_search
 from robustassay.studies.liu2017.bench import Bench
 from robustassay.studies.liu2017.plan import Kind
+from robustassay.studies.measures import geometry, line_search
 from robustassay.threat import labels_of
 from robustassay.threat.rmsd import rmsd
 
@@ -27,7 +26,7 @@ def reference(bench: Bench) -> tuple[str, str]:
 
 def noise(bench: Bench) -> pd.DataFrame:
     """Return how models stand up to Gaussian noise: columns std, rmsd, model, right, matched, total (Table 11)."""
-    return bench.shelf.frame(
+    return bench.cache.frame(
         "noise",
         [bench.told(FAST[0]), bench.scale.draws, DEVIATIONS],
         lambda: bench.watched("Gaussian noise", lambda: _noise(bench)),
@@ -40,7 +39,7 @@ def least(bench: Bench) -> pd.DataFrame:
     The image must fool the source too. The row of the source itself is what fools it alone.
     """
     told = [bench.told(FAST[0]), reference(bench), bench.scale.ray_step, bench.scale.ray_end]
-    return bench.shelf.frame("least", told, lambda: bench.watched("minimal transferable RMSD", lambda: _least(bench)))
+    return bench.cache.frame("least", told, lambda: bench.watched("minimal transferable RMSD", lambda: _least(bench)))
 
 
 def along(bench: Bench) -> pd.DataFrame:
@@ -49,7 +48,7 @@ def along(bench: Bench) -> pd.DataFrame:
     Columns: target, sample, strength, wrong.
     """
     told = [bench.told(FAST[0]), reference(bench)[0], RAY_POINTS, bench.scale.ray_end]
-    return bench.shelf.frame("along", told, lambda: bench.watched("along the gradient", lambda: _along(bench)))
+    return bench.cache.frame("along", told, lambda: bench.watched("along the gradient", lambda: _along(bench)))
 
 
 def cosines(bench: Bench) -> pd.DataFrame:
@@ -59,7 +58,7 @@ def cosines(bench: Bench) -> pd.DataFrame:
         found = geometry.gradient_cosines(bench.networks, bench.x, bench.goal(targeted=False))
         return found.reset_index(names="model")
 
-    return bench.shelf.frame("cosines", bench.told(FAST[0]), lambda: bench.watched("gradient cosines", make))
+    return bench.cache.frame("cosines", bench.told(FAST[0]), lambda: bench.watched("gradient cosines", make))
 
 
 def _noise(bench: Bench) -> pd.DataFrame:

@@ -8,9 +8,9 @@ import pandas as pd
 
 from robustassay.analysis.compare import mcnemar, pair
 from robustassay.analysis.shift import Trend, trend
-from robustassay.analysis.smoothness import OUTPUT
 from robustassay.studies.analyses import Analysis
 from robustassay.studies.analyses.analysis import AGAINST, NATURAL, group
+from robustassay.studies.measures.smoothness import OUTPUT
 from robustassay.studies.page import Answer, Finding, Verdict, numbered
 from robustassay.studies.workbench import Bench, Need, card_of
 

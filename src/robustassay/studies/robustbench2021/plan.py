@@ -11,7 +11,7 @@ from robustassay.data import Dataset
 from robustassay.data.corruptions import KINDS as CORRUPTIONS
 from robustassay.data.corruptions import CorruptionSpec, corrupt
 from robustassay.errors import BadRequest
-from robustassay.studies.out_of_distribution import outsiders
+from robustassay.studies.out_of_distribution import out_of_distribution_images
 from robustassay.studies.study import Passes, in_zoo
 from robustassay.studies.workbench import MEMBERS, OUTSIDE, SHIFT, TEST, Workbench
 from robustassay.threat import LInf, ThreatModel
@@ -116,7 +116,7 @@ def workbench(
     chosen = {TEST: test}
     chosen |= {f"{SHIFT}{cell}": corrupt(test, cell, seed) for cell in scale.shifts}
     chosen |= {f"{SHIFT}{name}": _as_many(name, test) for name in more_shifts}
-    chosen |= {f"{OUTSIDE}{kind}": outsiders(test, kind, seed) for kind in scale.outside}
+    chosen |= {f"{OUTSIDE}{kind}": out_of_distribution_images(test, kind, seed) for kind in scale.outside}
     chosen |= {f"{OUTSIDE}{name}": _as_many(name, test) for name in more_outside}
     if members:
         chosen[MEMBERS] = _as_many(members, test)

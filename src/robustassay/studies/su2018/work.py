@@ -9,19 +9,19 @@ from typing import Final, final
 import pandas as pd
 
 from robustassay import attacks
-from robustassay.analysis.clever import Clever
 from robustassay.data import Dataset
 from robustassay.errors import Interrupted
 from robustassay.evaluation import Result
 from robustassay.evaluation.model_ref import choose_device
 from robustassay.evaluation.progress import NoProgress, Progress, StopRequest, graceful_interrupt
-from robustassay.studies.cache import Shelf
-from robustassay.studies.crafting import Making, Member
+from robustassay.studies.cache import TableCache
+from robustassay.studies.crafting import Crafting, LoadedModel
+from robustassay.studies.measures.clever import Clever
+from robustassay.studies.measures.transfer_matrix import Examples, meet
 from robustassay.studies.photographs import pixels, seen
 from robustassay.studies.study import Cell, Passes, Study
 from robustassay.studies.su2018.bench import Bench
 from robustassay.studies.su2018.plan import RULES, Column, GoalName, Model, Scale, cells
-from robustassay.studies.transfer_matrix import Examples, meet
 from robustassay.threat import L2, LInf, ThreatModel, labels_of
 
 CHUNK: Final = 8
@@ -59,10 +59,10 @@ class Work:
         return Study(cells(self.models, self.scale), self.dataset, self.out / "runs", self.seed, self.device)
 
     @cached_property
-    def members(self) -> dict[str, Member]:
+    def members(self) -> dict[str, LoadedModel]:
         """The models, loaded."""
         classes, device = len(self.dataset.classes), choose_device(self.device)
-        return {model.name: Member.of(model.name, model.name, classes, device) for model in self.models}
+        return {model.name: LoadedModel.of(model.name, model.name, classes, device) for model in self.models}
 
     @property
     def pieces(self) -> int:
@@ -73,11 +73,11 @@ class Work:
         """Return about how many seconds are left at most."""
         left = self.study.estimate()
         for model, chunk in self._chunks():
-            if not self._shelf.holds("clever", self._told_clever(model, chunk)):
+            if not self._cache.holds("clever", self._told_clever(model, chunk)):
                 points = self._clever.gradients * (1 + len(AIMS)) / 2  # a Jacobian shares its forward pass
                 left += len(chunk) * self._seconds(model, Passes(gradients=round(points)))
         for goal, column, source in self._transfers():
-            if not self._shelf.holds("transfer", self._told_transfer(goal, column, source)):
+            if not self._cache.holds("transfer", self._told_transfer(goal, column, source)):
                 own = Passes(gradients=0 if column.transfers else column.gradients)
                 looks = sum(self._seconds(model, Passes(forwards=1)) for model in self.models)
                 left += len(self._images(column)) * (looks + self._seconds(source, own))
@@ -112,9 +112,9 @@ class Work:
         """Read a piece of work, or do it, unless it is time to stop."""
         if stop.asked:
             raise Interrupted("Stopped between two pieces of work: run the same command again to resume.")
-        progress.start(piece.title, piece.images, piece.images * self._shelf.holds(piece.kind, piece.told))
+        progress.start(piece.title, piece.images, piece.images * self._cache.holds(piece.kind, piece.told))
         try:
-            return self._shelf.frame(piece.kind, piece.told, make)
+            return self._cache.frame(piece.kind, piece.told, make)
         finally:
             progress.finish()
 
@@ -178,9 +178,9 @@ class Work:
             else:
                 threat = ThreatModel(column.norm, RULES[goal])
                 attack = attacks.create(column.attack)
-                making = Making(source.name, (self.members[source.name],), attack, threat, samples, self.seed)
-                folder = self.out / "examples" / making.spec.key
-                found = making.examples(folder, NoProgress())
+                crafting = Crafting(source.name, (self.members[source.name],), attack, threat, samples, self.seed)
+                folder = self.out / "examples" / crafting.spec.key
+                found = crafting.examples(folder, NoProgress())
             targets = {name: member.network.module for name, member in self.members.items()}
             return meet({source.name: found}, targets, sizes=self._sizes, device=self.device)
 
@@ -193,8 +193,8 @@ class Work:
         return {name: (image.shape[-2], image.shape[-1]) for name, image in first.items()}
 
     @property
-    def _shelf(self) -> Shelf:
-        return Shelf(self.out / "work")
+    def _cache(self) -> TableCache:
+        return TableCache(self.out / "work")
 
     def _seconds(self, model: Model, passes: Passes) -> float:
         cell = Cell(("",), model.name, ThreatModel(self._clever.norm), "", passes)

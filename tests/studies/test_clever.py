@@ -6,10 +6,10 @@ import torch
 from scipy.stats import mannwhitneyu, weibull_min
 from torch import nn
 
-from robustassay.analysis import clever
-from robustassay.analysis.clever import Aim, Clever
 from robustassay.analysis.weibull import fit_reverse_weibull
 from robustassay.errors import BadRequest
+from robustassay.studies.measures import clever
+from robustassay.studies.measures.clever import Aim, Clever
 from robustassay.target import LocalModel
 from robustassay.threat import L0, L1, L2, LInf
 from tests.support.toys import CPU, Linear, distances, images, names, targeted_distances, two_classes

@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from robustassay import data, models
-from robustassay.analysis import geometry
+from robustassay.analysis.geometry import intervals
 from robustassay.errors import BadRequest
+from robustassay.studies.measures import geometry
 from robustassay.target import LocalModel
 from robustassay.threat import Targeted, Untargeted
 from tests.support.toys import CPU, Linear, images
@@ -152,9 +153,9 @@ def test_logits_of_a_linear_model_are_straight_along_a_ray():
     ],
 )
 def test_intervals_are_runs(seen, expected):
-    assert geometry.intervals([bool(s) for s in seen], range(4)) == expected
+    assert intervals([bool(s) for s in seen], range(4)) == expected
     with pytest.raises(BadRequest):
-        geometry.intervals([True, False], [1.0, 0.5])
+        intervals([True, False], [1.0, 0.5])
 
 
 def test_adversarial_intervals_along_a_ray():
