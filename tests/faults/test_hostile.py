@@ -318,7 +318,7 @@ def test_a_model_that_somebody_sent_is_not_run_unless_the_user_names_it(run, tmp
     manifest["key"] = RunSpec(**manifest["spec"]).key
     (sent / "manifest.json").write_text(json.dumps(manifest))
     main(["leaderboard", "check", str(sent)])
-    assert "not checked" in capsys.readouterr().out
+    assert "unverified" in capsys.readouterr().out
     assert not trace.exists()
 
 

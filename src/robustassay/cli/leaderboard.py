@@ -69,7 +69,7 @@ def check(
     """
     from robustassay.cli.terminal import Terminal
 
-    words = {True: "passed", False: "FAILED", None: "not checked"}
+    words = {True: "passed", False: "FAILED", None: "unverified"}
     found = [(one, check) for one in what for check in _checks(one, model, data, device)]
     Terminal().listing(
         ["of", "rule", "", "what was seen"],
@@ -94,6 +94,8 @@ def _checks(what: str, model: str | None, data: str | None, device: str | None) 
         return Submission(path).check(model, data, chosen)
     if path.suffix == ".parquet" or Store(path).exists():
         return check_records(path, model, data, chosen)[0]
+    if path.exists() or path.is_symlink():
+        raise BadRequest(f"{what} holds no submission, run or records file: name one of these, or a model.")
     return admit(ModelRef.of(what), datasets.load(data or "cifar10-1k"), chosen)
 
 

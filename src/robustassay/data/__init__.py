@@ -1,6 +1,7 @@
 """Datasets with stable sample ids: `load` one by name or path, or wrap your own arrays with `from_arrays`."""
 
 import os
+import re
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from robustassay.data.arrays import from_arrays
     from robustassay.data.dataset import Dataset
 
-__all__ = ["Dataset", "describe", "from_arrays", "load", "names"]
+__all__ = ["Dataset", "describe", "from_arrays", "load", "names", "names_no_path"]
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,18 @@ def load(spec: str | os.PathLike[str]) -> "Dataset":
     if any(separator in text for separator in (os.sep, "/", "~")):
         raise _missing(text)
     raise UnknownName("dataset", text, names())
+
+
+def names_no_path(spec: str) -> bool:
+    """Say whether a dataset is named without a path, behind at most one corruption; a stranger's manifest must be."""
+    corruption, bar, inner = spec.rpartition("|")
+    if bar:
+        from robustassay.data.corruptions import KINDS
+
+        found = re.fullmatch(r"([a-z0-9-]{1,40}):severity=[1-5]", corruption)
+        if found is None or found[1] not in KINDS:
+            return False
+    return inner in SOURCES and not inner.endswith(":PATH")
 
 
 def _read(name: str, path: str | None = None) -> "Dataset":

@@ -15,7 +15,7 @@ from robustassay.evaluation import Result
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.evaluation.verify import Claims, verify
 from robustassay.files import write_atomically
-from robustassay.leaderboard import records_file
+from robustassay.leaderboard import records_file, whitelist
 from robustassay.leaderboard.admission import Check, admit
 from robustassay.leaderboard.audit import contradictions
 from robustassay.leaderboard.card import EntryCard, card_of_zoo
@@ -181,13 +181,10 @@ def _claims(
 
 
 def _dataset(result: Result, data: str | None) -> Dataset:
-    return datasets.load(data or str(result.manifest["spec"]["data"]["name"]))
+    return datasets.load(data) if data else whitelist.dataset(str(result.manifest["spec"]["data"]["name"]))
 
 
 def _subject(result: Result, model: str | None) -> ModelRef:
-    """Load the model of a run; code that somebody sent is only run where the user names it."""
+    """Load the model that the user names, else the model of the manifest if its name is harmless."""
     name = str(result.manifest["spec"]["model"]["name"])
-    inner = name.rpartition("|")[2].strip()
-    if model is None and inner not in models.names():
-        raise BadRequest(f"{name} is not in the zoo; name the model with --model to have its claims verified again.")
-    return ModelRef.of(model or name)
+    return ModelRef.of(whitelist.model(name), name) if model is None else ModelRef.of(model)

@@ -110,8 +110,10 @@ class Curator:
 
     def _load(self, name: str, sha256: str) -> "Dataset | None":
         try:
-            dataset = data.load(name)
+            dataset = data.load(name) if data.names_no_path(name) else None
         except AssayError:
+            dataset = None
+        if dataset is None:
             self.omissions[f"The images of {name} cannot be loaded by that name, so none is shown."] = None
             return None
         if dataset.sha256 == sha256:

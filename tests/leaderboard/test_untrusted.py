@@ -1,0 +1,205 @@
+"""Submissions that attack whoever checks them: no name in a manifest runs code, reads a path or opens a socket."""
+
+import json
+import os
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+import robustassay as ra
+from robustassay import data, models
+from robustassay.cli import main
+from robustassay.errors import BadRequest
+from robustassay.evaluation.model_ref import ModelRef
+from robustassay.evaluation.spec import RunSpec
+from robustassay.leaderboard import whitelist
+from robustassay.registry import describe
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory) -> Path:
+    out: Path = tmp_path_factory.mktemp("honest") / "run"
+    ra.evaluate("resnet20-natural", "cifar10-1k", ra.LInf(8 / 255), "fgsm", limit=8, out=out)
+    return out
+
+
+def edited(run: Path, sent: Path, **parts: object) -> Path:
+    """Copy a run, change its specification, and give it the key of the changed one, as a forger would."""
+    shutil.copytree(run, sent)
+    manifest = json.loads((sent / "manifest.json").read_text())
+    for part, value in parts.items():
+        held = manifest["spec"][part]
+        manifest["spec"][part] = {**held, **value} if isinstance(value, dict) else value
+    manifest["key"] = RunSpec(**manifest["spec"]).key
+    (sent / "manifest.json").write_text(json.dumps(manifest))
+    return sent
+
+
+@pytest.fixture
+def trap(tmp_path, monkeypatch) -> Path:
+    """Lay out a Python file that leaves a trace, and refuse every connection with a trace too."""
+    trace = tmp_path / "trace"
+    (tmp_path / "evil.py").write_text(f"open({str(trace)!r}, 'w').close()\ndef make(): raise SystemExit\n")
+
+    def refuse(*args: object, **_: object) -> None:
+        trace.write_text(f"network: {args}")
+        raise OSError("no network in this test")
+
+    for name in ("connect", "connect_ex", "sendto"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.chdir(tmp_path)
+    return trace
+
+
+MODELS = [
+    "ensemble:members=evil.py:make|resnet20-natural",
+    "ensemble:members=resnet20-pgd+evil.py:make|resnet20-natural",
+    "ensemble:members=./evil.py:make|resnet20-natural",
+    "ensemble:average=logits,members=evil.py:make|resnet20-natural",
+    "jpeg|ensemble:members=evil.py:make|resnet20-natural",
+    "ensemble:members=hf:someone/something|resnet20-natural",
+    "ensemble:members=timm:resnet18|resnet20-natural",
+    "ensemble:members=background:evil.py:make|resnet20-natural",
+    "naive|ensemble:members=evil.py:make|resnet20-natural",
+    "http://127.0.0.1:9/?k=$HOME|resnet20-natural",
+    "https://127.0.0.1:9/?k=$HOME",
+    "http:adapter.toml|resnet20-natural",
+    "evil.py:make",
+    "evil.py:make|resnet20-natural",
+    "jpeg|evil.py:make",
+    "background:evil.py:make",
+    "hf:someone/something",
+    "onnx:/dev/zero",
+    "timm:resnet18:/etc/passwd",
+    "../resnet20-natural",
+    "resnet20-natural\n|resnet20-natural",
+    "naive|resnet20-natural",
+    "jpeg:quality=1e999999999|resnet20-natural",
+    "noise:sigma=1e999999999|resnet20-natural",
+    "noise:copies=1000000000|resnet20-natural",
+    "|".join(["jpeg"] * 5000) + "|resnet20-natural",
+    "ensemble:members=" + "+".join(["resnet20-pgd"] * 5000) + "|resnet20-natural",
+    "",
+    "|",
+    "x" * 100_000,
+]
+
+
+@pytest.mark.parametrize("name", MODELS, ids=lambda name: name[:60])
+def test_no_model_name_of_a_submission_runs_code_or_opens_a_connection(honest, tmp_path, trap, capsys, name):
+    sent = edited(honest, tmp_path / "sent", model={"name": name})
+    main(["leaderboard", "check", str(sent)])
+    said = " ".join(capsys.readouterr().out.split())
+    assert not trap.exists(), trap.read_text()
+    assert "unverified" in said
+    with pytest.raises(BadRequest, match="--model"):
+        whitelist.model(name)
+    assert not trap.exists()
+
+
+def test_a_model_that_the_user_names_is_run_for_the_same_submission(honest, tmp_path, trap):
+    """The trap works: without it, the test above would prove nothing."""
+    sent = edited(honest, tmp_path / "sent", model={"name": MODELS[0]})
+    main(["leaderboard", "check", str(sent), "--model", MODELS[0]])
+    assert trap.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "resnet20-natural",
+        "jpeg:quality=50|resnet20-natural",
+        "bit-depth:bits=4 | median|resnet20-natural",
+        "naive|jpeg|resnet20-natural",
+        "ensemble:members=resnet20-pgd+alexnet-natural|resnet20-natural",
+        "feature-denoising:after=stage1+stage2,kind=median|resnet20-natural",
+        "noise:sigma=0.1,copies=4|resnet20-natural",
+    ],
+)
+def test_embedded_models_behind_defenses_are_rebuilt_as_they_were(name):
+    assert ModelRef.of(whitelist.model(name), name).identity == ModelRef.of(name).identity
+
+
+def test_every_zoo_model_and_every_defense_without_an_open_setting_is_allowed():
+    for name in models.names():
+        whitelist.check_model(name)
+    for defense in ra.defenses.defense_names():
+        if defense != "ensemble":
+            whitelist.check_model(f"{defense}|resnet20-natural")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["npz:/dev/zero", "folder:.", "folder:/", "cifar10:/dev/zero", "/dev/zero", ".", "evil.npz", "imagenet:/", "~",
+     "fog:severity=3|npz:/dev/zero", "frame:size=100000|cifar10-1k", "fog:severity=9|cifar10-1k",
+     "fog:severity=1|" * 500 + "cifar10-1k", "cifar10-1k\n", "nips2017:/", "", "$HOME"],
+)  # fmt: skip
+def test_no_dataset_name_of_a_submission_is_read_as_a_path(honest, tmp_path, trap, monkeypatch, capsys, name):
+    sent = edited(honest, tmp_path / "sent", data={"name": name})
+    monkeypatch.setattr(data, "load", lambda *_: pytest.fail("the dataset was loaded"))
+    main(["leaderboard", "check", str(sent)])
+    assert "unverified" in capsys.readouterr().out
+    with pytest.raises(BadRequest, match="--data"):
+        whitelist.dataset(name)
+
+
+def test_a_report_of_a_strangers_run_reads_no_path_either(honest, tmp_path, monkeypatch):
+    sent = edited(honest, tmp_path / "sent", data={"name": "npz:/dev/zero"})
+    real = data.load
+    monkeypatch.setattr(data, "load", lambda name: real(name) if name == "cifar10-1k" else pytest.fail(name))
+    assert main(["report", str(sent), "--out", str(tmp_path / "site")]) == 0
+
+
+def test_datasets_by_name_are_allowed():
+    assert whitelist.dataset("cifar10-1k").sha256 == data.load("cifar10-1k").sha256
+    spoilt = "fog:severity=3|cifar10-1k"
+    assert whitelist.dataset(spoilt).sha256 == data.load(spoilt).sha256
+
+
+ATTACKS = [
+    {"name": "transfer", "source": "evil.py:make"},
+    {"name": "transfer", "source": "resnet20-pgd+evil.py:make"},
+    {"name": "transfer", "source": "hf:someone/something"},
+    {"name": "transfer", "source": "ensemble:members=evil.py:make|resnet20-natural"},
+    {"name": "transfer", "source": "resnet20-pgd", "attack": "transfer:source=evil.py:make"},
+    {"name": "transfer", "source": ["evil.py:make"]},
+    {"name": "prgf", "surrogate": "evil.py:make"},
+    {"name": "prgf", "surrogate": "http://127.0.0.1:9/"},
+    {"name": "pgd", "steps": 10**15},
+    {"name": "pgd", "steps": "5"},
+    {"name": "pgd", "steps": None},
+    {"name": "pgd", "remedy": "smooth"},
+    {"name": "evil.py:make"},
+    {"name": "os.system"},
+    {"name": ["pgd"]},
+    {"name": "apgd", "loss": "/etc/passwd"},
+    {},
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_no_attack_of_a_submission_names_a_model_outside_the_zoo(trap, attack):
+    with pytest.raises(BadRequest, match="attack"):
+        whitelist.attack(attack)
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize("name", ra.attacks.attack_names())
+def test_every_attack_with_its_default_settings_is_rebuilt(name):
+    made = ra.attacks.create(name)
+    assert whitelist.attack(json.loads(json.dumps(describe("attack", made)))) == made
+
+
+def test_a_path_that_exists_is_never_taken_for_a_models_name(tmp_path, trap, capsys):
+    """`check entries/*` hands over whatever names somebody packed into an archive."""
+    (tmp_path / "evil.py:make").mkdir()
+    for name in ("evil.py:make", "./evil.py:make"):
+        assert main(["leaderboard", "check", name]) == 2
+        assert "holds no submission" in capsys.readouterr().err
+    os.rmdir("evil.py:make")
+    (tmp_path / "evil.py:make").symlink_to("nowhere")
+    assert main(["leaderboard", "check", "evil.py:make"]) == 2
+    assert not trap.exists()
