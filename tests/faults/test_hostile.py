@@ -39,7 +39,7 @@ from robustassay.models.sources import cache, hub
 from robustassay.models.weights import read_weights
 from robustassay.remote import Adapter
 from robustassay.threat import LabelList
-from robustassay.train import cifar_sheets
+from robustassay.train import cifar10_sheets
 from robustassay.train.checkpoint import Checkpoint
 
 EXAMPLES = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -118,13 +118,13 @@ def sheet(run: Path) -> bytes:
 
 def of_sheets(path: Path) -> object:
     """Put sound files in the places of the others."""
-    for name in (*cifar_sheets.TRAIN_SHEETS, *cifar_sheets.TEST_SHEETS):
+    for name in (*cifar10_sheets.TRAIN_SHEETS, *cifar10_sheets.TEST_SHEETS):
         if name != path.name:
             (path.parent / name).write_bytes(sheet(path))
-    for name, count in ((cifar_sheets.TRAIN_LABELS, 10), (cifar_sheets.TEST_LABELS, 2)):
+    for name, count in ((cifar10_sheets.TRAIN_LABELS, 10), (cifar10_sheets.TEST_LABELS, 2)):
         if name != path.name:
             (path.parent / name).write_text(json.dumps([0, 1] * (count // 2)))
-    return cifar_sheets.read(path.parent)
+    return cifar10_sheets.read(path.parent)
 
 
 def of_cell(path: Path) -> object:
@@ -178,10 +178,10 @@ READERS = {
     "training npz": Reader(
         "t.npz",
         arrays(x_train=TRAINING["x"], y_train=TRAINING["y"], x_test=TRAINING["x"], y_test=TRAINING["y"]),
-        cifar_sheets.read,
+        cifar10_sheets.read,
     ),
     "training sheet": Reader("sheets/data_batch_2.png", sheet, of_sheets),
-    "training labels": Reader(f"sheets/{cifar_sheets.TEST_LABELS}", lambda run: b"[0, 1]", of_sheets),
+    "training labels": Reader(f"sheets/{cifar10_sheets.TEST_LABELS}", lambda run: b"[0, 1]", of_sheets),
     "checkpoint": Reader(
         "c.safetensors",
         lambda run: save(
@@ -279,7 +279,7 @@ PICKLED: dict[str, tuple[str, Callable[[Path], object]]] = {
     "old weights": ("w.pth", read_weights),
     "npz": ("a.npz", lambda path: data.load(path)),
     "cifar10": ("test_batch", lambda path: data.load(f"cifar10:{path}")),
-    "training": ("t.npz", cifar_sheets.read),
+    "training": ("t.npz", cifar10_sheets.read),
     "corruptions": ("fog.npy", of_cell),
 }
 
@@ -346,7 +346,7 @@ def npy_head(*shape: int) -> bytes:
     ("name", "member", "read"),
     [
         ("a.npz", "x.npy", data.load),
-        ("t.npz", "x_train.npy", cifar_sheets.read),
+        ("t.npz", "x_train.npy", cifar10_sheets.read),
         ("w.pt", "archive/data/0", read_weights),
     ],
 )

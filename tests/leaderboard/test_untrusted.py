@@ -40,7 +40,7 @@ def edited(run: Path, sent: Path, **parts: object) -> Path:
 @pytest.fixture
 def trap(tmp_path, monkeypatch) -> Path:
     """Lay out a Python file that leaves a trace, and refuse every connection with a trace too."""
-    trace = tmp_path / "trace"
+    trace: Path = tmp_path / "trace"
     (tmp_path / "evil.py").write_text(f"open({str(trace)!r}, 'w').close()\ndef make(): raise SystemExit\n")
 
     def refuse(*args: object, **_: object) -> None:
