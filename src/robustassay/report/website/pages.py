@@ -129,7 +129,7 @@ def _curves(site: _Site) -> Iterator[File]:
     if not site.sheets:
         return
     for sheet in site.sheets:
-        yield sheet.file, f"robustassay.receive({_script(sheet.name)}, {_script(sheet.curves)});\n"
+        yield sheet.file, f"assay.receive({_script(sheet.name)}, {_script(sheet.curves)});\n"
     models = [{"name": one.label, "page": one.page} for one in site.content.models.values()]
     yield site.page(
         "curves.html", "curves", index={"kind": "curves", "sheets": [s.entry for s in site.sheets], "models": models}
