@@ -1,6 +1,14 @@
-"""What all tests share: the same examples every time, one thread a process, and an interrupt that interrupts."""
+"""What all tests share: a home of their own, the same examples every time, one thread a process, and an interrupt that
+interrupts."""
 
+import contextlib
+import importlib
+import os
+import shutil
 import signal
+import site
+import tempfile
+from typing import Final
 
 import torch
 from hypothesis import settings
@@ -13,3 +21,27 @@ torch.set_num_threads(1)
 
 # Shells have jobs in the background ignore it, and so would every process that a test starts and means to interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Libraries write into the home folder, ART as soon as it is imported, and a worker fails when it reads what another
+# has half written. So every process of a run has an empty home of its own. The first one holds those of the workers.
+HOMES: Final = "ASSAY_TEST_HOMES"
+FIRST: Final = HOMES not in os.environ
+HOME: Final = tempfile.mkdtemp(prefix="assay-home-", dir=os.environ.get(HOMES))
+os.environ.setdefault("PYTHONUSERBASE", site.getuserbase())  # packages that were installed for the user stay in reach
+os.environ["HOME"] = HOME
+for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "HF_HOME", "HF_HUB_CACHE", "TORCH_HOME"):
+    os.environ.pop(name, None)
+if FIRST:
+    os.environ[HOMES] = HOME
+    os.environ["MPLCONFIGDIR"] = os.path.join(HOME, "matplotlib")
+
+
+def pytest_configure():
+    """List the fonts once, before workers start: it takes long where there are many, and is then said on stderr."""
+    if FIRST:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("matplotlib.font_manager")
+
+
+def pytest_unconfigure():
+    shutil.rmtree(HOME, ignore_errors=True)
