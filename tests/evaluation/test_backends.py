@@ -131,7 +131,7 @@ def test_an_interrupt_keeps_what_is_in_flight_and_the_same_command_goes_on(tmp_p
 
 def test_a_cluster_gives_the_records_of_one_process_though_workers_die(alone, tmp_path):
     ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
         model = Deadly(str(tmp_path / "deaths"), 2, os.getpid()).eval()
         assert_same(run(model, ray="local", name="Sequential"), alone)
