@@ -38,7 +38,7 @@ SHOTS: Final = (
 def main(site: Path, out: Path = Path("docs/pictures")) -> None:
     """Take every picture that the site has a page for."""
     if (found := chromium.find()) is None:
-        sys.exit("No chromium: install it, or name it in ASSAY_CHROMIUM.")
+        sys.exit(chromium.MISSING)
     out.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=found, args=[*chromium.FLAGS, "--hide-scrollbars"])

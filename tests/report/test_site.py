@@ -3,6 +3,7 @@ nothing that a name or a label smuggled in."""
 
 import contextlib
 import csv
+import importlib
 import io
 import shutil
 import struct
@@ -19,10 +20,13 @@ from robustassay.report import build
 from robustassay.store import Store
 from tests.support.crowd import write_runs
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+if chromium.required():
+    playwright = importlib.import_module("playwright.sync_api")
+else:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = chromium.find()
 pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: install it, or name it in ASSAY_CHROMIUM"),
+    pytest.mark.skipif(CHROMIUM is None and not chromium.required(), reason=chromium.MISSING),
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -87,6 +91,8 @@ def site(places, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
+    if CHROMIUM is None:
+        pytest.fail(f"{chromium.MISSING} With CI=true its tests are not skipped.", pytrace=False)
     with playwright.sync_playwright() as driver:
         found = driver.chromium.launch(executable_path=CHROMIUM, args=list(chromium.FLAGS))
         yield found
