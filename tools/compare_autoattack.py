@@ -88,7 +88,8 @@ def reference_verdicts(model: nn.Module, samples: data.Dataset, device: torch.de
     found = attack.run_standard_evaluation(x, y, batch_size=250)
     x_adv = found[0] if isinstance(found, tuple) else found
     with torch.no_grad():
-        return (model(x_adv).argmax(1) == y).cpu()
+        correct: Tensor = model(x_adv).argmax(1) == y
+    return correct.cpu()
 
 
 def _evaluate(model: nn.Module, samples: data.Dataset, attack: str, device: torch.device) -> ra.Result:

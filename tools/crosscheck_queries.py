@@ -42,7 +42,8 @@ def _subject(name: str) -> tuple[nn.Module, Any]:
     torch.set_num_threads(1)
     model = ra.load_model(name)
     with torch.no_grad():
-        frozen = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.trace(model, torch.rand(8, 3, 32, 32))))
+        traced: Any = torch.jit.trace(model, torch.rand(8, 3, 32, 32))  # type: ignore[no-untyped-call]
+        frozen = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
     return model, frozen
 
 

@@ -84,8 +84,7 @@ def main() -> None:
         if name in rows:
             continue
         started = time.perf_counter()
-        make = (lambda n=name: broken(n, chosen.base, chosen.images)) if name in GALLERY else (lambda n=name: honest(n))
-        rows[name] = make()
+        rows[name] = broken(name, chosen.base, chosen.images) if name in GALLERY else honest(name)
         with chosen.rows.open("a") as file:
             file.write(json.dumps(rows[name]) + "\n")
         print(f"{name}: {', '.join(rows[name]['alarms']) or 'no alarm'} ({time.perf_counter() - started:.0f} s)")
@@ -189,7 +188,8 @@ def by_autoattack(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
             found = auto.run_standard_evaluation(x, y, batch_size=64)
         except (RuntimeError, TypeError):
             continue
-        return found[0] if isinstance(found, tuple) else found
+        x_adv: Tensor = found[0] if isinstance(found, tuple) else found
+        return x_adv
     return x
 
 

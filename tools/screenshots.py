@@ -6,7 +6,7 @@ Needs chromium and Python's playwright (`pip install playwright`; its own browse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from playwright.sync_api import Browser, sync_playwright
 from tools import chromium
@@ -51,7 +51,7 @@ def main(site: Path, out: Path = Path("docs/pictures")) -> None:
 
 def take(browser: Browser, address: str, shot: Shot, path: Path) -> None:
     """Open a page, wait until its chart is there, and keep a small picture of it."""
-    scheme = "dark" if shot.scheme == "dark" else "light"
+    scheme: Literal["dark", "light"] = "dark" if shot.scheme == "dark" else "light"
     context = browser.new_context(viewport={"width": shot.width, "height": shot.height}, color_scheme=scheme)
     page = context.new_page()
     page.goto(address)

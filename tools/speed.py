@@ -154,7 +154,7 @@ def of_peer(model: nn.Module, x: torch.Tensor, x_adv: torch.Tensor, y: torch.Ten
     if label == "pgd":
         return float((~wrong).double().mean())
     distance = norm.size((x_adv - x).flatten(1).double())
-    return statistics.median(torch.where(wrong, distance, torch.inf).tolist())
+    return float(statistics.median(torch.where(wrong, distance, torch.inf).tolist()))
 
 
 def autoattack_row(name: str, model: nn.Module, samples: data.Dataset) -> dict[str, Any]:

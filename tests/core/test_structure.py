@@ -1,12 +1,15 @@
-"""Pins what others build on: import direction, public names, the exception tree, documented commands."""
+"""Pins what others build on: import contracts, public names, the exception tree, documented commands."""
 
-import ast
+import os
 import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from tools.import_contracts import declared_edges
 
 import robustassay as ra
 from robustassay import errors
@@ -14,65 +17,61 @@ from robustassay import errors
 SOURCE = Path(ra.__file__).parent
 ROOT = SOURCE.parent.parent
 
-# Each room may import itself and the rooms above it.
-ROOMS = [
-    "errors",
-    "files",
-    "names",
-    "registry",
-    "rng",
-    "eps",
-    "memory",
-    "data",
-    "models",
-    "certification",
-    "defenses",
-    "threat",
-    "target",
-    "attacks",
-    "remote",
-    "records",
-    "store",
-    "analysis",
-    "evaluation",
-    "doctor",
-    "serve",
-    "leaderboard",
-    "studies",
-    "report",
-    "train",
-    "cli",
-]
+LINTER = Path(sys.executable).with_name("lint-imports")
 
 
-def rooms_imported_by(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == "robustassay":
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("robustassay."):
-            found.add((node.module or "").split(".")[1])
-        elif isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("robustassay.")}
-    return found - {"__version__"}
+def lint(folder: Path, source: Path) -> subprocess.CompletedProcess[str]:
+    """Check the import contracts in the pyproject.toml of a folder against the package in `source`."""
+    environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{ROOT}", "NO_COLOR": "1"}
+    return subprocess.run([LINTER, "--no-cache"], cwd=folder, env=environment, capture_output=True, text=True)
 
 
-def room_of(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+def test_imports_are_the_declared_ones():
+    done = lint(ROOT, SOURCE.parent)
+    assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_go_one_way(path):
-    if path.parent == SOURCE and path.name in ("__init__.py", "__main__.py"):
-        return  # the public surface and the command may name any room
-    allowed = set(ROOMS[: ROOMS.index(room_of(path)) + 1])
-    assert rooms_imported_by(path) <= allowed
+PLANTED = {
+    "threat imports cli": ("threat/norms.py", "from robustassay.cli import main\n", "declare the edge"),
+    "analysis imports torch": ("analysis/fairness.py", "import torch\n", "not allowed to import torch"),
+    "an attack imports a peer": ("attacks/gradient/pgd.py", "import foolbox\n", "not allowed to import foolbox"),
+    "a room is new": ("kitchen/__init__.py", "from robustassay import errors\n", "room kitchen is not declared"),
+    "data imports a web framework": ("data/npz.py", "import fastapi\n", "not allowed to import fastapi"),
+}
 
 
-def test_the_import_check_sees_every_form(tmp_path):
-    probe = tmp_path / "probe.py"
-    probe.write_text("from robustassay.cli import main\nimport robustassay.report\nfrom robustassay import studies\n")
-    assert rooms_imported_by(probe) == {"cli", "report", "studies"}
+@pytest.fixture(scope="module")
+def copy_of_the_package(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("copy")
+    ignored = shutil.ignore_patterns("*.safetensors", "*.webp", "assets", "__pycache__")
+    shutil.copytree(SOURCE, folder / "robustassay", ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_the_import_check_finds_a_planted_violation(name, copy_of_the_package):
+    place, line, message = PLANTED[name]
+    path = copy_of_the_package / "robustassay" / place
+    before = path.read_text() if path.exists() else None
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(line + (before or ""))
+    try:
+        done = lint(copy_of_the_package, copy_of_the_package)
+    finally:
+        path.unlink() if before is None else path.write_text(before)
+    assert done.returncode == 1
+    assert message in " ".join(done.stdout.split()), done.stdout
+
+
+def test_contributing_shows_the_declared_edges():
+    """The table of rooms in CONTRIBUTING.md is the one that the import check uses."""
+    declared = declared_edges(tomllib.loads((ROOT / "pyproject.toml").read_text()))
+    shown = {}
+    for line in (ROOT / "CONTRIBUTING.md").read_text().splitlines():
+        if found := re.fullmatch(r"\| `(\w+)(?:\.py|/)` \|.*\| ([^|]*) \|", line):
+            shown[found[1]] = tuple(re.findall(r"\w+", found[2]))
+    assert shown == declared
 
 
 def test_public_names():

@@ -206,3 +206,35 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     for page in PAGES[2:]:
         assert (tmp_path / "site" / f"{page.stem}.html").is_file(), f"{page.name} is not in the site"
+
+
+# ------------------------------------------------------------------------------------------------ the glossary
+
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
+TERMS = re.findall(r"^\| \*\*(.+?)\*\* \| (.+) \|$", GLOSSARY, re.MULTILINE)
+
+
+def texts_that_use_terms() -> str:
+    """Return the code and the pages, the glossary and names of files left out."""
+    files = [*(ROOT / "src" / "robustassay").rglob("*.py"), *(page for page in PAGES if page.stem != "glossary")]
+    return "\n".join(path.read_text() for path in files).lower().replace("_", " ").replace("-", " ")
+
+
+def test_every_term_of_the_glossary_is_used():
+    text = texts_that_use_terms()
+    unused = [term for term, _ in TERMS if not re.search(rf"\b{re.escape(term.lower().replace('-', ' '))}", text)]
+    assert not unused
+
+
+def test_the_glossary_is_sorted_and_defines_each_term_once_in_a_sentence():
+    terms = [term.lower() for term, _ in TERMS]
+    assert len(terms) > 40
+    assert terms == sorted(set(terms))
+    for term, meaning in TERMS:
+        assert meaning.endswith("."), term
+
+
+@pytest.mark.parametrize("name", ["README", "CONTRIBUTING", "index", "start", "tutorial", "own-model", "verification"])
+def test_pages_that_newcomers_read_link_to_the_glossary(name):
+    (page,) = (page for page in PAGES if page.stem == name)
+    assert "glossary.md" in page.read_text()

@@ -1,0 +1,1 @@
+"""Scripts that write the documentation, the lock files and the zoo."""
