@@ -20,11 +20,6 @@ from unittest import mock
 
 import numpy as np
 import torch
-from tools import peers
-from tools.crosscheck_random import random_page, rows_for, run_trial, trials
-from tools.query_bouts import MODELS, Outcome, Task, bouts
-from tools.query_page import queries_page
-from tools.recorder import Door, Spent
 from torch import Tensor, nn
 
 import robustassay as ra
@@ -34,6 +29,11 @@ from robustassay.evaluation.verify import Claims, verify
 from robustassay.registry import lookup
 from robustassay.target import LocalModel, StartImages
 from robustassay.threat import ThreatModel
+from tools import peers
+from tools.crosscheck_random import random_page, rows_for, run_trial, trials
+from tools.query_bouts import MODELS, Outcome, Task, bouts
+from tools.query_page import queries_page
+from tools.recorder import Door, Spent
 
 
 @lru_cache

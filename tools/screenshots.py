@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from playwright.sync_api import Browser, sync_playwright
+
 from tools import chromium
 from tools.pictures import shrink
 
