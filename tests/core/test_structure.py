@@ -76,6 +76,7 @@ def test_contributing_shows_the_declared_edges():
 
 def test_public_names():
     assert sorted(ra.__all__) == [
+        "Execution",
         "L0",
         "L1",
         "L2",
@@ -84,6 +85,7 @@ def test_public_names():
         "LeastLikely",
         "RandomTarget",
         "Result",
+        "Search",
         "ThreatModel",
         "__version__",
         "attacks",
