@@ -41,8 +41,12 @@ FORMULAS: Final[dict[str, str]] = {
     "total <- total + the shortest step d with w_t . d = f_t, over all t;  x = clip(x0 + (1 + overshoot) * total)",
     "cw": "minimise |x - x0|_2^2 + c * max(m(x) + kappa, 0) over w, x = (1 + tanh w) / 2, by Adam;\n"
     "search c: ten times larger until it succeeds, then by bisection",
-    "ead": "minimise c * max(m(x), 0) + |x - x0|_2^2 + beta * |x - x0|_1 by FISTA:\n"
+    "cw-fast": "the loss of cw; the first c and the step length by a linear model of the image;\n"
+    "each descent from the closest success so far, at half the rate",
+    "ead": "minimise c * max(m(x) + kappa, 0) + |x - x0|_2^2 + beta * |x - x0|_1 by FISTA:\n"
     "x <- x0 + shrink(v - rate * grad - x0, beta);  v <- x + k / (k + 3) * (x - x_before);  search c as in cw",
+    "ead-fast": "the loss of ead; the first c by a linear model of the image;\n"
+    "each descent from the closest success so far, at half the rate; then bisect towards x0",
     "ddn": "x <- x0 + r * unit(x + a_k * g / |g|_2 - x0), a_k falling along a cosine\n"
     "r <- r * (1 - gamma) where the goal is reached, else r * (1 + gamma)",
     "fmn": "x <- P_r(x + a_k * g / |g|_2), with g of -m and P_r onto the ball of the row's own radius r\n"

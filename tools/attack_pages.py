@@ -62,7 +62,7 @@ def main() -> None:
 def page() -> str:
     """Write all attacks, group by group."""
     known = {name: lookup("attack", name) for name in attacks.attack_names()}
-    ours = {name: cls for name, cls in known.items() if cls.__module__.startswith("assay.")}
+    ours = {name: cls for name, cls in known.items() if cls.__module__.startswith("robustassay.")}
     parts = [HEAD.format(count=len(ours), notation=NOTATION.strip()), overview(ours)]
     for title, kind in GROUPS.items():
         members = {name: cls for name, cls in ours.items() if (cls.access.__name__, cls.seeks_minimum) == kind}

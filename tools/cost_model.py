@@ -34,7 +34,7 @@ MODELS, IMAGES, FEW = 100, 50_000, 1_000
 NETWORK: Final = "resnet34"
 LINEUP: Final = (
     *("fgsm", "bim", "pgd", "mim", "dim", "tim", "apgd", "apgd-t", "pma", "autoattack", "express"),
-    *("deepfool", "ddn", "fmn", "fab", "cw", "square", "nes", "boundary", "hopskipjump"),
+    *("deepfool", "ddn", "fmn", "fab", "cw-fast", "square", "nes", "boundary", "hopskipjump"),
 )
 DEAR: Final = 10_000
 """Attacks that cost more forward-equivalents an image than this, in float16, are planned for few images only."""
@@ -80,7 +80,7 @@ def passes(name: str) -> dict[str, float]:
 
     For an attack that starts from an image of another class there must be one, so there the limit is not out of reach.
     """
-    attack = attacks.create("cw:abort_early=false" if name == "cw" else name)
+    attack = attacks.create("cw-fast:abort_early=false" if name == "cw-fast" else name)
     norm = next(norm for norm in (ra.LInf(1e-4), ra.L2(1e-4)) if type(norm) in attack.norms)
     model = Line(0.55 if name in ("boundary", "hopskipjump") else -1.0).eval()
     sample = torch.full((1, 3, 8, 8), 0.9), torch.tensor([999])

@@ -28,14 +28,16 @@ from robustassay.target import LocalModel
 from robustassay.threat import Norm, ThreatModel
 
 MODELS = ("resnet20-natural", "resnet20-pgd")
-SLOW = ("cw", "ead")  # of which ART takes minutes
+SLOW = ("cw", "cw-fast", "ead", "ead-fast")  # of which ART takes minutes
 LIBRARIES = ("ours", *peers.PACKAGES)
 EPS, BUDGET = 8 / 255, "Linf 8/255"
 STEPS, SEARCHES, INITIAL_C, TARGETS, QUERIES = 40, 6, 0.1, 3, 300
 SETTINGS = {
     "deepfool": "",
-    "cw": f"steps={STEPS},search_steps={SEARCHES}",
-    "ead": f"steps={STEPS},search_steps={SEARCHES}",
+    "cw": f"steps={STEPS},search_steps={SEARCHES},initial_c={INITIAL_C}",
+    "cw-fast": f"steps={STEPS},search_steps={SEARCHES}",
+    "ead": f"steps={STEPS},search_steps={SEARCHES},initial_c={INITIAL_C}",
+    "ead-fast": f"steps={STEPS},search_steps={SEARCHES}",
     "ddn": f"steps={STEPS}",
     "fmn": f"steps={STEPS}",
     "fab": f"steps={STEPS // 2},targets={TARGETS}",
@@ -53,7 +55,8 @@ Made by `make crosscheck` with {versions}, torch {torch}.
 
 The first {rows} images of cifar10-1k that a model classifies correctly (half as many for C&W and EAD, twice as many on
 a fixed budget), untargeted, at equal steps: {steps}; for C&W and EAD in each of {searches} searches for c, from
-{initial_c} on, ours from what a linear model needs; for APGD-T towards each of {targets} classes; for FAB half as many
+{initial_c} on (`cw-fast` and `ead-fast`: from the c that a linear model needs); for APGD-T towards each of {targets}
+classes; for FAB half as many
 steps towards each. Square has {queries} queries and its schedule fitted to them, DeepFool 50 steps and 2 % overshoot. A
 step has no fixed cost: ART's C&W tries several lengths for each. All points were verified by us: clipped to [0, 1],
 label taken afresh, distance in float64. "authors" is the package of AutoAttack's authors. Best is the lowest median

@@ -1,7 +1,7 @@
 """How fast assay is beside other libraries, one worker and one sample; writes docs/speed.md and docs/speed.json.
 
     python -m tools.speed cpu          # against foolbox, torchattacks, ART and pyautoattack; workers; scaling
-    python -m tools.speed cpu --only cw,ead   # these alone; what is known of the others stays
+    python -m tools.speed cpu --only cw-fast,ead-fast   # these alone; what is known of the others stays
     python -m tools.speed gpu MODEL    # AutoAttack and express against pyautoattack on a GPU, 1,000 images
 
 Every ratio is of two times taken in turn in one run, medians of `--repeat`; seconds alone would not carry over.
@@ -42,7 +42,7 @@ def main() -> None:
     options.add_argument("models", nargs="*", default=["resnet20-pgd", "resnet20-natural"])
     options.add_argument("--images", type=int, default=64)
     options.add_argument("--repeat", type=int, default=3)
-    options.add_argument("--only", default="pgd,cw,ead,autoattack,workers,scaling")
+    options.add_argument("--only", default="pgd,cw-fast,ead-fast,autoattack,workers,scaling")
     options.add_argument("--out", type=Path, default=FILE)
     chosen = options.parse_args()
     known = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
@@ -106,8 +106,13 @@ def against_peers(name: str, images: int, repeat: int, only: list[str]) -> list[
     fixed = peers.fixed_budget(EPS, 40, 9, 100)["pgd"]
     contests = [
         ("pgd", "pgd:steps=40,restarts=1", ra.LInf(EPS), fixed),
-        ("cw", "cw:search_steps=5,steps=100", ra.L2(1.0), peers.minimum_norm("L2", 100, 5, 1e-2, 3)["cw"]),
-        ("ead", "ead:search_steps=5,steps=100", ra.L1(12.0), peers.minimum_norm("L1", 100, 5, 1e-2, 3)["ead"]),
+        ("cw-fast", "cw-fast:search_steps=5,steps=100", ra.L2(1.0), peers.minimum_norm("L2", 100, 5, 1e-2, 3)["cw"]),
+        (
+            "ead-fast",
+            "ead-fast:search_steps=5,steps=100",
+            ra.L1(12.0),
+            peers.minimum_norm("L1", 100, 5, 1e-2, 3)["ead"],
+        ),
     ]
     rows = []
     for label, spec, norm, others in (contest for contest in contests if contest[0] in only):

@@ -71,14 +71,15 @@ CASES = {
     "opt": Case(reach=2.0, settings="queries=800"),
     "rays": Case(reach=1.1, settings="queries=400"),
     "sign-opt": Case(reach=1.5, settings="queries=450"),
-    "cw": Case(),
+    "cw": Case(settings="steps=200"),
+    "cw-fast": Case(),
     "ddn": Case(),
     "deepfool": Case(reach=1.021),  # it goes 2 % too far by design
     "dim": Case(reach=1.6, reach_in_box={L2: 2.5}, sees_shape=True),  # it looks at shrunken images
     "fab": Case(),
-    "ead": Case(
-        reach=1.1, reach_in_box={L1: 1.15}, settings="steps=100"
-    ),  # its squared L2 spreads the move wider than L1 needs
+    # The squared L2 of the elastic net spreads the move over more values than L1 needs.
+    "ead": Case(reach=1.1, reach_in_box={L1: 1.15}, settings="steps=200"),
+    "ead-fast": Case(reach=1.1, reach_in_box={L1: 1.15}, settings="steps=100"),
     "fg": Case(reach_in_box={L2: 2.5}),  # one step along the gradient, cut by the box and not renewed
     "fgsm": Case(),
     "fmn": Case(),

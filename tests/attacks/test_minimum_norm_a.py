@@ -18,10 +18,12 @@ FAR: dict[type[Norm], float] = {L2: 50.0, LInf: 1.0}
 """Radii that every distance is below; what an attack finds does not depend on it."""
 
 CW = "cw:steps=200"
+CW_FAST = "cw-fast:steps=200"
 DEEPFOOL = "deepfool:overshoot=0.002"
-EVERY = [("ddn", L2), (CW, L2), (DEEPFOOL, L2), (DEEPFOOL, LInf)]
+EVERY = [("ddn", L2), (CW, L2), (CW_FAST, L2), (DEEPFOOL, L2), (DEEPFOOL, LInf)]
 every_attack = pytest.mark.parametrize(("spec", "norm"), EVERY, ids=[f"{spec}-{norm.name}" for spec, norm in EVERY])
-targetable = pytest.mark.parametrize("spec", ["ddn", CW])
+every_cw = pytest.mark.parametrize("spec", [CW, CW_FAST])
+targetable = pytest.mark.parametrize("spec", ["ddn", CW, CW_FAST])
 
 
 # ---------------------------------------------------------------- linear models
@@ -70,7 +72,9 @@ def test_targets_are_reached_within_a_percent_of_the_exact_distance(spec: str):
     assert (ratio <= 1.01).all()
 
 
-@pytest.mark.parametrize(("spec", "norm"), [("ddn", L2), ("cw:steps=50", L2), ("deepfool", L2), ("deepfool", LInf)])
+@pytest.mark.parametrize(
+    ("spec", "norm"), [("ddn", L2), ("cw:steps=50", L2), ("cw-fast:steps=50", L2), ("deepfool", L2), ("deepfool", LInf)]
+)
 def test_success_is_judged_against_eps_afterwards(spec: str, norm: type[Norm]):
     model, x = two_classes(12, seed=3), images(6, (12,))
     labels = model(x).argmax(1)
@@ -119,7 +123,7 @@ class Ellipsoid(nn.Module):
         return float(np.sqrt(min(result.fun for result in found if result.success)))
 
 
-@pytest.mark.parametrize(("spec", "part"), [("ddn", 0.85), (CW, 0.85), (DEEPFOOL, 0.95)])
+@pytest.mark.parametrize(("spec", "part"), [("ddn", 0.85), (CW, 0.85), (CW_FAST, 0.85), (DEEPFOOL, 0.95)])
 def test_a_curved_boundary_is_met_near_its_nearest_point(spec: str, part: float):
     """From part of the way out. DeepFool stops where it meets the boundary, so it is tried where that is near."""
     model, x = Ellipsoid(6), images(6, (6,), low=0, high=1)
@@ -136,32 +140,37 @@ def test_a_curved_boundary_is_met_near_its_nearest_point(spec: str, part: float)
 # ---------------------------------------------------------------- what peers get wrong
 
 
-def test_cw_breaks_a_model_whose_logits_are_all_negative():
+@every_cw
+def test_cw_breaks_a_model_whose_logits_are_all_negative(spec: str):
     """A mask of zero in place of the label's logit would win against all others and leave no gradient."""
     model, x = two_classes(12, seed=3, dead=1), images(4, (12,))
     model.bias.data -= 50
     labels = model(x).argmax(1)
     assert (model(x) < 0).all()
     exact = distances(model, x, labels, "L2")
-    records, _ = run(model, attacks.create(CW), L2(FAR[L2]), x, labels)
+    records, _ = run(model, attacks.create(spec), L2(FAR[L2]), x, labels)
     np.testing.assert_allclose(records["distance"], exact, rtol=0.01)
 
 
-def test_cw_moves_the_pixels_of_binary_images():
+@pytest.mark.parametrize(
+    "spec", ["cw:steps=1000,search_steps=4,initial_c=1.0,abort_early=false", "cw-fast:search_steps=6"]
+)
+def test_cw_moves_the_pixels_of_binary_images(spec: str):
     """At 0 and 1 the tanh is flat; pixels that start there exactly would never move."""
     model = two_classes(12, seed=3, margin=0.2)
     x = (images(40, (12,), low=0, high=1) > 0.5).float()
     labels = torch.zeros(40, dtype=torch.int64)
     x = x[(model(x).argmax(1) == 0) & torch.from_numpy(np.isfinite(distances(model, x, labels, "L2")))][:4]
     exact = distances(model, x, labels[: len(x)], "L2")
-    records, x_adv = run(model, attacks.create("cw:search_steps=6"), L2(FAR[L2]), x, labels[: len(x)])
+    records, x_adv = run(model, attacks.create(spec), L2(FAR[L2]), x, labels[: len(x)])
     assert ((x_adv != x).sum(1) >= 3).all()
     assert (records["distance"] <= 1.05 * exact).all()
     assert (records["distance"] >= exact * (1 - 1e-5)).all()
 
 
+@every_cw
 @pytest.mark.parametrize("kappa", [0.5, 2.0])
-def test_cw_asked_for_a_margin_keeps_the_nearest_point_that_has_it(kappa: float):
+def test_cw_with_kappa_keeps_the_nearest_point_of_that_margin(kappa: float, spec: str):
     """On a linear model that is the nearest point of one whose other classes are lower by as much."""
     model, x = two_classes(12, seed=3, dead=1), images(4, (12,))
     labels = model(x).argmax(1)
@@ -174,7 +183,7 @@ def test_cw_asked_for_a_margin_keeps_the_nearest_point_that_has_it(kappa: float)
     )
     nearest = distances(model, x, labels, "L2")
     assert (exact > 1.1 * nearest).all()
-    records, x_adv = run(model, attacks.create(f"{CW},kappa={kappa}"), L2(FAR[L2]), x, labels)
+    records, x_adv = run(model, attacks.create(f"{spec},kappa={kappa}"), L2(FAR[L2]), x, labels)
     ratio = records["distance"].to_numpy() / exact
     assert (ratio >= 1 - 1e-5).all()
     assert (ratio <= 1.01).all()
@@ -184,12 +193,13 @@ def test_cw_asked_for_a_margin_keeps_the_nearest_point_that_has_it(kappa: float)
     assert (logits.scatter(1, labels[:, None], -np.inf).amax(1, keepdim=True) - own >= kappa - 1e-5).all()
 
 
-def test_cw_asked_for_a_margin_that_cannot_be_had_fails_and_says_so():
+@pytest.mark.parametrize("name", ["cw", "cw-fast"])
+def test_cw_with_a_kappa_out_of_reach_fails_and_says_so(name: str):
     """Points with a wrong label there are, but none that wins by so much: the clean image comes back, marked failed."""
     model, x = two_classes(12, seed=3, margin=0.2), images(4, (12,))
     labels = model(x).argmax(1)
     spy = Spy(model)
-    records, x_adv = run(spy, attacks.create("cw:steps=50,kappa=100"), L2(FAR[L2]), x, labels)
+    records, x_adv = run(spy, attacks.create(f"{name}:steps=50,kappa=100"), L2(FAR[L2]), x, labels)
     seen = torch.cat([batch[:4] for batch in spy.seen if len(batch) == 8])
     assert (model(seen).argmax(1) != labels.repeat(len(seen) // 4)).any()
     assert not records["claimed"].any()
@@ -212,7 +222,9 @@ class Deaf(nn.Module):
         return torch.stack((torch.zeros_like(gain), gain), 1)
 
 
-@pytest.mark.parametrize(("spec", "norm"), [("ddn:steps=100", L2), ("cw:steps=100", L2), ("deepfool", LInf)])
+@pytest.mark.parametrize(
+    ("spec", "norm"), [("ddn:steps=100", L2), ("cw:steps=100", L2), ("cw-fast:steps=100", L2), ("deepfool", LInf)]
+)
 def test_a_row_that_stands_is_handed_back_clean_beside_one_that_falls(spec: str, norm: type[Norm]):
     x = torch.cat((torch.full((2, 1), 0.5), torch.tensor([[0.1], [0.5]]).expand(2, 40)), 1)
     model, attack = Deaf(), attacks.create(spec)
@@ -275,6 +287,7 @@ def photos_for(model: nn.Module, rows: int) -> tuple[Tensor, Tensor]:
 QUICK = [
     ("ddn:steps=20", L2),
     ("cw:steps=30,search_steps=4,initial_c=0.1", L2),
+    ("cw-fast:steps=30,search_steps=4,initial_c=0.1", L2),
     ("deepfool:steps=5", L2),
     ("deepfool:steps=5", LInf),
 ]
@@ -307,21 +320,20 @@ def by_foolbox(model: nn.Module, x: Tensor, labels: Tensor, kind: str, **setting
     return np.where(broken, sizes, np.inf)
 
 
-PEERS = [
+FOOLBOX_CW: dict[str, object] = {"steps": 25, "binary_search_steps": 3, "initial_const": 0.1, "abort_early": False}
+PEERS: list[tuple[str, str, type[Norm], dict[str, object]]] = [
     ("ddn:steps=50", "DDNAttack", L2, {"steps": 50}),
     ("deepfool", "L2DeepFoolAttack", L2, {}),
     ("deepfool", "LinfDeepFoolAttack", LInf, {}),
-    (
-        "cw:steps=25,search_steps=3,initial_c=0.1",
-        "L2CarliniWagnerAttack",
-        L2,
-        {"steps": 25, "binary_search_steps": 3, "initial_const": 0.1, "abort_early": False},
-    ),
+    ("cw:steps=25,search_steps=3,initial_c=0.1,abort_early=false", "L2CarliniWagnerAttack", L2, FOOLBOX_CW),
+    ("cw-fast:steps=25,search_steps=3,initial_c=0.1", "L2CarliniWagnerAttack", L2, FOOLBOX_CW),
 ]
 
 
 @pytest.mark.parametrize("network", ["small", "resnet20-pgd"])
-@pytest.mark.parametrize(("spec", "peer", "norm", "settings"), PEERS, ids=[peer[1] for peer in PEERS])
+@pytest.mark.parametrize(
+    ("spec", "peer", "norm", "settings"), PEERS, ids=[peer[0].partition(":")[0] + peer[2].name for peer in PEERS]
+)
 def test_at_equal_steps_we_come_as_near_as_foolbox(spec, peer, norm, settings, network):
     model = SmallNet() if network == "small" else ra.load_model(network)
     x, labels = photos_for(model, 16 if network == "small" else 8)

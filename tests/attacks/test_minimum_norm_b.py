@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import robustassay as ra
 from robustassay import attacks, data
-from robustassay.attacks.nearest import ead
+from robustassay.attacks.nearest import ead_fast
 from robustassay.threat import L0, L1, L2, LabelList, LInf, Norm, TargetRule
 from tests.support.toys import (
     Constant,
@@ -35,6 +35,7 @@ from tests.support.toys import (
 ROWS = 6
 both_goals = pytest.mark.parametrize("targeted", [False, True], ids=["untargeted", "targeted"])
 LARGEST = {LInf: 1.0, L2: 30.0, L1: 3072.0, L0: 3072.0}
+every_ead = pytest.mark.parametrize("name", ["ead", "ead-fast"])
 fmn_norms = pytest.mark.parametrize("norm", [LInf, L2, L1, L0], ids=lambda norm: norm.name)
 
 
@@ -80,9 +81,10 @@ def test_fmn_finds_the_exact_distance_of_linear_models(
 
 @pytest.mark.parametrize(("low", "high"), [(0.35, 0.65), (0.0, 1.0)], ids=["grey", "near the walls"])
 @both_goals
-def test_ead_finds_the_elastic_net_optimum_of_linear_models(targeted: bool, low: float, high: float) -> None:
+@every_ead
+def test_ead_finds_the_elastic_net_optimum_of_linear_models(name: str, targeted: bool, low: float, high: float) -> None:
     model, x, labels, exact = linear_ground(L1, targeted, low, high)
-    records, _ = run(model, attacks.create("ead:steps=200"), L1(30), x, labels, target=goal_of(targeted))
+    records, _ = run(model, attacks.create(f"{name}:steps=200"), L1(30), x, labels, target=goal_of(targeted))
     optimum = np.array([elastic_net_optimum(model, image, 1e-3 / 0.01) for image in x])
     assert (optimum > 1.02 * exact).all(), "the two must differ, or this tests less than it says"
     assert records["success"].all()
@@ -90,11 +92,12 @@ def test_ead_finds_the_elastic_net_optimum_of_linear_models(targeted: bool, low:
     assert (records["distance"] >= (1 - 1e-5) * exact).all()
 
 
-def test_ead_keeps_the_best_point_by_both_rules_of_one_run() -> None:
+@every_ead
+def test_ead_keeps_the_best_point_by_both_rules_of_one_run(name: str) -> None:
     """The exact move of the elastic net is not met: shrinkage by beta a step makes a net that is ten times tighter."""
     model, x, labels, _ = linear_ground(L1, False, 0.0, 1.0)
     beta = 1e-3
-    records, x_adv = run(model, attacks.create(f"ead:steps=100,beta={beta}"), L1(30), x, labels)
+    records, x_adv = run(model, attacks.create(f"{name}:steps=100,beta={beta}"), L1(30), x, labels)
     by_net = [row[0] for row in records["other_objectives"]]
     assert [len(row) for row in records["other_objectives"]] == [1] * ROWS
     assert all(point["objective"] == "elastic-net" and point["valid"] for point in by_net)
@@ -199,7 +202,13 @@ def nearest_on_the_ellipsoid(norm: type[Norm], axes: Numbers, centre: Numbers, x
 
 @pytest.mark.parametrize(
     ("name", "norm", "reach"),
-    [("fmn", LInf, 1.05), ("fmn", L2, 1.05), ("fmn", L1, 1.05), ("ead:steps=300", L1, 1.15)],
+    [
+        ("fmn", LInf, 1.05),
+        ("fmn", L2, 1.05),
+        ("fmn", L1, 1.05),
+        ("ead:steps=300", L1, 1.15),
+        ("ead-fast:steps=300", L1, 1.15),
+    ],
 )
 def test_the_distance_to_a_curved_boundary_agrees_with_a_general_solver(
     name: str, norm: type[Norm], reach: float
@@ -242,7 +251,8 @@ def test_fmn_stays_in_a_ball_that_follows_the_distance(norm: type[Norm]) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "norm"), [*(("fmn:steps=20", norm) for norm in (LInf, L2, L1, L0)), ("ead:steps=30", L1)]
+    ("name", "norm"),
+    [*(("fmn:steps=20", norm) for norm in (LInf, L2, L1, L0)), ("ead:steps=30", L1), ("ead-fast:steps=30", L1)],
 )
 def test_a_failed_sample_is_the_clean_image_and_no_success(name: str, norm: type[Norm]) -> None:
     """foolbox's EAD returns a black image, and asks the model what it thinks of that."""
@@ -255,7 +265,13 @@ def test_a_failed_sample_is_the_clean_image_and_no_success(name: str, norm: type
 
 
 @pytest.mark.parametrize(
-    ("name", "norm"), [*(("fmn:steps=25", norm) for norm in (LInf, L2, L1)), ("fmn", L0), ("ead:steps=20", L1)]
+    ("name", "norm"),
+    [
+        *(("fmn:steps=25", norm) for norm in (LInf, L2, L1)),
+        ("fmn", L0),
+        ("ead:steps=20", L1),
+        ("ead-fast:steps=20", L1),
+    ],
 )
 def test_a_row_alone_gets_the_bits_it_gets_in_a_batch(name: str, norm: type[Norm], small_net: nn.Module) -> None:
     x = data.load("cifar10-1k").images(list(range(5)))
@@ -273,23 +289,50 @@ def test_a_row_alone_gets_the_bits_it_gets_in_a_batch(name: str, norm: type[Norm
 
 
 HALVED = 2 * 8 + 1
-"""Queries of EAD's last look for the boundary, on the way to two points, and of the point that every attack returns."""
+"""Queries of ead-fast's last bisections, towards two points, and of the point that every attack returns."""
 
 
-def test_ead_lets_a_row_rest_when_it_makes_no_progress() -> None:
+def test_ead_fast_lets_a_row_rest_when_it_makes_no_progress() -> None:
     """Its mates go on: a batch-wide rule (foolbox, torchattacks) lets them decide for each other."""
     x, labels = images(4, (6,)), torch.zeros(4, dtype=torch.int64)
-    still, _ = run(Constant(), attacks.create("ead:steps=50,search_steps=3"), L1(1), x, labels)
+    still, _ = run(Constant(), attacks.create("ead-fast:steps=50,search_steps=3"), L1(1), x, labels)
     assert still["queries"].tolist() == [1 + 3 * 20 + HALVED] * 4, "no c moves a pixel: two windows each"
-    whole, _ = run(Constant(), attacks.create("ead:steps=50,search_steps=3,abort_early=false"), L1(1), x, labels)
+    whole, _ = run(Constant(), attacks.create("ead-fast:steps=50,search_steps=3,abort_early=false"), L1(1), x, labels)
     assert whole["queries"].tolist() == [1 + 3 * 50 + HALVED] * 4
     assert whole["backwards"].tolist() == [1 + 3 * 50] * 4
 
 
-def test_ead_shows_the_model_no_point_outside_the_box(small_net: nn.Module) -> None:
+def test_ead_makes_two_passes_per_step_and_stops_rows_that_make_no_progress() -> None:
+    """A gradient at the look-ahead point and the scores of the new point; on a flat model the second check stops it."""
+    x, labels = images(4, (6,)), torch.zeros(4, dtype=torch.int64)
+    still, _ = run(Constant(), attacks.create("ead:steps=50,search_steps=3"), L1(1), x, labels)
+    assert still["backwards"].tolist() == [3 * 6] * 4, "steps 0 to 5, checked at 0 and 5"
+    assert still["queries"].tolist() == [3 * 6 * 2 + 1] * 4, "and the point that every attack returns"
+    whole, _ = run(Constant(), attacks.create("ead:steps=50,search_steps=3,abort_early=false"), L1(1), x, labels)
+    assert whole["backwards"].tolist() == [3 * 50] * 4
+    assert whole["queries"].tolist() == [3 * 50 * 2 + 1] * 4
+
+
+@pytest.mark.parametrize("kappa", [0.5, 2.0])
+def test_ead_with_kappa_finds_points_of_that_margin(kappa: float) -> None:
+    """On a linear model they are the points that a model with a lower bias of class 1 needs."""
+    model, x, labels, nearest = linear_ground(L1, False, 0.35, 0.65)
+    behind = Linear(model.weight.detach(), model.bias.detach() - torch.tensor([0.0, kappa, kappa]))
+    exact = distances(behind, x, labels, "L1")
+    assert (exact > 1.05 * nearest).all()
+    records, _ = run(model, attacks.create(f"ead:steps=200,kappa={kappa}"), L1(30), x, labels)
+    assert records["success"].all()
+    assert (records["margin"] <= -kappa + 1e-5).all()
+    assert (records["distance"] >= exact * (1 - 1e-5)).all()
+    optimum = np.array([elastic_net_optimum(behind, image, 1e-3 / 0.01) for image in x])
+    assert (records["distance"] <= 1.02 * optimum).all()
+
+
+@every_ead
+def test_ead_shows_the_model_no_point_outside_the_box(name: str, small_net: nn.Module) -> None:
     x = data.load("cifar10-1k").images([0, 1, 2])
     spy = Spy(small_net)
-    run(spy, attacks.create("ead:steps=30,search_steps=6"), L1(1), x, small_net(x).argmax(1))
+    run(spy, attacks.create(f"{name}:steps=30,search_steps=6"), L1(1), x, small_net(x).argmax(1))
     assert all(batch.min() >= 0 and batch.max() <= 1 for batch in spy.seen)
 
 
@@ -358,18 +401,19 @@ def test_fmn_is_as_good_as_foolbox_on_a_small_network(norm: type[Norm], theirs: 
         assert peer > 1.2 * mine, "foolbox's L2 projection does nothing; if this fails it has been mended"
 
 
+@every_ead
 @pytest.mark.parametrize("abort_early", [True, False])
-def test_ead_is_as_good_as_foolbox(abort_early: bool, small_net: nn.Module) -> None:
+def test_ead_is_as_good_as_foolbox(name: str, abort_early: bool, small_net: nn.Module) -> None:
     settings = {"steps": 60, "regularization": 1e-3, "decision_rule": "L1", "abort_early": abort_early}
-    ours = f"ead:steps=60,abort_early={abort_early}"
+    ours = f"{name}:steps=60,abort_early={abort_early}"
     mine, peer = median_beside_foolbox(small_net, ours, "EADAttack", settings, L1, rows=16)
     assert mine <= 1.01 * peer < np.inf
 
 
-def test_ead_begins_with_the_c_that_a_linear_model_needs() -> None:
+def test_ead_fast_begins_with_the_c_that_a_linear_model_needs() -> None:
     """Just above it, the minimum that shrinkage finds lies across the boundary; just below it, before it."""
     x, slope, hinge, weight = torch.full((2, 6), 0.5), images(2, (6,), low=-2, high=2), torch.tensor([0.2, 0.6]), 0.1
-    needed = ead._needed(x, slope, hinge, weight)
+    needed = ead_fast.needed_c(x, slope, hinge, weight)
     for part, crosses in ((1.001, True), (0.999, False)):
         pushed = part * needed[:, None] * slope
         move = pushed.sign() * (pushed.abs() - weight).clamp(min=0) / 2

@@ -25,6 +25,7 @@ class Norm(ABC):
     """A norm with its radius `eps` on the [0, 1] pixel scale; `8 / 255` and `"8/255"` are the same."""
 
     name: ClassVar[str]
+    order: ClassVar[float]  # the p of the p-norm
     is_box: ClassVar[bool] = False
     eps: float
 
@@ -34,6 +35,11 @@ class Norm(ABC):
     @final
     def __str__(self) -> str:
         return f"{self.name} {format_eps(self.eps)}"
+
+    @property
+    @abstractmethod
+    def dual(self) -> "Norm":
+        """The norm of gradients: its size is the largest gain, to first order, of a step of size one."""
 
     @abstractmethod
     def size(self, delta: Tensor) -> Tensor:
@@ -68,6 +74,7 @@ class LInf(Norm):
     """No value moves by more than eps."""
 
     name = "Linf"
+    order = float("inf")
     is_box = True
 
     def __post_init__(self) -> None:
@@ -76,6 +83,11 @@ class LInf(Norm):
             raise BadRequest(
                 f"Under Linf, eps is at most 1 on the [0, 1] pixel scale, such as 8/255, not {self.eps:g}."
             )
+
+    @property
+    def dual(self) -> Norm:
+        """L1."""
+        return L1(1)
 
     def size(self, delta: Tensor) -> Tensor:
         """Largest absolute value."""
@@ -102,6 +114,12 @@ class L2(Norm):
     """The Euclidean length is at most eps."""
 
     name = "L2"
+    order = 2.0
+
+    @property
+    def dual(self) -> Norm:
+        """L2 itself."""
+        return L2(1)
 
     def size(self, delta: Tensor) -> Tensor:
         """Euclidean length."""
@@ -149,6 +167,12 @@ class L1(Norm):
     """The absolute values sum to at most eps."""
 
     name = "L1"
+    order = 1.0
+
+    @property
+    def dual(self) -> Norm:
+        """L-inf."""
+        return LInf(1)
 
     def size(self, delta: Tensor) -> Tensor:
         """Sum of absolute values."""
@@ -199,11 +223,17 @@ class L0(Norm):
     """At most eps values change, by any amount the box allows; each colour channel of a pixel is a value."""
 
     name = "L0"
+    order = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.eps < 1 or self.eps != int(self.eps):
             raise BadRequest(f"Under L0, eps counts values and must be a whole number such as 20, not {self.eps:g}.")
+
+    @property
+    def dual(self) -> Norm:
+        """None: L0 is not a norm in the strict sense."""
+        raise BadRequest("L0 has no dual norm: use Linf, L2 or L1.")
 
     def size(self, delta: Tensor) -> Tensor:
         """Count the values that changed."""

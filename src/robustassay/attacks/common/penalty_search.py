@@ -1,52 +1,48 @@
-"""What attacks share that search for the least weight c of a hinge, by one descent after another."""
+"""The search for the weight c of the penalty in "distance + c * hinge" (Carlini & Wagner 2017, section V.B).
+
+A small c leaves the image correctly classified, a large one moves it further than necessary. The search multiplies c
+until the attack succeeds, then bisects between the largest c that failed and the smallest that succeeded.
+"""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self, final
 
 import torch
 from torch import Tensor
 
-WINDOW: Final = 10
-"""Steps after which progress is looked at, or a tenth of all steps if that is more."""
-
-LEAST: Final = 0.5
-"""The least c that is tried, as a part of what a linear model needs."""
-
-FINER: Final = 0.5
-"""The rate of a descent that begins at a success, as a part of the rate of the one before."""
+GROWTH: Final = 10.0
+"""The factor between two values of c as long as none was large enough."""
 
 
-@dataclass
-class Rows:
-    """Tensors with a row for each image on its way, as the fields of those that extend it."""
+@final
+@dataclass(frozen=True)
+class PenaltySearch:
+    """One search per row, in float64."""
+
+    c: Tensor
+    low: Tensor  # the largest c that failed
+    high: Tensor  # the smallest c that succeeded
+
+    @classmethod
+    def start(cls, initial_c: float, x0: Tensor) -> Self:
+        """Begin all rows with the same c."""
+        c = torch.full((len(x0),), initial_c, dtype=torch.float64, device=x0.device)
+        return cls(c, torch.zeros_like(c), torch.full_like(c, torch.inf))
+
+    def next(self, succeeded: Tensor) -> Self:
+        """Return the search after one descent per row."""
+        every = torch.ones_like(succeeded)
+        return type(self)(*next_c(self.c, self.low, self.high, every, succeeded, GROWTH))
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """All of them, in the order of the fields."""
-        return tuple(vars(self).values())
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The fields in order, for `view.drop_finished`."""
+        return self.c, self.low, self.high
 
 
-def window_of(steps: int) -> int:
-    """Return the steps between two looks at progress, a divisor of all of them: all rows look at the same time."""
-    shortest = min(steps, max(WINDOW, steps // 10))
-    return next(n for n in range(shortest, steps + 1) if steps % n == 0)
-
-
-def first_c(initial_c: float, needed: Tensor, ample: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Return the first c of each row, given or by what a linear model needs, and where the search may not go below."""
-    if initial_c:
-        return torch.full_like(needed, initial_c), torch.zeros_like(needed)
-    return ample * needed, LEAST * needed
-
-
-def growth_of(initial_c: float) -> float:
-    """Return how many times as large the next c is as long as none was large enough; less if the first was no guess."""
-    return 10.0 if initial_c else 3.0
-
-
-def bisected(
-    c: Tensor, low: Tensor, high: Tensor, over: Tensor, holds: Tensor, growth: float
+def next_c(
+    c: Tensor, low: Tensor, high: Tensor, ended: Tensor, succeeded: Tensor, growth: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the next c of the rows whose descent is over, given whether it was large enough, and where it must lie."""
-    low, high = torch.where(over & ~holds, c, low), torch.where(over & holds, c, high)
-    return torch.where(over, torch.where(high.isinf(), growth * c, (low + high) / 2), c), low, high
+    """Return the next c, low and high of the rows whose descent has ended; the other rows keep theirs."""
+    low, high = torch.where(ended & ~succeeded, c, low), torch.where(ended & succeeded, c, high)
+    return torch.where(ended, torch.where(high.isinf(), growth * c, (low + high) / 2), c), low, high

@@ -97,13 +97,8 @@ def nearest_classes(view: GradientAccess, x0: Tensor, count: int) -> Tensor:
     jacobian, logits = view.jacobian(x0)
     own = view.goal.labels[:, None]
     slopes = (jacobian - jacobian[torch.arange(len(own)), own.squeeze(1), None]).flatten(2)
-    dual: dict[str, Callable[[Tensor], Tensor]] = {
-        "Linf": lambda w: w.abs().sum(-1),
-        "L2": lambda w: w.square().sum(-1).sqrt(),
-        "L1": lambda w: w.abs().amax(-1),
-    }
     gap = logits.gather(1, own) - logits
-    distance = gap / dual[view.ball.norm.name](slopes).clamp(min=1e-12)
+    distance = gap / view.ball.norm.dual.size(slopes).clamp(min=1e-12)
     return ranked_classes(-distance, view.goal, count)
 
 

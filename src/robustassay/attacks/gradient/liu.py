@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from robustassay.attacks.attack import Attack
+from robustassay.attacks.common import adam
 from robustassay.registry import register
 from robustassay.target import GradientAccess
 from robustassay.threat import L2, Goal, LInf, Untargeted
@@ -42,10 +43,9 @@ class Liu(Attack[GradientAccess]):
         x = x0
         mean, square = (torch.zeros_like(x0)[:, None].repeat_interleave(len(views), 1) for _ in range(2))
         for step in range(1, self.steps + 1):
-            slopes = torch.stack([view.gradient(x, hidden_or_found)[0] for view in views], 1)
-            mean, square = 0.9 * mean + 0.1 * slopes, 0.999 * square + 0.001 * slopes.square()
-            updates = (mean / (1 - 0.9**step)) / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
-            x = views[0].ball.project((x + self.rate * updates.sum(1)).clamp(0, 1))
+            gradients = torch.stack([view.gradient(x, hidden_or_found)[0] for view in views], 1)
+            mean, square = adam.update_moments(mean, square, gradients)
+            x = views[0].ball.project((x + self.rate * adam.direction(mean, square, step).sum(1)).clamp(0, 1))
             x, mean, square = views[0].drop_finished(x, mean, square)
             for view in views[1:]:
                 view.drop_finished()

@@ -60,7 +60,7 @@ def _step(view: GradientAccess, x: Tensor, jacobian: Tensor, logits: Tensor) -> 
     point = x.flatten(1)[:, None]
     w = w.masked_fill(((point <= 0) & (w < 0)) | ((point >= 1) & (w > 0)), 0)
 
-    dual = w.abs().sum(2, dtype=torch.float64) if isinstance(view.ball.norm, LInf) else view.ball.norm.size(w)
+    dual = view.ball.norm.dual.size(w)
     distance = behind / dual.clamp(min=1e-30)
     nearest = torch.where(dual > 0, distance, torch.inf).argmin(1)
     rows = torch.arange(len(x), device=x.device)

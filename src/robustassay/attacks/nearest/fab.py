@@ -10,7 +10,6 @@ from torch import Tensor
 
 from robustassay.attacks.attack import Attack
 from robustassay.attacks.gradient.apgd import likely_classes, towards_each
-from robustassay.attacks.nearest.fmn import DUAL
 from robustassay.errors import BadRequest
 from robustassay.registry import register
 from robustassay.target import GradientAccess
@@ -96,7 +95,7 @@ def _nearest_plane(view: GradientAccess, x: Tensor) -> tuple[Tensor, Tensor]:
     row, own = torch.arange(len(x), device=x.device), view.goal.labels
     slopes = (jacobian - jacobian[row, own, None]).flatten(2).double()
     leads = (logits - logits[row, own, None]).double()
-    distance = leads.abs() / DUAL[type(view.ball.norm)].size(slopes).clamp(min=1e-12)
+    distance = leads.abs() / view.ball.norm.dual.size(slopes).clamp(min=1e-12)
     nearest = distance.scatter(1, own[:, None], torch.inf).argmin(1)
     return slopes[row, nearest], leads[row, nearest]
 

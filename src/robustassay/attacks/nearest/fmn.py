@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -11,11 +11,8 @@ from torch import Tensor
 from robustassay.attacks.attack import Attack
 from robustassay.registry import register
 from robustassay.target import GradientAccess
-from robustassay.threat import L0, L1, L2, Ball, LInf, Norm
+from robustassay.threat import L0, L1, L2, Ball, LInf
 from robustassay.threat.losses import logit_margin
-
-DUAL: Final[dict[type[Norm], Norm]] = {LInf: L1(1), L2: L2(1), L1: LInf(1)}
-"""The norm in which a gradient says how much a step of size one can gain; there is none for L0."""
 
 
 @final
@@ -50,7 +47,7 @@ class FMN(Attack[GradientAccess]):
             if isinstance(norm, L0):
                 eps = _count(eps, gamma, reached, best)
             else:
-                to_boundary = view.goal.margin(logits).abs() / DUAL[type(norm)].size(gradient.flatten(1))
+                to_boundary = view.goal.margin(logits).abs() / norm.dual.size(gradient.flatten(1))
                 eps = _radius(eps, gamma, reached, best, size, to_boundary)
             eps = torch.minimum(eps, farthest())
             x = Ball(norm, view.ball.centre, eps.float()).project(x + alpha * _unit(gradient))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from robustassay.attacks.attack import Attack
+from robustassay.attacks.common import adam
 from robustassay.attacks.common.gradient_estimate import central, signs, slope
 from robustassay.registry import register
 from robustassay.target import ScoreAccess
@@ -40,7 +41,7 @@ class SPSA(Attack[ScoreAccess]):
             view.scores(x)
             x, mean, square = view.drop_finished(x, mean, square)
             climb = slope(central(view, x, self.sigma), signs(view, x), max(1, self.samples // 2))
-            mean, square = 0.9 * mean + 0.1 * climb, 0.999 * square + 0.001 * climb.square()
-            move = (mean / (1 - 0.9**step)) / ((square / (1 - 0.999**step)).sqrt() + 1e-9)
+            mean, square = adam.update_moments(mean, square, climb)
+            move = adam.direction(mean, square, step, tiny=1e-9)
             x = view.ball.project(x + per_row(self.rel_step * view.ball.eps / whole, x) * move)
         return x

@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from robustassay.attacks.attack import Attack
+from robustassay.attacks.common import adam
 from robustassay.attacks.common.gradient_estimate import BLOCK, Span, coarse
+from robustassay.attacks.common.penalty_search import PenaltySearch
 from robustassay.errors import BadRequest
 from robustassay.registry import register
 from robustassay.target import ScoreAccess
@@ -59,14 +61,11 @@ class ZOO(Attack[ScoreAccess]):
             raise BadRequest(f"ZOO: solver must be one of {', '.join(SOLVERS)}, not {self.solver!r}.")
 
     def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
-        """Search for the smallest c at which the descent still finds a way."""
-        c = torch.full((len(x0),), self.initial_c, dtype=torch.float64, device=x0.device)
-        low, high = torch.zeros_like(c), torch.full_like(c, torch.inf)
+        """Search for the smallest c at which the descent succeeds."""
+        search = PenaltySearch.start(self.initial_c, x0)
         for _ in range(self.search_steps):
-            found = self._descend(view.subset(torch.ones_like(c, dtype=torch.bool)), c)
-            low, high = torch.where(found, low, c), torch.where(found, c, high)
-            c = torch.where(high.isinf(), 10 * c, (low + high) / 2)
-            c, low, high = view.drop_finished(c, low, high)
+            succeeded = self._descend(view.subset(torch.ones_like(search.c, dtype=torch.bool)), search.c)
+            search = PenaltySearch(*view.drop_finished(*search.next(succeeded).tensors))
         return view.ball.centre
 
     def _descend(self, view: ScoreAccess, c: Tensor) -> Tensor:
@@ -143,10 +142,10 @@ def _choose(view: ScoreAccess, weights: Tensor, count: int) -> Tensor:
 def _adam(state: Tensor, chosen: Tensor, slope: Tensor) -> Tensor:
     """Return Adam's move of the chosen values, each with its own moments and its own count of steps."""
     mean, square, count = (part.gather(1, chosen) for part in state.unbind(1))
-    mean, square, count = 0.9 * mean + 0.1 * slope, 0.999 * square + 0.001 * slope.square(), count + 1
+    (mean, square), count = adam.update_moments(mean, square, slope), count + 1
     for k, part in enumerate((mean, square, count)):
         state[:, k].scatter_(1, chosen, part)
-    return (mean / (1 - 0.9**count)) / ((square / (1 - 0.999**count)).sqrt() + 1e-8)
+    return adam.direction(mean, square, count)
 
 
 def _above_zero(curvature: Tensor) -> Tensor:

@@ -22,14 +22,11 @@ from robustassay.analysis.weibull import Fit, fit_reverse_weibull
 from robustassay.errors import BadRequest
 from robustassay.rng import Streams
 from robustassay.target import TargetModel
-from robustassay.threat import L1, L2, Ball, Goal, LeastLikely, LInf, Norm, RandomTarget, Untargeted, labels_of
+from robustassay.threat import L0, Ball, Goal, LeastLikely, Norm, RandomTarget, Untargeted, labels_of
 from robustassay.threat.losses import ranked_classes
 
 Aim = Literal["untargeted", "random", "least-likely", "runner-up"]
 Numbers = npt.NDArray[np.float64]
-
-DUAL: Final[dict[type[Norm], float]] = {LInf: 1, L2: 2, L1: torch.inf}
-"""The norm in which a slope is measured where a distance is measured in the other."""
 
 AT_ONCE: Final = 256
 """Points that are looked at together; changes speed and memory, never results."""
@@ -50,7 +47,7 @@ class Clever:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if type(self.norm) not in DUAL:
+        if isinstance(self.norm, L0):
             raise BadRequest(f"CLEVER is known under Linf, L2 and L1, not under {self.norm.name}: choose one of these.")
         if self.batches < 2 or self.samples < 1 or not self.aims:
             raise BadRequest("CLEVER needs at least 2 batches of at least 1 sample, and something to aim at.")
@@ -102,7 +99,7 @@ class Clever:
         for draws in _chunks(self.gradients, max(1, AT_ONCE // len(x))):
             points = torch.stack([ball.sample(rng) for _ in draws], 1).flatten(0, 1)
             owner = torch.arange(len(x), device=x.device).repeat_interleave(len(draws))
-            sizes = _slopes(network, points, labels[owner], classes[owner], DUAL[type(self.norm)])
+            sizes = _slopes(network, points, labels[owner], classes[owner], self.norm.dual.order)
             batch = torch.tensor(draws, device=x.device) // self.samples
             by_row = sizes.view(len(x), len(draws), -1).transpose(1, 2)
             found = found.scatter_reduce(2, batch.expand(by_row.shape), by_row, "amax")
