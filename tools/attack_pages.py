@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tools.attack_formulas import FORMULAS, NOTATION
-
 from robustassay import attacks
 from robustassay.registry import lookup
+from tools.attack_formulas import FORMULAS, NOTATION
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 PAGE: Final = DOCS / "attacks.md"

@@ -16,7 +16,6 @@ from typing import final
 
 import numpy as np
 import torch
-from tools import peers
 from torch import Tensor, nn
 
 import robustassay as ra
@@ -26,6 +25,7 @@ from robustassay.evaluation.verify import Claims, verify
 from robustassay.registry import lookup
 from robustassay.target import LocalModel
 from robustassay.threat import Norm, ThreatModel
+from tools import peers
 
 MODELS = ("resnet20-natural", "resnet20-pgd")
 SLOW = ("cw", "cw-fast", "ead", "ead-fast")  # of which ART takes minutes

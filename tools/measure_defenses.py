@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools import defenses_page, measure_zoo
-from tools.measure_zoo import DATA, SEED
-
 import robustassay as ra
 from robustassay import models
 from robustassay.analysis.compare import compare, standing
 from robustassay.defenses import OwnGradient, create
 from robustassay.target.batching import LANES
+from tools import defenses_page, measure_zoo
+from tools.measure_zoo import DATA, SEED
 
 ADAPTIVE, ATTACK, LIMIT = "adaptive", "pgd", 100
 

@@ -14,14 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tools import zoo_table
-
 import robustassay as ra
 from robustassay import models
 from robustassay.files import write_atomically
 from robustassay.models.card import ModelCard
 from robustassay.models.zoo import EMBEDDED
 from robustassay.target.batching import LANES
+from tools import zoo_table
 
 DATA, EPS, EPS_TEXT, SEED = "cifar10-1k", 8 / 255, "8/255", 0
 KEY, DRAWS = "express", 20
