@@ -1,4 +1,4 @@
-"""Builds the report of many made-up runs (tests/support/crowd.py); says its size and how fast pages open in Chromium.
+"""Builds the report of many synthetic runs; prints its size and how fast its pages open in Chromium.
 
 python -m tools.site_at_scale [--models 100] [--attacks 20] [--samples 10000] [--folder runs/at-scale]
 """
@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
-from tests.support.crowd import write_runs
-from tools import chromium
+from tests.support.synthetic_runs import write_runs
 
 from robustassay.report import build
+from tools import chromium
 
 
 def main() -> None:

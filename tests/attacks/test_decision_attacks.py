@@ -40,12 +40,12 @@ from tests.support.toys import (
     Constant,
     Linear,
     Spy,
+    ignore_step,
     images,
     names,
-    nothing,
-    open_books,
-    open_box,
-    open_network,
+    open_access,
+    open_ledger,
+    open_target,
     run,
     two_classes,
 )
@@ -202,8 +202,8 @@ def test_a_budget_is_met_exactly_with_the_start_in_it(name: str, budget: int, ow
     for image in x.split(1):
         goal = Untargeted(spy.module(image).argmax(1))
         limit = None if own else budget
-        books = open_books(lookup("attack", name).norms[0](1), image, goal, seeks_minimum=True, query_budget=limit)
-        box = open_box(DecisionAccess, spy, books)
+        books = open_ledger(lookup("attack", name).norms[0](1), image, goal, seeks_minimum=True, query_budget=limit)
+        box = open_access(DecisionAccess, spy, books)
         spy.seen.clear()
         with pytest.raises(NoRowsLeft):
             attacks.create(f"{name}:queries={budget}" if own else name)(box, image)
@@ -218,12 +218,12 @@ def test_a_budget_is_met_exactly_with_the_start_in_it(name: str, budget: int, ow
 def test_rows_whose_budgets_differ_are_cut_each_at_its_own(name: str) -> None:
     """Purses differ when an evaluation goes on where rows have spent unequal parts."""
     model, x = two_classes(12, seed=12, margin=0.1), images(4, (12,))
-    books = open_books(
+    books = open_ledger(
         lookup("attack", name).norms[0](1), x, Untargeted(model(x).argmax(1)), seeks_minimum=True, query_budget=200
     )
     books.queries += torch.tensor([0, 199, 60, 137])
     with pytest.raises(NoRowsLeft):
-        attacks.create(name)(open_box(DecisionAccess, model, books), x)
+        attacks.create(name)(open_access(DecisionAccess, model, books), x)
     assert books.queries.tolist() == [200] * 4
 
 
@@ -257,10 +257,10 @@ def first_points(name: str, model: nn.Module, x: Tensor, labels: Tensor, target:
     """Return what is asked about the first image, in order, its mates being there for their pixels only."""
     spy = Spy(model)
     goal = Untargeted(labels) if target is None else Targeted(torch.full_like(labels, target))
-    books = open_books(lookup("attack", name).norms[0](1), x, goal, seeks_minimum=True, query_budget=40)
+    books = open_ledger(lookup("attack", name).norms[0](1), x, goal, seeks_minimum=True, query_budget=40)
     first, pool = torch.zeros(1, dtype=torch.int64), StartImages.of(x, labels)
-    network, rng = open_network(spy, x), Streams.of(0, names(1))
-    box = DecisionAccess(network, books, rng, first, nothing, pool, inner=True)
+    network, rng = open_target(spy, x), Streams.of(0, names(1))
+    box = DecisionAccess(network, books, rng, first, ignore_step, pool, inner=True)
     spy.seen.clear()
     attacks.create(name)(box, box.ball.centre)
     return [batch[0] for batch in spy.seen]  # a call holds one point and its padding until there is a start
@@ -309,7 +309,7 @@ def attack_rows(attack: Attack[Any], norm: type[Norm], rows: list[int], targeted
     x, labels = x[six], labels[six]
     wave = Wave([names(6)[row] for row in rows], x[rows], labels[rows], StartImages.of(x, labels))
     threat = ThreatModel(norm(1), targets(6, int(labels[5])) if targeted else None)
-    records, x_adv = run_wave(open_network(net, x), attack, threat, wave, 0, None, nothing)
+    records, x_adv = run_wave(open_target(net, x), attack, threat, wave, 0, None, ignore_step)
     return records.to_pandas(), x_adv
 
 
@@ -342,17 +342,19 @@ def test_two_rows_of_one_image_go_their_own_ways(name: str) -> None:
 
 
 def open_oracle(model: nn.Module, norm: Norm, x: Tensor, queries: int, budget: int | None = None) -> Oracle:
-    books = open_books(norm, x, Untargeted(model(x).argmax(1)), seeks_minimum=True, query_budget=budget)
-    return Oracle.of(open_box(DecisionAccess, model, books), queries)
+    books = open_ledger(norm, x, Untargeted(model(x).argmax(1)), seeks_minimum=True, query_budget=budget)
+    return Oracle.of(open_access(DecisionAccess, model, books), queries)
 
 
 @pytest.mark.parametrize("budget", [None, 5])
-def test_an_oracle_says_no_where_the_purse_is_empty(budget: int | None) -> None:
+def test_an_oracle_answers_no_where_the_budget_is_spent(budget: int | None) -> None:
     """Every point here reaches the goal, so a no is a point that was not sent; the run's budget goes first."""
     spy = Spy(Linear(torch.zeros(2, 4), torch.tensor([0.0, 1.0])))
     x = images(3, (4,))
-    books = open_books(L2(1), x, Untargeted(torch.zeros(3, dtype=torch.int64)), seeks_minimum=True, query_budget=budget)
-    oracle = Oracle.of(open_box(DecisionAccess, spy, books), 5 if budget is None else 99)
+    books = open_ledger(
+        L2(1), x, Untargeted(torch.zeros(3, dtype=torch.int64)), seeks_minimum=True, query_budget=budget
+    )
+    oracle = Oracle.of(open_access(DecisionAccess, spy, books), 5 if budget is None else 99)
     spy.seen.clear()
     assert oracle.subset(torch.tensor([False, True, False])).reaches(x[1:2]).tolist() == [True]
     assert oracle.left.tolist() == [5, 4, 5]

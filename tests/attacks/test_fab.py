@@ -24,8 +24,8 @@ from tests.support.toys import (
     distances,
     images,
     names,
-    open_books,
-    open_box,
+    open_access,
+    open_ledger,
     run,
     targeted_distances,
     two_classes,
@@ -277,8 +277,8 @@ def test_on_a_fixed_budget_rows_leave_at_the_first_point_inside(norm: type[Norm]
     labels = torch.zeros(len(x), dtype=torch.int64)
     exact = distances(model, x, labels, norm.name)
     eps = norm(float(np.median(exact)) * 1.02)
-    books = open_books(eps, x, Targeted(labels + 1) if targeted else Untargeted(labels))
-    last = attacks.create("fab:steps=20")(open_box(GradientAccess, model, books), x)
+    books = open_ledger(eps, x, Targeted(labels + 1) if targeted else Untargeted(labels))
+    last = attacks.create("fab:steps=20")(open_access(GradientAccess, model, books), x)
     assert books.claimed.tolist() == (exact * 1.01 < eps.eps).tolist()
     assert (books.distance[books.claimed] <= eps.eps + eps.slack(12)).all()
     assert 0 < books.claimed.sum() < len(x)
@@ -330,6 +330,7 @@ def test_an_aim_nobody_knows_is_refused() -> None:
         attacks.create("fab:aim=up")
 
 
+@pytest.mark.oracle
 @every_norm
 @pytest.mark.parametrize("aim", ["classes", "any"])
 def test_walks_end_where_those_of_the_authors_do(norm: type[Norm], aim: str) -> None:

@@ -30,7 +30,9 @@ from robustassay import attacks, data
 from robustassay.rng import Streams
 from robustassay.target import GradientAccess
 from robustassay.threat import L1, L2, Ball, Goal, LInf, Norm, Targeted, Untargeted
-from tests.support.toys import last_iterate, names, open_books, open_box
+from tests.support.toys import last_iterate, names, open_access, open_ledger
+
+pytestmark = pytest.mark.oracle
 
 
 class _Empty(ModuleType):
@@ -215,7 +217,7 @@ def test_fg_under_l1_is_that_of_art_where_one_value_has_room_for_all(net: Net, p
 def test_fg_under_l1_solves_the_linear_program_over_ball_and_box(
     net: Net, photos: Tensor, eps: float, targeted: bool
 ) -> None:
-    box = open_box(GradientAccess, net, open_books(L1(eps), photos, goal_of(targeted)))
+    box = open_access(GradientAccess, net, open_ledger(L1(eps), photos, goal_of(targeted)))
     gradients = box.gradient(photos)[0].flatten(1).double().numpy()
     found = ours("fg", net, L1(eps), photos, targeted)
     for row in range(0, ROWS, 3):

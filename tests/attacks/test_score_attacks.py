@@ -40,11 +40,11 @@ from tests.support.toys import (
     Constant,
     Linear,
     Spy,
+    ignore_step,
     images,
     names,
-    nothing,
-    open_books,
-    open_box,
+    open_access,
+    open_ledger,
     run,
     two_classes,
 )
@@ -89,7 +89,7 @@ def grey(rows: int, values: int) -> Tensor:
 
 def open_score_box(module: nn.Module, x: Tensor, norm: Norm | None = None, seed: int = 0) -> ScoreAccess:
     labels = torch.zeros(len(x), dtype=torch.int64)
-    box: ScoreAccess = open_box(ScoreAccess, module, open_books(norm or L2(1e-3), x, Untargeted(labels)), seed=seed)
+    box: ScoreAccess = open_access(ScoreAccess, module, open_ledger(norm or L2(1e-3), x, Untargeted(labels)), seed=seed)
     return box
 
 
@@ -572,7 +572,7 @@ def set_on_network(
 ) -> tuple[Any, Tensor]:
     network = LocalModel(models.load("resnet20-natural"), 10, CPU, batch_size)
     threat = ThreatModel(norm, RandomTarget() if targeted else None)
-    records, x_adv = run_wave(network, attack, threat, Wave(ids, x, y), 0, None, nothing)
+    records, x_adv = run_wave(network, attack, threat, Wave(ids, x, y), 0, None, ignore_step)
     return records.to_pandas(), x_adv
 
 

@@ -13,7 +13,18 @@ from robustassay.errors import BadRequest
 from robustassay.target import ScoreAccess
 from robustassay.threat import L1, L2, LabelList, LInf, Norm, Untargeted
 from tests.attacks.test_attacks import Case, check_conforms, make_ground
-from tests.support.toys import Constant, Linear, Spy, distances, images, names, open_books, open_box, run, two_classes
+from tests.support.toys import (
+    Constant,
+    Linear,
+    Spy,
+    distances,
+    images,
+    names,
+    open_access,
+    open_ledger,
+    run,
+    two_classes,
+)
 
 NORMS: list[Norm] = [LInf(0.06), L2(0.4), L1(1.5)]
 SHAPES = [(12,), (1, 3, 4), (3, 5, 9), (3, 11, 6), (2, 12, 1), (1, 1, 1), (2, 1, 4, 4)]
@@ -38,8 +49,8 @@ def watch(module: nn.Module, norm: Norm, x: Tensor, steps: int, seed: int = 0) -
     """Run Square by itself and return every point it asked about, the last one too."""
     spy = Spy(module)
     labels = torch.zeros(len(x), dtype=torch.int64)
-    books = open_books(norm, x, Untargeted(labels))
-    box = open_box(ScoreAccess, spy, books, seed=seed)
+    books = open_ledger(norm, x, Untargeted(labels))
+    box = open_access(ScoreAccess, spy, books, seed=seed)
     spy.seen.clear()
     last = attacks.create(f"square:steps={steps}")(box, x)
     assert not books.claimed.any(), "a row left early: make the goal harder"

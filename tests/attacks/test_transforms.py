@@ -20,7 +20,7 @@ from robustassay.errors import BadRequest
 from robustassay.rng import Streams
 from robustassay.target import GradientAccess
 from robustassay.threat import L1, L2, LInf, Norm, Untargeted
-from tests.support.toys import Constant, Spy, images, last_iterate, names, open_books, open_box, run
+from tests.support.toys import Constant, Spy, images, last_iterate, names, open_access, open_ledger, run
 
 every_norm = pytest.mark.parametrize("norm", [LInf(8 / 255), L2(0.5), L1(10)], ids=lambda norm: norm.name)
 NEVER = 1e9
@@ -167,7 +167,7 @@ def test_other_settings_do_not(spec: str, norm: Norm) -> None:
     goal = Untargeted(net(x).argmax(1))
     points = []
     for attack in ("mim", spec):
-        box = open_box(GradientAccess, net, open_books(norm, x, goal))
+        box = open_access(GradientAccess, net, open_ledger(norm, x, goal))
         box.require_margin(NEVER)
         points.append(attacks.create(attack)(box, x))
     assert not torch.equal(*points)
@@ -234,7 +234,7 @@ def test_every_gradient_attack_runs_through_a_transform(spec: str, steady: Any) 
 def test_smoothing_on_the_way_back_is_smoothing_afterwards() -> None:
     net = conv_net()
     x, _ = photos(4)
-    box = open_box(GradientAccess, net, open_books(LInf(0.1), x, Untargeted(net(x).argmax(1))))
+    box = open_access(GradientAccess, net, open_ledger(LInf(0.1), x, Untargeted(net(x).argmax(1))))
     plain, logits = box.gradient(x)
     inside, seen = box.with_input_transform(transforms.smoothed_on_the_way_back(5)).gradient(x)
     assert torch.equal(inside, transforms.smoothed(plain, 5))
@@ -288,7 +288,7 @@ def test_diverse_inputs_transfer_at_least_as_well() -> None:
     assert len(x) == 50
     rates = []
     for spec in ("mim:steps=20", "dim:steps=20"):
-        box = open_box(GradientAccess, source, open_books(LInf(4 / 255), x, Untargeted(labels)))
+        box = open_access(GradientAccess, source, open_ledger(LInf(4 / 255), x, Untargeted(labels)))
         box.require_margin(NEVER)
         last = attacks.create(spec)(box, x)
         with torch.no_grad():

@@ -11,6 +11,8 @@ import pytest
 import robustassay as ra
 from robustassay import models
 
+pytestmark = pytest.mark.docs
+
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(ra.__file__).parent
 PROMISES = (ROOT / "docs" / "promises.md").read_text()

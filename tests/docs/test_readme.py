@@ -3,9 +3,12 @@
 import re
 from pathlib import Path
 
+import pytest
 from tools import zoo_table
 
 from robustassay import models
+
+pytestmark = pytest.mark.docs
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 

@@ -346,6 +346,7 @@ def test_the_remedy_breaks_what_a_plain_attack_leaves_standing(name, natural, tm
     assert again.parts.keys() == result.parts.keys()
 
 
+@pytest.mark.oracle
 @SLOW
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", GALLERY)

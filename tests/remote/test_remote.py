@@ -29,7 +29,7 @@ from robustassay.serve.server import running
 from robustassay.target import LocalModel
 from robustassay.threat import Untargeted
 from tests.support.services import GERMAN_NAMES, NAMES, Tiny, dataset, service_config
-from tests.support.toys import CPU, nothing
+from tests.support.toys import CPU, ignore_step
 
 JOBS = {
     "square": ("square:steps=25", ra.LInf(12 / 255), None),
@@ -131,11 +131,11 @@ def test_rounding_never_carries_a_point_out_of_its_ball(served):
     network, _ = RemoteModel.open(service, data, CPU)
     x0 = data.images(slice(0, 8))
     from robustassay.rng import Streams
-    from tests.support.toys import open_books
+    from tests.support.toys import open_ledger
 
     norm = ra.L2(0.08)
-    ledger = open_books(norm, x0, Untargeted(data.labels))
-    box = SentScores(network, ledger, Streams.of(0, list(data.ids)), torch.arange(8), nothing)
+    ledger = open_ledger(norm, x0, Untargeted(data.labels))
+    box = SentScores(network, ledger, Streams.of(0, list(data.ids)), torch.arange(8), ignore_step)
     edge = box.ball.project(x0 + torch.randn(8, *x0.shape[1:], generator=torch.Generator().manual_seed(0)))
     rounded = (edge * 255).round() / 255
     assert (box.ball.distance(rounded) > norm.eps).any(), "else this tests nothing"
@@ -597,7 +597,7 @@ def test_requests_keep_their_pace():
 def test_images_made_elsewhere_are_submitted_and_counted(served):
     data = dataset(8)
     x0, labels = data.images(slice(0, 8)), data.labels.clone()
-    labels[0] = (labels[0] + 1) % 4  # the service does not know this one, so it proves nothing
+    labels[0] = (labels[0] + 1) % 4  # the service does not know this one, so it proves ignore_step
     x_adv = torch.cat((x0[:4], x0.flip(0)[4:]))
     predicted = Tiny()(x_adv).argmax(1)
     targets = (labels + 1) % 4

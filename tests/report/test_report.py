@@ -29,7 +29,7 @@ from robustassay.registry import lookup
 from robustassay.report import build, formatting, gallery, pictures
 from robustassay.report.website.writing import LIST
 from robustassay.store import Store
-from tests.support.crowd import write_runs
+from tests.support.synthetic_runs import write_runs
 
 SPACE = "\u202f"
 WEAK_PGD = "pgd:steps=2,rel_step=0.0001"

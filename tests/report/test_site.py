@@ -18,7 +18,7 @@ import robustassay as ra
 from robustassay import data
 from robustassay.report import build
 from robustassay.store import Store
-from tests.support.crowd import write_runs
+from tests.support.synthetic_runs import write_runs
 
 if chromium.required():
     playwright = importlib.import_module("playwright.sync_api")
@@ -26,6 +26,7 @@ else:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = chromium.find()
 pytestmark = [
+    pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None and not chromium.required(), reason=chromium.MISSING),
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]

@@ -156,6 +156,7 @@ class Peer:
         return slopes.numpy()[:, None]
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize(("norm", "order"), [(L2(2.0), 2), (LInf(0.3), np.inf), (L1(20.0), 1)])
 def test_agrees_with_art_within_sampling_error(norm, order):
     from tests.attacks.test_oracles import _absent_packages_stubbed

@@ -182,8 +182,8 @@ def at_one_distance(model: Linear, x: Tensor, labels: Tensor, norm: str, free: T
 # ---------------------------------------------------------------- setting an attack on them
 
 
-def nothing(ledger: Ledger) -> None:
-    """A on_step that nobody feels."""
+def ignore_step(ledger: Ledger) -> None:
+    """Do nothing at a step of an attack."""
 
 
 def names(rows: int) -> list[str]:
@@ -204,27 +204,27 @@ def run(
     batch_size: int = 32,
 ) -> tuple[pd.DataFrame, Tensor]:
     """Send one wave through the engine; return its verified records and adversarial images."""
-    network = open_network(module, x, batch_size)
+    network = open_target(module, x, batch_size)
     wave = Wave(list(ids or names(len(x))), x, labels)
-    records, x_adv = run_wave(network, attack, ThreatModel(norm, target), wave, seed, query_budget, nothing)
+    records, x_adv = run_wave(network, attack, ThreatModel(norm, target), wave, seed, query_budget, ignore_step)
     return records.to_pandas(), x_adv
 
 
-def open_network(module: nn.Module, x: Tensor, batch_size: int = 32) -> TargetModel:
+def open_target(module: nn.Module, x: Tensor, batch_size: int = 32) -> TargetModel:
     kind = next(module.parameters()).dtype
     with torch.no_grad():
         classes = module(x[:1].to(kind)).shape[1]
     return LocalModel(module, classes, CPU, batch_size)
 
 
-def open_books(
+def open_ledger(
     norm: Norm, x: Tensor, goal: Goal, *, seeks_minimum: bool = False, query_budget: int | None = None
 ) -> Ledger:
     ball = Ball(norm, x, torch.full((len(x),), norm.eps))
     return Ledger(ball, goal, seeks_minimum, query_budget)
 
 
-def open_box(
+def open_access(
     kind: Callable[..., Any],
     module: nn.Module,
     ledger: Ledger,
@@ -235,13 +235,13 @@ def open_box(
     """Give the attacker's view of all rows of a ledger."""
     x = ledger.ball.centre
     rng = Streams.of(seed, list(ids or names(len(x))))
-    return kind(open_network(module, x), ledger, rng, torch.arange(len(x)), nothing)
+    return kind(open_target(module, x), ledger, rng, torch.arange(len(x)), ignore_step)
 
 
 def last_iterate(module: nn.Module, attack: Attack[Any], norm: Norm, x: Tensor, goal: Goal, seed: int = 0) -> Tensor:
     """Run an attack by itself and return its last point; no row may reach the goal, or it would leave early."""
-    ledger = open_books(norm, x, goal)
-    last: Tensor = attack(open_box(GradientAccess, module, ledger, seed=seed), x)
+    ledger = open_ledger(norm, x, goal)
+    last: Tensor = attack(open_access(GradientAccess, module, ledger, seed=seed), x)
     assert not ledger.claimed.any(), "a row left early: make the goal harder"
     assert len(last) == len(x)
     return last

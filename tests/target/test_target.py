@@ -14,7 +14,7 @@ from robustassay.evaluation.verify import Claims, measure, verify
 from robustassay.target import DecisionAccess, GradientAccess, Ledger, LocalModel, NoRowsLeft, ScoreAccess
 from robustassay.target.batching import LANES
 from robustassay.threat import L0, L1, L2, Ball, LInf, Norm, Targeted, Untargeted
-from tests.support.toys import CPU, Linear, Spy, images, names, open_books, open_box, run
+from tests.support.toys import CPU, Linear, Spy, images, names, open_access, open_ledger, run
 
 NORMS: dict[str, type[Norm]] = {"Linf": LInf, "L2": L2, "L1": L1, "L0": L0}
 every_norm = pytest.mark.parametrize("norm", NORMS)
@@ -38,7 +38,7 @@ def zeros(rows: int) -> Tensor:
 
 
 def untargeted_books(rows: int, norm: Norm | None = None, **settings: Any) -> Ledger:
-    return open_books(norm or LInf(0.2), grey(rows), Untargeted(zeros(rows)), **settings)
+    return open_ledger(norm or LInf(0.2), grey(rows), Untargeted(zeros(rows)), **settings)
 
 
 def with_first_value(x: Tensor, *firsts: float) -> Tensor:
@@ -64,7 +64,7 @@ def test_boxes_answer_what_the_model_says() -> None:
     x = images(5, (2, 3), low=0, high=1)
     model = Linear(torch.randn(4, 6, generator=torch.Generator().manual_seed(0)), torch.zeros(4))
     labels = torch.tensor([0, 1, 2, 3, 0])
-    box = open_box(GradientAccess, model, open_books(LInf(0.1), x, Untargeted(labels)))
+    box = open_access(GradientAccess, model, open_ledger(LInf(0.1), x, Untargeted(labels)))
     logits = model(x).detach()
     assert torch.equal(box.scores(x), logits)
     assert torch.equal(box.decisions(x), logits.argmax(1))
@@ -78,7 +78,7 @@ def test_many_points_a_row_get_the_answers_of_one_by_one() -> None:
     model = Linear(torch.randn(3, 6, generator=torch.Generator().manual_seed(0)), torch.zeros(3))
     x = images(4, (2, 3))
     labels = torch.tensor([0, 1, 2, 0])
-    box = open_box(GradientAccess, model, open_books(LInf(0.4), x, Targeted(labels)))
+    box = open_access(GradientAccess, model, open_ledger(LInf(0.4), x, Targeted(labels)))
     points = torch.stack([images(4, (2, 3), seed) for seed in range(5)], 1)
     gradient, logits = box.gradient(points)
     assert gradient.shape == points.shape
@@ -93,7 +93,7 @@ def test_a_loss_of_ones_own_knows_the_goals_of_its_rows() -> None:
     """More points than one micro-batch holds: each must still meet the goal of its own row."""
     model = Linear(torch.eye(3, 6), torch.zeros(3))
     x = images(3, (6,))
-    box = open_box(GradientAccess, model, open_books(LInf(0.4), x, Untargeted(torch.tensor([0, 1, 2]))))
+    box = open_access(GradientAccess, model, open_ledger(LInf(0.4), x, Untargeted(torch.tensor([0, 1, 2]))))
     gradient, _ = box.gradient(
         x[:, None].repeat(1, 50, 1), lambda logits, goal: logits.gather(1, goal.labels[:, None])[:, 0]
     )
@@ -102,7 +102,7 @@ def test_a_loss_of_ones_own_knows_the_goals_of_its_rows() -> None:
 
 def test_an_attack_cannot_reach_the_clean_images_of_the_books() -> None:
     ledger = untargeted_books(2)
-    box = open_box(GradientAccess, first_value_decides(), ledger)
+    box = open_access(GradientAccess, first_value_decides(), ledger)
     box.ball.centre.zero_()
     assert torch.equal(ledger.ball.centre, grey(2))
 
@@ -123,7 +123,7 @@ def test_padding_shows_whole_lanes_and_returns_only_what_was_asked(n: int) -> No
 
 def test_counts_are_exact_row_by_row() -> None:
     ledger = untargeted_books(3)
-    box = open_box(GradientAccess, first_value_decides(), ledger)
+    box = open_access(GradientAccess, first_value_decides(), ledger)
     x = grey(3)
     box.gradient(x)
     box.gradient(with_first_value(x, 0.1, 0.2, 0.3))
@@ -140,7 +140,7 @@ def test_counts_are_exact_row_by_row() -> None:
 def test_the_look_at_clean_images_is_free_and_claims_those_already_lost() -> None:
     x = grey(2)
     x[1, 0] = 0.9
-    ledger = open_books(LInf(0.2), x, Untargeted(zeros(2)))
+    ledger = open_ledger(LInf(0.2), x, Untargeted(zeros(2)))
     ledger.record_clean(first_value_decides()(x).detach())
     assert ledger.claimed.tolist() == [False, True]
     assert ledger.distance.tolist() == [float("inf"), 0.0]
@@ -156,7 +156,7 @@ def test_the_query_budget_is_cut_exactly_and_nothing_past_it_is_shown(
 ) -> None:
     spy = Spy(first_value_decides())
     ledger = untargeted_books(3, query_budget=budget)
-    box = open_box(access, spy, ledger)
+    box = open_access(access, spy, ledger)
     spy.seen.clear()
     inner = box.subset(torch.tensor([True, False, False]))
     inner.decisions(grey(1, first=0.001))  # so that rows have different budgets left
@@ -180,7 +180,7 @@ def test_the_query_budget_is_cut_exactly_and_nothing_past_it_is_shown(
 
 def test_a_success_past_the_budget_does_not_exist() -> None:
     ledger = untargeted_books(2, query_budget=2)
-    box = open_box(DecisionAccess, first_value_decides(), ledger)
+    box = open_access(DecisionAccess, first_value_decides(), ledger)
     box.decisions(with_first_value(grey(2), 0.41, 0.42, 0.55))
     assert not ledger.claimed.any()
     assert ledger.done.all()
@@ -188,8 +188,8 @@ def test_a_success_past_the_budget_does_not_exist() -> None:
 
 def test_an_answer_that_was_never_given_is_no_success() -> None:
     """Points past the budget are answered with zeros, which read as class 0: here, a wrong label."""
-    ledger = open_books(LInf(0.2), grey(2, first=0.6), Untargeted(zeros(2) + 1), query_budget=2)
-    box = open_box(DecisionAccess, first_value_decides(), ledger)
+    ledger = open_ledger(LInf(0.2), grey(2, first=0.6), Untargeted(zeros(2) + 1), query_budget=2)
+    box = open_access(DecisionAccess, first_value_decides(), ledger)
     box.decisions(with_first_value(grey(2), 0.61, 0.62, 0.63, 0.64))
     assert not ledger.claimed.any()
     assert ledger.lowest_margin.tolist() == pytest.approx([0.11, 0.11])
@@ -197,8 +197,8 @@ def test_an_answer_that_was_never_given_is_no_success() -> None:
 
 def test_a_half_paid_query_keeps_points_goals_and_answers_together() -> None:
     x = images(3, (6,))
-    ledger = open_books(LInf(0.4), x, Untargeted(torch.tensor([0, 1, 2])), query_budget=3)
-    box = open_box(GradientAccess, Linear(torch.eye(3, 6), torch.zeros(3)), ledger)
+    ledger = open_ledger(LInf(0.4), x, Untargeted(torch.tensor([0, 1, 2])), query_budget=3)
+    box = open_access(GradientAccess, Linear(torch.eye(3, 6), torch.zeros(3)), ledger)
     box.subset(torch.tensor([True, False, False])).decisions(x[:1, None].repeat(1, 2, 1))
     points = torch.stack([images(3, (6,), seed) for seed in (1, 2)], 1)
     gradient, logits = box.gradient(points, lambda logits, goal: logits.gather(1, goal.labels[:, None])[:, 0])
@@ -212,7 +212,7 @@ def test_a_half_paid_query_keeps_points_goals_and_answers_together() -> None:
 
 def test_the_first_success_is_claimed_at_its_own_query_and_iteration() -> None:
     ledger = untargeted_books(3)
-    box = open_box(DecisionAccess, first_value_decides(), ledger)
+    box = open_access(DecisionAccess, first_value_decides(), ledger)
     points = with_first_value(grey(3), 0.41, 0.42, 0.43)
     box.decisions(points)
     box.drop_finished()
@@ -231,8 +231,8 @@ def test_the_first_success_is_claimed_at_its_own_query_and_iteration() -> None:
 @every_norm
 def test_points_outside_ball_or_box_are_never_claimed(norm: str) -> None:
     eps = 1.0 if norm == "L0" else 0.2
-    ledger = open_books(NORMS[norm](eps), grey(1), Untargeted(zeros(1)))
-    box = open_box(DecisionAccess, first_value_decides(), ledger)
+    ledger = open_ledger(NORMS[norm](eps), grey(1), Untargeted(zeros(1)))
+    box = open_access(DecisionAccess, first_value_decides(), ledger)
     too_far = grey(1, first=0.4 + 0.2 + 1e-5)
     if norm == "L0":
         too_far = grey(1, first=0.55)
@@ -248,7 +248,7 @@ def test_points_outside_ball_or_box_are_never_claimed(norm: str) -> None:
 
 def test_an_attack_that_seeks_the_minimum_keeps_its_closest_point() -> None:
     ledger = untargeted_books(1, LInf(0.05), seeks_minimum=True)
-    box = open_box(DecisionAccess, first_value_decides(), ledger)
+    box = open_access(DecisionAccess, first_value_decides(), ledger)
     for first, closest, at in ((0.9, 0.9, 1), (0.7, 0.7, 2), (0.8, 0.7, 2), (0.45, 0.7, 2), (0.51, 0.51, 5)):
         box.decisions(grey(1, first=first))
         assert float(ledger.x_adv[0, 0]) == pytest.approx(closest)
@@ -262,7 +262,7 @@ def test_an_attack_that_seeks_the_minimum_keeps_its_closest_point() -> None:
 
 def test_seeking_the_minimum_claims_nothing_outside_the_box() -> None:
     ledger = untargeted_books(1, seeks_minimum=True)
-    open_box(DecisionAccess, first_value_decides(), ledger).decisions(grey(1, first=1.5))
+    open_access(DecisionAccess, first_value_decides(), ledger).decisions(grey(1, first=1.5))
     assert not ledger.claimed.any()
 
 
@@ -270,14 +270,14 @@ def test_seeking_the_minimum_ends_where_the_clean_image_is_already_lost() -> Non
     """Nothing is closer than the image itself: searching on would only spend queries."""
     x = grey(2)
     x[1, 0] = 0.9
-    ledger = open_books(LInf(0.2), x, Untargeted(zeros(2)), seeks_minimum=True)
+    ledger = open_ledger(LInf(0.2), x, Untargeted(zeros(2)), seeks_minimum=True)
     ledger.record_clean(first_value_decides()(x).detach())
     assert ledger.done.tolist() == [False, True]
 
 
 def test_lowest_margin_is_that_of_the_best_point_seen() -> None:
     ledger = untargeted_books(1)
-    box = open_box(DecisionAccess, first_value_decides(), ledger)
+    box = open_access(DecisionAccess, first_value_decides(), ledger)
     box.decisions(with_first_value(grey(1), 0.3, 0.45, 0.35))
     assert float(ledger.lowest_margin) == pytest.approx(0.05)
     box.decisions(grey(1, first=0.2))
@@ -289,8 +289,8 @@ def test_lowest_margin_is_that_of_the_best_point_seen() -> None:
 
 def test_keep_lets_finished_rows_go_and_shrinks_everything_together() -> None:
     ids = names(4)
-    ledger = open_books(LInf(0.2), grey(4), Targeted(torch.tensor([1, 1, 1, 0])))
-    box = open_box(GradientAccess, first_value_decides(), ledger, ids=ids)
+    ledger = open_ledger(LInf(0.2), grey(4), Targeted(torch.tensor([1, 1, 1, 0])))
+    box = open_access(GradientAccess, first_value_decides(), ledger, ids=ids)
     x = grey(4)
     x[1:, 0] = 0.55
     box.decisions(x)
@@ -300,7 +300,7 @@ def test_keep_lets_finished_rows_go_and_shrinks_everything_together() -> None:
     assert torch.equal(kept, x[[0, 3]])
     assert box.goal.labels.tolist() == [1, 0]
     assert len(box.ball.centre) == 2
-    fresh = open_box(GradientAccess, first_value_decides(), untargeted_books(4), ids=ids)
+    fresh = open_access(GradientAccess, first_value_decides(), untargeted_books(4), ids=ids)
     assert torch.equal(box.rng.uniform(5), fresh.rng.uniform(5)[[0, 3]])
     assert box.gradient(kept)[0].shape == kept.shape
     box.drop_finished()
@@ -312,7 +312,7 @@ def test_keep_lets_finished_rows_go_and_shrinks_everything_together() -> None:
 
 def test_a_spent_budget_ends_a_row() -> None:
     ledger = untargeted_books(2, query_budget=3)
-    box = open_box(DecisionAccess, first_value_decides(), ledger)
+    box = open_access(DecisionAccess, first_value_decides(), ledger)
     box.subset(torch.tensor([False, True])).decisions(with_first_value(grey(1), 0.1, 0.2, 0.3))
     (rows,) = box.drop_finished(torch.arange(2))
     assert rows.tolist() == [0]
@@ -320,7 +320,7 @@ def test_a_spent_budget_ends_a_row() -> None:
 
 def test_copies_of_a_row_are_asked_apart_and_finish_together() -> None:
     ledger = untargeted_books(3)
-    box = open_box(GradientAccess, first_value_decides(), ledger)
+    box = open_access(GradientAccess, first_value_decides(), ledger)
     many = box.copied(2)
     assert torch.equal(many.ball.centre, grey(3).repeat_interleave(2, 0))
     tags = many.track(torch.arange(6))
@@ -342,7 +342,7 @@ def test_copies_of_a_row_are_asked_apart_and_finish_together() -> None:
 
 def test_copies_stay_within_the_budget_of_their_row() -> None:
     ledger = untargeted_books(2, query_budget=5)
-    many = open_box(GradientAccess, first_value_decides(), ledger).copied(3)
+    many = open_access(GradientAccess, first_value_decides(), ledger).copied(3)
     for _ in range(3):
         many.decisions(grey(6))
     assert ledger.queries.tolist() == [5, 5]
@@ -364,7 +364,7 @@ def test_a_box_that_looks_away_misses_no_claim_and_takes_none_back(monkeypatch: 
 
 def test_a_claim_is_the_point_that_was_asked_about_whatever_becomes_of_the_tensor() -> None:
     ledger = untargeted_books(1)
-    box = open_box(GradientAccess, first_value_decides(), ledger)
+    box = open_access(GradientAccess, first_value_decides(), ledger)
     x = grey(1, first=0.55)
     box.decisions(x)
     x.fill_(0.1)
@@ -373,7 +373,7 @@ def test_a_claim_is_the_point_that_was_asked_about_whatever_becomes_of_the_tenso
 
 
 def test_a_view_of_no_rows_answers_with_nothing() -> None:
-    box = open_box(GradientAccess, first_value_decides(), untargeted_books(2))
+    box = open_access(GradientAccess, first_value_decides(), untargeted_books(2))
     inner = box.subset(torch.zeros(2, dtype=torch.bool))
     assert inner.decisions(grey(2)[:0]).shape == (0,)
     assert inner.gradient(grey(2)[:0])[0].shape == (0, 4)

@@ -1,4 +1,4 @@
-"""Made-up runs of many models and attacks, for what must hold at a size that no test could attack its way to."""
+"""Writes synthetic runs of many models and attacks, to test the report at a size that no test can attack."""
 
 import hashlib
 import json
@@ -62,7 +62,7 @@ def _records(clean, labels, reached, came, seeks) -> pa.Table:
 def _write(folder: Path, model: str, attack: dict[str, object], table: pa.Table) -> None:
     spec = {
         "model": {"name": model, "weights": hashlib.sha256(model.encode()).hexdigest()},
-        "data": {"name": "crowd", "sha256": "0" * 64},
+        "data": {"name": "synthetic", "sha256": "0" * 64},
         "threat": {"norm": "Linf", "eps": EPS, "target": None, "query_budget": None},
         "attack": attack,
         "seed": 0,
