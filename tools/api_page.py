@@ -25,7 +25,7 @@ nothing heavy is loaded before one of them is used. Whatever is not on this page
 
 MORE: Final = {
     "robustassay.data": (data, ("load", "from_arrays", "names", "Dataset")),
-    "robustassay.doctor": (doctor, ("diagnose", "Diagnosis", "Finding")),
+    "robustassay.doctor": (doctor, ("diagnose", "Diagnosis", "IndicatorResult")),
     "robustassay.report": (report, ("build",)),
 }
 """Rooms whose names are public beside those of assay itself."""

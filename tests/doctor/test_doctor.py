@@ -14,11 +14,19 @@ from torch import Tensor, nn
 import robustassay as ra
 from robustassay import data
 from robustassay.cli import main
-from robustassay.doctor import REMEDIES, Diagnosis, Finding, diagnose
-from robustassay.doctor.attack_checks import Search
-from robustassay.doctor.gradient_fixes import Bridge, Rescale, Reverse, Smooth, Tap, Treated, Unsquash
-from robustassay.doctor.layer_trace import find_bridge, find_tap
-from robustassay.doctor.probe_set import Climb, Patient
+from robustassay.doctor import REMEDIES, Diagnosis, IndicatorResult, diagnose
+from robustassay.doctor.attack_checks import PlainAttack
+from robustassay.doctor.gradient_fixes import (
+    Bypass,
+    FixedGradients,
+    LayerOutput,
+    LogOutputs,
+    RescaleLogits,
+    ReverseGradient,
+    SmoothGradient,
+)
+from robustassay.doctor.layer_trace import find_bypass, find_logit_layer
+from robustassay.doctor.probe_set import AscentTrace, ProbeSet
 from robustassay.doctor.remedies import gives_gradients
 from robustassay.errors import BadRequest, UnknownName
 from robustassay.models import names
@@ -62,7 +70,7 @@ def goal_of(module: nn.Module, x: Tensor) -> Untargeted:
         return Untargeted(module(x).argmax(1))
 
 
-# ---------------------------------------------------------------- treatments, against gradients that are known
+# ---------------------------------------------------------------- fixes, against gradients that are known
 
 
 @pytest.mark.parametrize("front", [Closed, quantised, lambda m: Masked(m, before=lambda v: v.detach())])
@@ -71,14 +79,14 @@ def test_a_bridge_gives_the_gradient_of_the_model_behind_the_fault_at_what_that_
     shown = {"seen": x}
     with small[0].register_forward_pre_hook(lambda layer, values: shown.update(seen=values[0].detach())):
         broken(x)
-    bridge = find_bridge(broken, x, goal_of(broken, x))
-    assert bridge is not None
-    treated = Treated(broken, [bridge])
+    bypass = find_bypass(broken, x, goal_of(broken, x))
+    assert bypass is not None
+    fixed = FixedGradients(broken, [bypass])
     truth = slope(small, shown["seen"])
-    found = slope(treated.differentiable, x)
+    found = slope(fixed.differentiable, x)
     assert F.cosine_similarity(found.flatten(1), truth.flatten(1)).min() > 0.999
-    assert torch.equal(treated(x), broken(x))
-    assert torch.allclose(treated.differentiable(x), broken(x), atol=1e-6)
+    assert torch.equal(fixed(x), broken(x))
+    assert torch.allclose(fixed.differentiable(x), broken(x), atol=1e-6)
 
 
 @pytest.mark.parametrize("front", [Embeds, Thermometer, lambda m: Staircase(m, 16)])
@@ -86,9 +94,9 @@ def test_a_bridge_is_found_over_tables_codes_and_dead_units(front, x):
     torch.manual_seed(1)
     small = nn.Sequential(nn.Conv2d(3, 6, 3), nn.Softplus(), nn.Flatten(), nn.Linear(6 * 14 * 14, 4)).eval()
     broken = front(small)
-    bridge = find_bridge(broken, x, goal_of(broken, x))
-    assert bridge is not None
-    found, truth = slope(Treated(broken, [bridge]).differentiable, x), slope(small, x)
+    bypass = find_bypass(broken, x, goal_of(broken, x))
+    assert bypass is not None
+    found, truth = slope(FixedGradients(broken, [bypass]).differentiable, x), slope(small, x)
     assert F.cosine_similarity(found.flatten(1), truth.flatten(1)).min() > 0.9
 
 
@@ -97,9 +105,11 @@ def test_a_bridge_takes_a_normalisation_for_what_it_is(x):
     head = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 14 * 14, 3)).eval()
     scale = torch.tensor([0.2, 0.5, 3.0]).view(3, 1, 1)
     honest, broken = Masked(head, before=lambda v: v / scale), Masked(head, before=lambda v: v.detach() / scale)
-    bridge = find_bridge(broken, x, goal_of(broken, x))
-    assert bridge is not None
-    assert torch.allclose(slope(Treated(broken, [bridge]).differentiable, x), slope(honest, x), rtol=1e-3, atol=1e-5)
+    bypass = find_bypass(broken, x, goal_of(broken, x))
+    assert bypass is not None
+    assert torch.allclose(
+        slope(FixedGradients(broken, [bypass]).differentiable, x), slope(honest, x), rtol=1e-3, atol=1e-5
+    )
 
 
 def test_a_bridge_starts_at_the_layer_before_the_gap_and_not_at_the_image(x):
@@ -115,10 +125,12 @@ def test_a_bridge_starts_at_the_layer_before_the_gap_and_not_at_the_image(x):
     broken = Gap()
     broken.body = body
     broken.eval()
-    bridge = find_bridge(broken, x, goal_of(broken, x))
-    assert bridge is not None
-    assert bridge.source is first
-    assert torch.allclose(slope(Treated(broken, [bridge]).differentiable, x), slope(body, x), rtol=1e-3, atol=1e-6)
+    bypass = find_bypass(broken, x, goal_of(broken, x))
+    assert bypass is not None
+    assert bypass.source is first
+    assert torch.allclose(
+        slope(FixedGradients(broken, [bypass]).differentiable, x), slope(body, x), rtol=1e-3, atol=1e-6
+    )
 
 
 def test_a_bridge_leaves_the_inner_passes_of_an_optimising_model_alone(x):
@@ -126,13 +138,13 @@ def test_a_bridge_leaves_the_inner_passes_of_an_optimising_model_alone(x):
     even = [nn.Conv2d(3, 6, 3, padding=1), nn.Softplus(), nn.Conv2d(6, 6, 3, padding=1), nn.Flatten()]
     body = nn.Sequential(*even, nn.Linear(6 * 16 * 16, 4)).eval()  # its layers fit each other: none may be the start
     broken = Purifies(body, steps=2)
-    bridge = find_bridge(broken, x, goal_of(broken, x))
-    assert bridge is not None
-    assert bridge.source is None
-    assert bridge.call == 3, "two steps of its own, then the answer"
-    treated = Treated(broken, [bridge])
-    assert torch.allclose(treated.differentiable(x), broken(x), atol=1e-6)
-    found, truth = slope(treated.differentiable, x), slope(body, x)
+    bypass = find_bypass(broken, x, goal_of(broken, x))
+    assert bypass is not None
+    assert bypass.source is None
+    assert bypass.call == 3, "two steps of its own, then the answer"
+    fixed = FixedGradients(broken, [bypass])
+    assert torch.allclose(fixed.differentiable(x), broken(x), atol=1e-6)
+    found, truth = slope(fixed.differentiable, x), slope(body, x)
     assert F.cosine_similarity(found.flatten(1), truth.flatten(1)).min() > 0.95, "its steps are small"
 
 
@@ -149,35 +161,37 @@ def test_inference_mode_cannot_be_opened_and_is_no_error(small, x):
             return logits
 
     sealed, names = Sealed(), [str(row) for row in range(len(x))]
-    assert find_bridge(sealed, x, goal_of(sealed, x)) is None
-    tap = find_tap(sealed, x)
+    assert find_bypass(sealed, x, goal_of(sealed, x)) is None
+    tap = find_logit_layer(sealed, x)
     assert tap is not None
-    shown = Patient.of(LocalModel(sealed, 4, CPU, 8), names, x, goal_of(sealed, x).labels, LInf(EPS))
-    assert not gives_gradients(Treated(sealed, [tap]), shown), "so it is never prescribed"
-    opened = Patient.of(LocalModel(small, 4, CPU, 8), names, x, goal_of(small, x).labels, LInf(EPS))
-    assert gives_gradients(Treated(small, [tap]), opened)
+    shown = ProbeSet.of(LocalModel(sealed, 4, CPU, 8), names, x, goal_of(sealed, x).labels, LInf(EPS))
+    assert not gives_gradients(FixedGradients(sealed, [tap]), shown), "so it is never prescribed"
+    opened = ProbeSet.of(LocalModel(small, 4, CPU, 8), names, x, goal_of(small, x).labels, LInf(EPS))
+    assert gives_gradients(FixedGradients(small, [tap]), opened)
 
 
 def test_no_bridge_where_nothing_linear_explains_what_a_layer_is_shown(small, x):
     scrambled = Masked(small, before=lambda v: torch.sin(1e5 * v.detach()))
-    assert find_bridge(scrambled, x, goal_of(scrambled, x)) is None
+    assert find_bypass(scrambled, x, goal_of(scrambled, x)) is None
 
 
 def test_taps_and_scales_return_the_logits_before_what_was_done_to_them(small, x):
     plain = small(x)
     for spoilt in (lambda z: z.softmax(1), lambda z: z / 1e3, lambda z: z.detach(), lambda z: torch.sigmoid(9 * z)):
         broken = Masked(small, after=spoilt)
-        tap = find_tap(broken, x)
+        tap = find_logit_layer(broken, x)
         assert tap is not None
-        assert torch.allclose(Treated(broken, [tap]).differentiable(x), plain)
-    logs = Treated(Masked(small, after=lambda z: z.softmax(1)), [Unsquash()]).differentiable(x)
+        assert torch.allclose(FixedGradients(broken, [tap]).differentiable(x), plain)
+    logs = FixedGradients(Masked(small, after=lambda z: z.softmax(1)), [LogOutputs()]).differentiable(x)
     assert torch.allclose(logs - logs.mean(1, True), plain - plain.mean(1, True), atol=1e-4)
-    assert torch.allclose(Treated(small, [Rescale(7.0)]).differentiable(x), 7 * plain)
+    assert torch.allclose(FixedGradients(small, [RescaleLogits(7.0)]).differentiable(x), 7 * plain)
 
 
 def test_a_reversed_gradient_is_the_true_one_of_a_model_that_flips_signs(small, x):
     liar = Lies(small, torch.neg)
-    assert torch.allclose(slope(Treated(liar, [Reverse()]).differentiable, x), slope(small, x), atol=1e-6)
+    assert torch.allclose(
+        slope(FixedGradients(liar, [ReverseGradient()]).differentiable, x), slope(small, x), atol=1e-6
+    )
 
 
 def test_smoothing_finds_the_slope_under_a_ripple():
@@ -187,7 +201,7 @@ def test_smoothing_finds_the_slope_under_a_ripple():
     x = torch.full((3, 1, 2, 2), 0.4) + 0.01 * torch.arange(3).view(3, 1, 1, 1)
     truth = slope(plain, x).flatten(1)
     before = F.cosine_similarity(slope(rippled, x).flatten(1), truth)
-    smooth = Treated(rippled, [Smooth(0.02, 512)])
+    smooth = FixedGradients(rippled, [SmoothGradient(0.02, 512)])
     after = F.cosine_similarity(slope(smooth.differentiable, x).flatten(1), truth)
     assert after.min() > before.min()
     alone = torch.cat([smooth.differentiable(row[None]) for row in x])
@@ -196,29 +210,29 @@ def test_smoothing_finds_the_slope_under_a_ripple():
 
 def test_treatments_travel_to_other_processes(small, x):
     broken = Closed(small)
-    bridge = find_bridge(broken, x, goal_of(broken, x))
-    assert isinstance(bridge, Bridge)
-    tap = find_tap(broken, x)
-    assert isinstance(tap, Tap)
-    treated = Treated(broken, [bridge, tap])
-    again = pickle.loads(pickle.dumps(treated))
-    assert torch.equal(slope(again.differentiable, x), slope(treated.differentiable, x))
+    bypass = find_bypass(broken, x, goal_of(broken, x))
+    assert isinstance(bypass, Bypass)
+    tap = find_logit_layer(broken, x)
+    assert isinstance(tap, LayerOutput)
+    fixed = FixedGradients(broken, [bypass, tap])
+    again = pickle.loads(pickle.dumps(fixed))
+    assert torch.equal(slope(again.differentiable, x), slope(fixed.differentiable, x))
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in broken.modules()), "no hook is left"
 
 
 # ---------------------------------------------------------------- indicators, on models whose answer is known
 
 
-def patient(module: nn.Module, eps: float, n: int = 4) -> Patient:
+def probes(module: nn.Module, eps: float, n: int = 4) -> ProbeSet:
     x = torch.full((n, 1, 2, 2), 0.5)
     network = LocalModel(module, 2, CPU, 8)
-    return Patient.of(network, [str(row) for row in range(n)], x, torch.zeros(n, dtype=torch.int64), LInf(eps))
+    return ProbeSet.of(network, [str(row) for row in range(n)], x, torch.zeros(n, dtype=torch.int64), LInf(eps))
 
 
 def test_the_plain_attack_breaks_a_linear_model_just_above_its_distance_and_not_below():
     model = two_classes(4)
     step = float(model.weight.detach().diff(dim=0).abs().sum())  # margin lost a unit of eps
-    above, below = (Search.of(patient(model, 1.0 / step * factor)) for factor in (1.05, 0.95))
+    above, below = (PlainAttack.run(probes(model, 1.0 / step * factor)) for factor in (1.05, 0.95))
     assert not above.standing.any()
     assert below.standing.all()
     for search in (above, below):
@@ -231,18 +245,18 @@ def test_a_constant_model_withstands_what_no_honest_one_does():
         def forward(self, x: Tensor) -> Tensor:
             return torch.tensor([[1.0, 0.0]]) + 0 * x.flatten(1)[:, :2]
 
-    search = Search.of(patient(Still().eval(), 0.1))
+    search = PlainAttack.run(probes(Still().eval(), 0.1))
     assert search.fails_unbounded().value == 1
     assert search.fails_unbounded().alarm
     assert search.not_falling().alarm
 
 
-def search_with(margins: list[list[float]]) -> Search:
+def search_with(margins: list[list[float]]) -> PlainAttack:
     """A search on two images whose plain attack saw these margins, one row a step, the clean ones being 1."""
     seen = torch.tensor(margins)
-    shown = dataclasses.replace(patient(two_classes(4), 0.1, n=2), clean=torch.ones(2))
-    climb = Climb(seen, seen < 0)
-    return Search(shown, climb, {1.0: climb.fell}, climb.fell)
+    shown = dataclasses.replace(probes(two_classes(4), 0.1, n=2), clean=torch.ones(2))
+    ascent = AscentTrace(seen, seen < 0)
+    return PlainAttack(shown, ascent, {1.0: ascent.broken}, ascent.broken)
 
 
 def test_a_success_on_the_way_that_is_lost_at_the_end_is_silent():
@@ -262,10 +276,10 @@ def test_a_search_that_still_gains_at_its_end_is_incomplete():
 
 def test_an_alarm_is_a_value_above_its_limit_and_names_its_remedies_in_order():
     findings = (
-        Finding("a", 0.2, 0.1, "", ("square", "bpda")),
-        Finding("b", 0.1, 0.1, "", ("steps",)),
-        Finding("c", math.inf, 1.0, "", ("bpda", "loss")),
-        Finding("d", 0.0, 1.0, "", (), note="known"),
+        IndicatorResult("a", 0.2, 0.1, "", ("square", "bpda")),
+        IndicatorResult("b", 0.1, 0.1, "", ("steps",)),
+        IndicatorResult("c", math.inf, 1.0, "", ("bpda", "loss")),
+        IndicatorResult("d", 0.0, 1.0, "", (), note="known"),
     )
     found = Diagnosis("m", "t", 3, findings, {}, 0.0)
     assert [finding.verdict for finding in findings] == ["alarm", "fine", "alarm", "note"]
@@ -292,7 +306,7 @@ SLOW = pytest.mark.long
 def test_honest_models_raise_no_alarm(name):
     found = diagnose(name, data.load("cifar10-1k"), samples=16)
     assert found.alarms == ()
-    assert len(found.findings) == 11
+    assert len(found.results) == 11
 
 
 def base_of(name: str) -> str:
@@ -339,7 +353,7 @@ def test_the_remedy_breaks_what_a_plain_attack_leaves_standing(name, natural, tm
     assert result.robust_accuracy == 0
     applied = [part.manifest["adaptive"]["remedy"] for label, part in result.parts.items() if label != "pgd"]
     assert applied[-1] == REMEDIED[name]
-    assert plain.manifest["adaptive"]["healthy"] is False
+    assert plain.manifest["adaptive"]["alarms"]
     assert result.invalid_claims == 0
     again = ra.Result.load(out)
     assert again.robust_accuracy == result.robust_accuracy
@@ -361,7 +375,7 @@ def test_an_honest_model_gets_no_remedy(natural):
     plain = ra.evaluate(natural, few(), LInf(1 / 255), "pgd:steps=3")
     result = ra.evaluate(natural, few(), LInf(1 / 255), "pgd:steps=3", search=ra.Search(adaptive="auto"))
     assert list(result.parts) == ["pgd"]
-    assert result.parts["pgd"].manifest["adaptive"]["healthy"] is True
+    assert result.parts["pgd"].manifest["adaptive"]["alarms"] == []
     assert result.manifest["parts"]["pgd"]["key"] == plain.manifest["key"], "advice does not change what a run is"
     assert result.robust_accuracy == plain.robust_accuracy
 
@@ -381,8 +395,8 @@ def test_the_command_prints_evidence_and_json(tmp_path, capsys):
     )
     assert main(["doctor", f"{broken}:make", "--images", "6", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    first = told["findings"][0]
-    assert not told["healthy"]
+    first = told["indicators"][0]
+    assert told["alarms"]
     assert (first["indicator"], first["value"], first["limit"]) == ("unavailable gradients", 1.0, 0.0)
     assert first["verdict"] == "alarm"
     assert "BPDA" in told["remedies"]["bpda"]

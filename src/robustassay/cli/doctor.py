@@ -1,4 +1,4 @@
-"""`assay doctor`: whether attacks would fail on a model unseen, and what to do about it."""
+"""`assay doctor`: whether attacks may fail on a model without notice, and the remedies."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -20,7 +20,7 @@ def doctor(
     quiet: bool = False,
     json: bool = False,
 ) -> None:
-    """Examine a model for signs that attacks on it fail unseen, and name the remedy for each.
+    """Diagnose whether attacks on a model may fail without notice, and name a remedy for each cause.
 
     `assay eval MODEL --adaptive auto` does the same and applies the remedies.
 
@@ -31,15 +31,15 @@ def doctor(
     data
         A dataset name or path.
     norm
-        How perturbations are measured.
+        Norm of the perturbation.
     eps
         Radius on the [0, 1] pixel scale, such as `8/255`; by default that of `assay eval`.
     images
-        How many to try, the first ones; those classified wrongly are left out.
+        Number of images, from the first; misclassified ones are left out.
     device
-        Where to run; a GPU where there is one, by default.
+        Device to run on; by default a GPU where there is one.
     defense
-        What stands before the model, such as `jpeg:quality=75`.
+        Defense before the model, such as `jpeg:quality=75`.
     quiet
         Print the table only.
     json
@@ -60,7 +60,7 @@ def doctor(
         lookup("norm", norm)(DEFAULT_EPS[norm] if eps is None else eps),
         samples=images,
         device=device,
-        watch=lambda indicator: terminal.say(f"looked at: {indicator}"),
+        on_indicator=lambda indicator: terminal.say(f"checked: {indicator}"),
     )
     if json:
         print(writer.dumps(found.to_json(), indent=2))
@@ -69,14 +69,12 @@ def doctor(
 
 
 def _show(terminal: "Terminal", found: "Diagnosis") -> None:
-    """Print what was found, and what to do about it."""
+    """Print the indicators and the remedies."""
     from robustassay.doctor import REMEDIES
 
-    rows = [
-        [one.indicator, one.verdict, f"{one.value:.3g}", f"{one.limit:.3g}", one.evidence] for one in found.findings
-    ]
+    rows = [[one.indicator, one.verdict, f"{one.value:.3g}", f"{one.limit:.3g}", one.evidence] for one in found.results]
     terminal.listing(["indicator", "verdict", "value", "limit", "evidence"], rows)
     if found.remedies:
-        terminal.listing(["remedy", "because of"], [[REMEDIES[name], found.because(name)] for name in found.remedies])
-    notes = "".join(f"; {one.note}" for one in found.findings if one.note and not one.alarm)
+        terminal.listing(["remedy", "for"], [[REMEDIES[name], found.because(name)] for name in found.remedies])
+    notes = "".join(f"; {one.note}" for one in found.results if one.note and not one.alarm)
     terminal.say(f"{found}{notes} ({found.seconds:.0f} s)")

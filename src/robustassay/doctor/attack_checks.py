@@ -1,4 +1,4 @@
-"""Whether a plain attack, PGD on cross-entropy, does what every attack must on a model that hides nothing."""
+"""Checks that a plain attack, PGD on cross-entropy, behaves as it does on a model without gradient masking."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -6,105 +6,104 @@ from typing import Final, final
 
 from torch import Tensor
 
-from robustassay.doctor.indicator import Finding
-from robustassay.doctor.probe_set import Climb, Patient
+from robustassay.doctor.indicator import IndicatorResult
+from robustassay.doctor.probe_set import AscentTrace, ProbeSet
 
 STEPS: Final = 20
 REL_STEP: Final = 0.1
 
 FACTORS: Final = (0.5, 2.0, 4.0)
-"""Radii that are tried besides the one asked for, as multiples of it."""
+"""Further radii to attack at, as multiples of the radius of the threat."""
 
-SHORT: Final = 10
-"""Steps at these radii; each is so much longer."""
+FEW_STEPS: Final = 10
+"""Steps at these radii; the steps are longer in return."""
 
-SILENT: Final = 0.25
-"""Part of the images on which an attack may pass a point that breaks them and end at one that does not."""
+MAX_SILENT: Final = 0.25
+"""Fraction of images that may be broken during the attack but not at its last point."""
 
-LATE: Final = 5
-UNFINISHED: Final = 0.1
-"""Part of a clean margin that the last steps may still gain on the images left standing."""
+FINAL_STEPS: Final = 5
+MAX_FINAL_GAIN: Final = 0.1
+"""Fraction of the clean margin that the final steps may still gain on images left standing."""
 
-UNREACHED: Final = 0.1
-"""Part of the images that may withstand an attack without bounds."""
+MAX_UNREACHED: Final = 0.1
+"""Fraction of images that may withstand an unbounded attack."""
 
-RISE: Final = 0.1
-"""Part of the images by which a larger radius may do worse than a smaller one."""
+MAX_RISE: Final = 0.1
+"""Fraction of images by which accuracy may rise from one radius to the next larger one."""
 
 
 @final
 @dataclass(frozen=True)
-class Search:
-    """The climbs of one plain attack, at the radius asked for, at others, and without bounds."""
+class PlainAttack:
+    """The same plain attack at the radius of the threat, at other radii, and unbounded."""
 
-    patient: Patient
-    main: Climb
-    fell: dict[float, Tensor]  # by factor
+    probes: ProbeSet
+    main: AscentTrace
+    broken: dict[float, Tensor]  # by factor
     unbounded: Tensor
 
     @classmethod
-    def of(cls, patient: Patient) -> "Search":
-        """Climb everywhere; an image that is broken within a radius is broken within all larger ones."""
-        eps = patient.norm.eps
-        main = patient.climb(eps, STEPS, REL_STEP)
-        fell = {1.0: main.fell}
+    def run(cls, probes: ProbeSet) -> "PlainAttack":
+        """Attack the probe set at all radii."""
+        eps = probes.norm.eps
+        main = probes.ascend(eps, STEPS, REL_STEP)
+        broken = {1.0: main.broken}
         for factor in FACTORS:
-            fell[factor] = patient.climb(min(factor * eps, patient.across()), SHORT, 2 * REL_STEP).fell
-        unbounded = patient.climb(patient.across(), SHORT, 2 * REL_STEP).fell
-        return cls(patient, main, dict(sorted(fell.items())), unbounded)
+            broken[factor] = probes.ascend(min(factor * eps, probes.diameter()), FEW_STEPS, 2 * REL_STEP).broken
+        unbounded = probes.ascend(probes.diameter(), FEW_STEPS, 2 * REL_STEP).broken
+        return cls(probes, main, dict(sorted(broken.items())), unbounded)
 
     @property
     def standing(self) -> Tensor:
-        """Say which images the attack leaves standing at the radius asked for."""
-        return ~self.main.fell
+        """Images that the attack leaves standing at the radius of the threat."""
+        return ~self.main.broken
 
-    def silent_success(self) -> Finding:
-        """Count the images that were broken on the way and not at the end."""
-        lost = self.main.fell & ~self.main.reached[-1]
-        return Finding(
+    def silent_success(self) -> IndicatorResult:
+        """Count the images that were broken during the attack but not at its last point."""
+        lost = self.main.broken & ~self.main.reached[-1]
+        return IndicatorResult(
             "silent success",
             float(lost.float().mean()),
-            SILENT,
-            f"{int(lost.sum())} of {len(lost)} images are broken on the way and not at the end of a plain attack",
+            MAX_SILENT,
+            f"{int(lost.sum())} of {len(lost)} images are broken during a plain attack but not at its last point",
             ("eot", "smoothing"),
         )
 
-    def incomplete(self) -> Finding:
-        """Ask how much the last steps still gained where the attack failed."""
+    def incomplete(self) -> IndicatorResult:
+        """Measure how much the final steps still gained where the attack failed."""
         lowest, standing = self.main.lowest, self.standing
-        gained = (lowest[-1 - LATE] - lowest[-1])[standing] / self.patient.clean[standing].clamp(min=1e-12)
+        gained = (lowest[-1 - FINAL_STEPS] - lowest[-1])[standing] / self.probes.clean[standing].clamp(min=1e-12)
         value = float(gained.median()) if len(gained) else 0.0
-        return Finding(
+        return IndicatorResult(
             "incomplete optimisation",
             value,
-            UNFINISHED,
-            f"the last {LATE} of {STEPS} steps still took {value:.1%} of the clean margin of a typical image left "
-            "standing",
+            MAX_FINAL_GAIN,
+            f"the last {FINAL_STEPS} of {STEPS} steps still gained {value:.1%} of the clean margin of the median image "
+            "left standing",
             ("steps",),
         )
 
-    def fails_unbounded(self) -> Finding:
-        """Count the images that stand though any image is allowed."""
+    def fails_unbounded(self) -> IndicatorResult:
+        """Count the images that withstand an unbounded attack."""
         left = float((~self.unbounded).float().mean())
-        return Finding(
+        return IndicatorResult(
             "unbounded attack fails",
             left,
-            UNREACHED,
-            f"{int((~self.unbounded).sum())} of {len(self.unbounded)} images withstand an attack that may change them "
-            "at will",
+            MAX_UNREACHED,
+            f"{int((~self.unbounded).sum())} of {len(self.unbounded)} images withstand an unbounded attack",
             ("bpda", "loss", "smoothing", "square", "transfer"),
         )
 
-    def not_falling(self) -> Finding:
-        """Compare the radii: the accuracy must fall as they grow, and end well below where it began."""
-        shares = [float((~fell).float().mean()) for fell in self.fell.values()]
+    def not_falling(self) -> IndicatorResult:
+        """Check that accuracy falls as the radius grows, and that it ends well below its start."""
+        shares = [float((~broken).float().mean()) for broken in self.broken.values()]
         rises = [later - earlier for earlier, later in pairwise(shares)]
-        told = ", ".join(f"{share:.0%} at {factor:g} eps" for factor, share in zip(self.fell, shares, strict=True))
-        flat = shares[-1] >= 1 - RISE
-        return Finding(
+        listed = ", ".join(f"{share:.0%} at {factor:g} eps" for factor, share in zip(self.broken, shares, strict=True))
+        flat = shares[-1] >= 1 - MAX_RISE
+        return IndicatorResult(
             "accuracy not falling with eps",
             max(*rises, 1.0 if flat else 0.0),
-            RISE,
-            f"a plain attack leaves {told}",
+            MAX_RISE,
+            f"accuracy under a plain attack: {listed}",
             ("bpda", "loss", "smoothing", "square", "transfer"),
         )

@@ -1,4 +1,4 @@
-"""Attacks that know less and must not do better: a search without gradients, and points made on another model."""
+"""Checks that attacks with less access do not beat the plain white-box attack: Square, and transfer."""
 
 from typing import Final
 
@@ -8,50 +8,50 @@ from torch import Tensor
 from robustassay import models
 from robustassay.attacks.score.square import Square
 from robustassay.attacks.transfer.transfer import Transfer
-from robustassay.doctor.indicator import Finding
-from robustassay.doctor.probe_set import Patient
+from robustassay.doctor.indicator import IndicatorResult
+from robustassay.doctor.probe_set import ProbeSet
 
 QUERIES: Final = 150
-LEAD: Final = 0.08
-"""Part of the images that a rival alone may break: two of thirty."""
+MAX_LEAD: Final = 0.08
+"""Fraction of images that the attack with less access alone may break: two of thirty."""
 
 SUBSTITUTES: Final = ("resnet20-pgd", "resnet20-natural")
-"""Points made on a robust model fool natural ones, and those made on a natural one fool its kind."""
+"""Examples crafted on a robust model transfer to natural models, and those of a natural model to its like."""
 
 
-def black_box(patient: Patient, standing: Tensor) -> Finding:
-    """Let Square try what the plain attack left standing."""
-    gained = int(patient.among(standing).broken_by(Square(steps=QUERIES)).sum())
-    return Finding(
+def black_box(probes: ProbeSet, standing: Tensor) -> IndicatorResult:
+    """Run Square on what the plain attack left standing."""
+    gained = int(probes.among(standing).broken_by(Square(steps=QUERIES)).sum())
+    return IndicatorResult(
         "black-box beats white-box",
-        gained / len(patient),
-        LEAD,
+        gained / len(probes),
+        MAX_LEAD,
         f"Square breaks, in {QUERIES} queries, {gained} of the {int(standing.sum())} images that a plain attack left "
         "standing",
         ("bpda", "loss", "smoothing", "square", "transfer"),
     )
 
 
-def transfer(patient: Patient, standing: Tensor) -> Finding:
-    """Let points made on other models try them too."""
-    if not fits_a_substitute(patient):
-        return Finding("transfer beats white-box", 0.0, LEAD, "not asked: no model of the zoo knows such images")
-    left = patient.among(standing)
+def transfer(probes: ProbeSet, standing: Tensor) -> IndicatorResult:
+    """Run transfer attacks on what the plain attack left standing."""
+    if not substitutes_apply(probes):
+        return IndicatorResult("transfer beats white-box", 0.0, MAX_LEAD, "not checked: no zoo model takes such images")
+    left = probes.among(standing)
     broken = torch.zeros(len(left), dtype=torch.bool, device=standing.device)
     for source in SUBSTITUTES:
         broken |= left.broken_by(Transfer(source))
     gained = int(broken.sum())
-    return Finding(
+    return IndicatorResult(
         "transfer beats white-box",
-        gained / len(patient),
-        LEAD,
-        f"points made on {' and '.join(SUBSTITUTES)} break {gained} of the {len(left)} images that a plain attack left "
+        gained / len(probes),
+        MAX_LEAD,
+        f"examples crafted on {' and '.join(SUBSTITUTES)} break {gained} of the {len(left)} images that a plain attack left "
         "standing",
         ("bpda", "smoothing", "transfer", "square"),
     )
 
 
-def fits_a_substitute(patient: Patient) -> bool:
-    """Say whether the substitutes know images and classes like these."""
+def substitutes_apply(probes: ProbeSet) -> bool:
+    """Whether the substitutes have the same image shape and number of classes."""
     known = models.card(SUBSTITUTES[0])
-    return tuple(patient.x0.shape[1:]) == (3, 32, 32) and patient.network.classes == known.classes
+    return tuple(probes.x0.shape[1:]) == (3, 32, 32) and probes.network.classes == known.classes

@@ -1,8 +1,8 @@
-"""Examines a model: every indicator of an attack that would fail unseen, on a few images.
+"""Diagnoses a model: evaluates every indicator of gradient masking or attack failure on a few images.
 
 The indicators are those of Pintor et al. 2022 (arXiv:2106.09947) and the checklist of Carlini et al. 2019
-(arXiv:1902.06705). Each compares a number with a limit that every honest model of the zoo keeps; docs/masked.md shows
-by how much.
+(arXiv:1902.06705). Each compares a value with a limit that all zoo models without gradient masking keep;
+docs/masked.md shows by how much.
 """
 
 import time
@@ -15,9 +15,9 @@ from torch import nn
 
 from robustassay.data import Dataset
 from robustassay.doctor import cross_checks, gradient_checks, output_checks
-from robustassay.doctor.attack_checks import Search
-from robustassay.doctor.indicator import Diagnosis, Finding
-from robustassay.doctor.probe_set import Patient
+from robustassay.doctor.attack_checks import PlainAttack
+from robustassay.doctor.indicator import Diagnosis, IndicatorResult
+from robustassay.doctor.probe_set import ProbeSet
 from robustassay.errors import BadRequest
 from robustassay.evaluation.flags import Flag
 from robustassay.evaluation.model_ref import ModelRef, choose_device
@@ -29,10 +29,10 @@ from robustassay.threat import L0, LInf, Norm
 
 SAMPLES: Final = 32
 DRAWS: Final = 4
-"""Passes that the gradients of a random model are averaged over while it is examined."""
+"""Draws per gradient of a random model during the diagnosis."""
 
-Watch = Callable[[str], None]
-"""Is told what is looked at next."""
+OnIndicator = Callable[[str], None]
+"""Called with the name of each indicator once it is evaluated."""
 
 
 def diagnose(
@@ -42,58 +42,58 @@ def diagnose(
     samples: int = SAMPLES,
     device: str | torch.device | None = None,
     name: str | None = None,
-    watch: Watch = lambda indicator: None,
+    on_indicator: OnIndicator = lambda indicator: None,
 ) -> Diagnosis:
-    """Examine a model on the first images of a dataset that it classifies correctly."""
+    """Diagnose a model on the first images of a dataset that it classifies correctly."""
     if isinstance(norm, L0):
-        raise BadRequest("The doctor follows gradients under Linf, L2 or L1: name one of these.")
+        raise BadRequest("The doctor works under Linf, L2 or L1: choose one of these norms.")
     model_ref = ModelRef.of(model, name)
     if isinstance(model_ref.module, Service):
-        raise BadRequest("A service shows no gradients to examine: the doctor needs the model itself.")
+        raise BadRequest("A service gives no gradients: the doctor needs the model itself.")
     where = choose_device(device)
     network, flags = open_network(model_ref.module, data, where, None, DRAWS, despite_flags=True)
     started = time.perf_counter()
-    patient = admit(network, data, norm or LInf(8 / 255), samples)
-    found = examine(patient, flags, model_ref.name, watch)
+    probes = make_probe_set(network, data, norm or LInf(8 / 255), samples)
+    found = check_all(probes, flags, model_ref.name, on_indicator)
     return replace(found, seconds=time.perf_counter() - started)
 
 
-def admit(network: TargetModel, data: Dataset, norm: Norm, samples: int = SAMPLES) -> Patient:
-    """Show a model the first images of a dataset, and keep those that it classifies correctly."""
+def make_probe_set(network: TargetModel, data: Dataset, norm: Norm, samples: int = SAMPLES) -> ProbeSet:
+    """Take the first images of a dataset that the model classifies correctly."""
     rows = slice(0, min(samples, len(data)))
     x, labels = data.images(rows).to(network.device), data.labels[rows].to(network.device)
     with seeded("doctor", network.device):
-        patient = Patient.of(network, data.ids[rows], x, labels, norm)
-    if not len(patient):
+        probes = ProbeSet.of(network, data.ids[rows], x, labels, norm)
+    if not len(probes):
         raise BadRequest(
-            f"The model classifies none of the {len(x)} images tried correctly: examine it on data it knows."
+            f"The model classifies none of the {len(x)} images tried correctly: choose data of its classes."
         )
-    return patient
+    return probes
 
 
-def examine(
-    patient: Patient, flags: Sequence[Flag], name: str = "", watch: Watch = lambda indicator: None
+def check_all(
+    probes: ProbeSet, flags: Sequence[Flag], name: str = "", on_indicator: OnIndicator = lambda indicator: None
 ) -> Diagnosis:
-    """Look at every indicator in turn."""
-    started, findings = time.perf_counter(), []
+    """Evaluate every indicator in turn."""
+    started, results = time.perf_counter(), []
     texts = {flag.name: flag.text for flag in flags}
-    with seeded("doctor", patient.network.device):
-        for finding in _findings(patient, texts):
-            findings.append(finding)
-            watch(finding.indicator)
-    return Diagnosis(name, str(patient.norm), len(patient), tuple(findings), texts, time.perf_counter() - started)
+    with seeded("doctor", probes.network.device):
+        for result in _results(probes, texts):
+            results.append(result)
+            on_indicator(result.indicator)
+    return Diagnosis(name, str(probes.norm), len(probes), tuple(results), texts, time.perf_counter() - started)
 
 
-def _findings(patient: Patient, flags: dict[str, str]) -> Iterator[Finding]:
-    yield gradient_checks.unavailable(patient)
-    yield gradient_checks.misleading(patient)
-    yield output_checks.unstable(patient)
-    yield output_checks.vanishing(patient, flags)
-    yield output_checks.busy(flags)
-    search = Search.of(patient)
-    yield search.silent_success()
-    yield search.incomplete()
-    yield search.fails_unbounded()
-    yield search.not_falling()
-    yield cross_checks.black_box(patient, search.standing)
-    yield cross_checks.transfer(patient, search.standing)
+def _results(probes: ProbeSet, flags: dict[str, str]) -> Iterator[IndicatorResult]:
+    yield gradient_checks.unavailable_gradients(probes)
+    yield gradient_checks.misleading_gradients(probes)
+    yield output_checks.unstable_predictions(probes)
+    yield output_checks.vanishing_loss(probes, flags)
+    yield output_checks.test_time_optimisation(flags)
+    plain = PlainAttack.run(probes)
+    yield plain.silent_success()
+    yield plain.incomplete()
+    yield plain.fails_unbounded()
+    yield plain.not_falling()
+    yield cross_checks.black_box(probes, plain.standing)
+    yield cross_checks.transfer(probes, plain.standing)

@@ -1,52 +1,52 @@
-"""Whether there are gradients, and whether they tell the truth."""
+"""Checks that gradients exist and predict how the model changes."""
 
 from typing import Final
 
 from torch import Tensor
 
-from robustassay.doctor.indicator import Finding
-from robustassay.doctor.probe_set import SEED, Patient
-from robustassay.evaluation.flags import MISLED, kept_promises
+from robustassay.doctor.indicator import IndicatorResult
+from robustassay.doctor.probe_set import SEED, ProbeSet
+from robustassay.evaluation.flags import MAX_LINEAR_ERROR, linearity
 from robustassay.rng import Streams
 from robustassay.threat.losses import logit_margin
 
-AROUND: Final = ("bpda", "smoothing", "square", "transfer")
-"""What helps whoever has no gradient worth following."""
+GRADIENT_FREE_REMEDIES: Final = ("bpda", "smoothing", "square", "transfer")
+"""Remedies that do not follow the model's own gradient."""
 
 
-def unavailable(patient: Patient) -> Finding:
-    """Count the images with no gradient at all, where they are and at a random point of their ball."""
-    away = patient.ball(patient.norm.eps).sample(Streams.of(SEED, patient.ids, patient.x0.device))
-    here, there = (_stuck(patient, x) for x in (patient.x0, away))
+def unavailable_gradients(probes: ProbeSet) -> IndicatorResult:
+    """Count the images with a zero gradient, at the image and at a random point of its ball."""
+    away = probes.ball(probes.norm.eps).sample(Streams.of(SEED, probes.ids, probes.x0.device))
+    here, there = (_zero_gradient(probes, x) for x in (probes.x0, away))
     stuck = here | there
     only_here = bool(here.any() and not there.any())
-    return Finding(
+    return IndicatorResult(
         "unavailable gradients",
         float(stuck.float().mean()),
         0.0,
-        f"the gradient is exactly zero at {int(here.sum())} of {len(patient)} images, and at {int(there.sum())} of the "
-        "points beside them",
-        ("restarts", *AROUND) if only_here else AROUND,
+        f"the gradient is exactly zero at {int(here.sum())} of {len(probes)} images, and at {int(there.sum())} of the "
+        "random points around them",
+        ("restarts", *GRADIENT_FREE_REMEDIES) if only_here else GRADIENT_FREE_REMEDIES,
     )
 
 
-def misleading(patient: Patient) -> Finding:
-    """Compare how a tiny step changes the answer with what the gradient foretold."""
-    gradient, _ = patient.network.gradient(patient.x0, logit_margin, patient.goal)
-    ratio = kept_promises(patient.network, patient.x0, patient.goal, gradient)
+def misleading_gradients(probes: ProbeSet) -> IndicatorResult:
+    """Compare the change of the margin over a tiny step with the change that the gradient predicts."""
+    gradient, _ = probes.network.gradient(probes.x0, logit_margin, probes.goal)
+    ratio = linearity(probes.network, probes.x0, probes.goal, gradient)
     if not len(ratio):
-        why = "not asked: draws differ, the gradient is declared, or there is none"
-        return Finding("misleading gradients", 0.0, MISLED, why)
-    wrong_way = float((ratio < -MISLED).float().mean()) > 0.5
-    return Finding(
+        why = "not checked: the model is random, its gradient is declared, or it has none"
+        return IndicatorResult("misleading gradients", 0.0, MAX_LINEAR_ERROR, why)
+    wrong_way = float((ratio < -MAX_LINEAR_ERROR).float().mean()) > 0.5
+    return IndicatorResult(
         "misleading gradients",
         float((ratio - 1).abs().median()),
-        MISLED,
-        f"a tiny step along the gradient changes the margin by {float(ratio.median()):.2f} times what it foretells",
-        ("reversal", *AROUND) if wrong_way else AROUND,
+        MAX_LINEAR_ERROR,
+        f"a tiny step along the gradient changes the margin by {float(ratio.median()):.2f} times what it predicts",
+        ("reversal", *GRADIENT_FREE_REMEDIES) if wrong_way else GRADIENT_FREE_REMEDIES,
     )
 
 
-def _stuck(patient: Patient, x: Tensor) -> Tensor:
-    gradient, _ = patient.network.gradient(x, logit_margin, patient.goal)
+def _zero_gradient(probes: ProbeSet, x: Tensor) -> Tensor:
+    gradient, _ = probes.network.gradient(x, logit_margin, probes.goal)
     return gradient.flatten(1).abs().amax(1) == 0

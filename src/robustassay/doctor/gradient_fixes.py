@@ -1,4 +1,4 @@
-"""Ways around what is wrong with a model's gradients: each changes what an attacker differentiates, never a verdict."""
+"""Repairs of a model's gradients for an attacker; the outputs that are verified never change."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -12,25 +12,25 @@ from torch import Tensor, nn
 from robustassay.defenses.defended import Pass, adaptive
 
 NEIGHBOURS: Final = 8
-"""Changes of an image that its gradient is averaged over."""
+"""Noisy copies of an image that its gradient is averaged over."""
 
 
-class Treatment(nn.Module, ABC):
-    """One way to differentiate a model other than as it stands."""
+class GradientFix(nn.Module, ABC):
+    """One repair of a model's gradient."""
 
     @abstractmethod
     def differentiate(self, ask: Pass, x: Tensor) -> Tensor:
-        """Return logits that have a gradient worth following, given the pass that has not."""
+        """Return logits with a usable gradient; `ask` is the forward pass whose gradient is not."""
 
 
 @final
-class Treated(nn.Module):
-    """A model that is judged as it is, and differentiated through treatments, the last one outermost."""
+class FixedGradients(nn.Module):
+    """A model with its own outputs, differentiated through gradient fixes; the last fix is outermost."""
 
-    def __init__(self, module: nn.Module, treatments: Sequence[Treatment]) -> None:
+    def __init__(self, module: nn.Module, fixes: Sequence[GradientFix]) -> None:
         super().__init__()
         self.module = module
-        self.treatments = nn.ModuleList(treatments)
+        self.fixes = nn.ModuleList(fixes)
         self.train(module.training)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -39,72 +39,72 @@ class Treated(nn.Module):
         return logits
 
     def differentiable(self, x: Tensor) -> Tensor:
-        """Return logits by the way that the treatments go."""
+        """Return the logits that the fixes differentiate."""
         ask = adaptive(self.module)
-        for treatment in self.treatments:
-            assert isinstance(treatment, Treatment)
-            ask = partial(treatment.differentiate, ask)
+        for fix in self.fixes:
+            assert isinstance(fix, GradientFix)
+            ask = partial(fix.differentiate, ask)
         return ask(x)
 
 
 @final
-class Bridge(Treatment):
-    """Carries gradients across a part that stops or distorts them (BPDA, Athalye et al. 2018, arXiv:1802.00420).
+class Bypass(GradientFix):
+    """Carries gradients past a part that stops or distorts them (BPDA, Athalye et al. 2018, arXiv:1802.00420).
 
-    `pier` is a layer that gradients reach from the logits. What it is shown is kept, and on the way back it counts as
-    the linear map of channels, fitted beforehand, from what `source` gave out, or from the image where that is None.
-    Of a layer that is called several times, as by a model that optimises, only the call numbered `call` is meant. A
-    graph that the model has closed is opened again.
+    `layer` is a layer that gradients reach from the logits. In the forward pass its input stays as it is. In the
+    backward pass its input counts as a linear map of channels, fitted before, of the output of `source`, or of the
+    image where `source` is None. Where a layer is called several times, as in a model that optimises, `call` is the
+    number of the call that is meant. Gradient tracking is turned on again where the model turned it off.
     """
 
-    def __init__(self, pier: nn.Module, call: int, source: nn.Module | None, weight: Tensor) -> None:
+    def __init__(self, layer: nn.Module, call: int, source: nn.Module | None, weight: Tensor) -> None:
         super().__init__()
-        self.pier, self.call, self.source = pier, call, source
+        self.layer, self.call, self.source = layer, call, source
         self.weight = nn.Buffer(weight)
 
     def differentiate(self, ask: Pass, x: Tensor) -> Tensor:
-        """Return the same logits, with the gradient of the bridge."""
+        """Return the same logits with the gradient of the linear map."""
         calls, start = 0, x
 
-        def remember(layer: nn.Module, shown: Any, gave: Tensor) -> None:
+        def remember(layer: nn.Module, given: Any, output: Tensor) -> None:
             nonlocal start
-            start = gave
+            start = output
 
-        def cross(layer: nn.Module, shown: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        def replace_input(layer: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
             nonlocal calls
             calls += 1
             if calls != self.call:
                 return None
-            torch.set_grad_enabled(True)  # a no_grad block sets back on leaving what it found on entering
-            way = torch.einsum("oc,nc...->no...", self.weight, start - start.detach())
-            return (shown[0].detach() + way, *shown[1:])
+            torch.set_grad_enabled(True)  # a no_grad block restores the earlier state when it ends
+            linear = torch.einsum("oc,nc...->no...", self.weight, start - start.detach())
+            return (given[0].detach() + linear, *given[1:])
 
         with ExitStack() as hooks:
-            hooks.enter_context(self.pier.register_forward_pre_hook(cross))
+            hooks.enter_context(self.layer.register_forward_pre_hook(replace_input))
             if self.source is not None:
                 hooks.enter_context(self.source.register_forward_hook(remember))
             return ask(x)
 
 
 @final
-class Tap(Treatment):
-    """Takes, for the logits, what the last layer gave out before it was squashed, scaled or detached."""
+class LayerOutput(GradientFix):
+    """Takes the output of the last layer as logits, before it was squashed, scaled or detached."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
         self.layer = layer
 
     def differentiate(self, ask: Pass, x: Tensor) -> Tensor:
-        """Return the output of the layer, in its last call."""
-        given: list[Tensor] = []
-        with self.layer.register_forward_hook(lambda layer, shown, gave: given.append(gave)):
+        """Return the output of the layer in its last call."""
+        outputs: list[Tensor] = []
+        with self.layer.register_forward_hook(lambda layer, given, output: outputs.append(output)):
             ask(x)
-        return given[-1]
+        return outputs[-1]
 
 
 @final
-class Rescale(Treatment):
-    """Brings logits to a size on which every loss has a slope."""
+class RescaleLogits(GradientFix):
+    """Scales logits to a size at which every loss has a gradient."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -116,8 +116,8 @@ class Rescale(Treatment):
 
 
 @final
-class Unsquash(Treatment):
-    """Undoes a softmax, up to a constant, or the upper half of a sigmoid, where no layer can be tapped."""
+class LogOutputs(GradientFix):
+    """Undoes a softmax, up to a constant, or the upper half of a sigmoid, where no layer gives logits."""
 
     def differentiate(self, ask: Pass, x: Tensor) -> Tensor:
         """Return the logarithm of the outputs."""
@@ -126,10 +126,10 @@ class Unsquash(Treatment):
 
 
 @final
-class Smooth(Treatment):
-    """Averages over neighbours of an image: what shatters a gradient does not move the mean of many.
+class SmoothGradient(GradientFix):
+    """Averages over noisy copies of an image, which removes shattered components of the gradient.
 
-    The same changes are made to every image, so that results do not depend on its batch.
+    All images get the same noise, so that results do not depend on the batch.
     """
 
     def __init__(self, size: float, neighbours: int = NEIGHBOURS) -> None:
@@ -137,15 +137,15 @@ class Smooth(Treatment):
         self.size, self.neighbours = size, neighbours
 
     def differentiate(self, ask: Pass, x: Tensor) -> Tensor:
-        """Return the mean logits of the neighbours."""
+        """Return the mean logits of the noisy copies."""
         source = torch.Generator().manual_seed(0)
         noise = torch.empty(self.neighbours, *x.shape[1:]).normal_(generator=source).to(x)
         return torch.stack([ask(x + self.size * change) for change in noise]).mean(0)
 
 
 @final
-class Reverse(Treatment):
-    """Turns a gradient round that points the wrong way."""
+class ReverseGradient(GradientFix):
+    """Reverses a gradient that points the wrong way."""
 
     def differentiate(self, ask: Pass, x: Tensor) -> Tensor:
         """Return the same logits, with minus their gradient."""

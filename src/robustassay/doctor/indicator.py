@@ -1,4 +1,4 @@
-"""What the doctor says: one finding an indicator, with its evidence, its limit and the remedies by name."""
+"""The diagnosis: one result per indicator, with its limit, its evidence and the remedies by name."""
 
 import operator
 from collections.abc import Mapping
@@ -6,26 +6,26 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, final
 
 REMEDIES: Final[Mapping[str, str]] = {
-    "logits": "logit rescaling: attack the values before the last function, at a scale where losses have a slope",
-    "reversal": "follow the gradient downhill: it points the wrong way",
+    "logits": "logit rescaling: attack the values before the last function, at a scale where losses have a gradient",
+    "reversal": "reversed gradient: it points the wrong way",
     "bpda": "BPDA: differentiate around the part that stops or distorts gradients (arXiv:1802.00420)",
-    "restarts": "start at random points, away from images that the model knows by heart",
-    "loss": "another loss, which does not vanish where the model is sure: DLR or the logit margin",
+    "restarts": "random starts, away from the clean images, where the gradient is zero",
+    "loss": "another loss, which does not vanish where the model is confident: DLR or the logit margin",
     "eot": "EOT: average gradients over draws (arXiv:1707.07397)",
-    "smoothing": "EOT over neighbours: average gradients over small changes of the image",
+    "smoothing": "smoothed gradients: average gradients over noisy copies of the image",
     "steps": "more steps",
-    "square": "a search without gradients: Square (arXiv:1912.00049)",
-    "transfer": "points made on another model: transfer",
+    "square": "a score-based attack without gradients: Square (arXiv:1912.00049)",
+    "transfer": "transfer: adversarial examples crafted on another model",
 }
-"""Everything the doctor can prescribe, in the order in which it is tried."""
+"""All remedies, in the order in which they are applied."""
 
 
 @final
 @dataclass(frozen=True)
-class Finding:
-    """What one indicator measured.
+class IndicatorResult:
+    """The value of one indicator: an alarm where it lies above the limit.
 
-    It is an alarm where the value lies above the limit. A note says what is known and harmless.
+    A note states a property of the model that is known and harmless.
     """
 
     indicator: str
@@ -37,51 +37,51 @@ class Finding:
 
     @property
     def alarm(self) -> bool:
-        """Whether an attack fails on this model in the way this indicator looks for."""
+        """Whether the value lies above the limit."""
         return self.value > self.limit
 
     @property
     def verdict(self) -> str:
-        """The finding in a word."""
+        """The result in one word: alarm, note or fine."""
         return "alarm" if self.alarm else "note" if self.note else "fine"
 
 
 @final
 @dataclass(frozen=True)
 class Diagnosis:
-    """All findings about one model."""
+    """The results of all indicators for one model."""
 
     model: str
     threat: str
-    samples: int  # those of the images tried that are classified correctly
-    findings: tuple[Finding, ...]
+    samples: int  # images tried that are classified correctly
+    results: tuple[IndicatorResult, ...]
     flags: Mapping[str, str]
     seconds: float
 
     @property
-    def alarms(self) -> tuple[Finding, ...]:
-        """The findings that speak against believing a robust accuracy."""
-        return tuple(finding for finding in self.findings if finding.alarm)
+    def alarms(self) -> tuple[IndicatorResult, ...]:
+        """The indicators above their limit: attacks may overestimate the robust accuracy."""
+        return tuple(result for result in self.results if result.alarm)
 
     @property
     def remedies(self) -> tuple[str, ...]:
-        """What to do, in the order in which to try it."""
-        named = {remedy for finding in self.alarms for remedy in finding.remedies}
+        """The remedies for all alarms, in the order in which they are applied."""
+        named = {remedy for result in self.alarms for remedy in result.remedies}
         return tuple(remedy for remedy in REMEDIES if remedy in named)
 
     def because(self, remedy: str) -> str:
-        """Name the indicators that call for a remedy."""
-        return ", ".join(finding.indicator for finding in self.alarms if remedy in finding.remedies)
+        """Name the alarms that a remedy is for."""
+        return ", ".join(result.indicator for result in self.alarms if remedy in result.remedies)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain values."""
-        findings = [asdict(finding) | {"verdict": finding.verdict} for finding in self.findings]
+        results = [asdict(result) | {"verdict": result.verdict} for result in self.results]
         return {
             "model": self.model,
             "threat": self.threat,
             "samples": self.samples,
-            "healthy": not self.alarms,
-            "findings": findings,
+            "alarms": [result.indicator for result in self.alarms],
+            "indicators": results,
             "flags": dict(self.flags),
             "remedies": {name: REMEDIES[name] for name in self.remedies},
             "seconds": round(self.seconds, 2),

@@ -1,4 +1,4 @@
-"""Looks inside a model: which layers are called, how far gradients come, and where a way around them can be built."""
+"""Traces the layers of a model: which are called, which gradients reach, and where a gradient fix can be attached."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,111 +9,118 @@ import torch
 from torch import Tensor, nn
 
 from robustassay.defenses.defended import adaptive
-from robustassay.doctor.gradient_fixes import Bridge, Tap
+from robustassay.doctor.gradient_fixes import Bypass, LayerOutput
 from robustassay.threat import Goal
 
-FITS: Final = 0.5
-"""Part of what a layer is shown that a linear map must explain, to stand for what happens on the way there."""
+MIN_EXPLAINED: Final = 0.5
+"""Fraction of the variance of a layer's input that a linear map must explain to replace the part before it."""
 
 
 @final
 @dataclass(frozen=True)
-class Call:
+class LayerCall:
     """One call of a layer that has weights."""
 
     layer: nn.Module
     number: int  # of this layer's calls, from 1
-    shown: Tensor
-    gave: Tensor
+    given: Tensor
+    output: Tensor
 
 
 @torch.enable_grad()
-def find_bridge(module: nn.Module, x: Tensor, goal: Goal) -> Bridge | None:
-    """Build a bridge to the first layer that gradients reach from the logits.
+def find_bypass(module: nn.Module, x: Tensor, goal: Goal) -> Bypass | None:
+    """Build a bypass to the first layer that gradients reach from the logits.
 
-    It starts at the nearest layer before that they would go on from to the image; at the image where there is none.
+    It starts at the nearest earlier layer from which gradients reach the image, or at the image itself.
     """
     image = x.detach().requires_grad_()
-    calls, logits = _watch(module, image)
-    calls = _last(calls)
-    alive = _alive(calls, goal.margin(logits))
-    if not alive:
+    calls, logits = _trace_calls(module, image)
+    calls = _last_calls(calls)
+    with_gradient = _with_gradient(calls, goal.margin(logits))
+    if not with_gradient:
         return None
-    first = alive[0]
+    first = with_gradient[0]
     for source in reversed(calls[: calls.index(first)]):
-        if _reached_from(image, source.gave) and (bridge := _built(first, source.layer, source.gave)) is not None:
-            return bridge
-    return _built(first, None, x)
+        if (
+            _reached_from(image, source.output)
+            and (bypass := _fit_bypass(first, source.layer, source.output)) is not None
+        ):
+            return bypass
+    return _fit_bypass(first, None, x)
 
 
 @torch.enable_grad()
-def find_tap(module: nn.Module, x: Tensor) -> Tap | None:
+def find_logit_layer(module: nn.Module, x: Tensor) -> LayerOutput | None:
     """Find the last layer whose output ranks the classes as the model's own does."""
-    calls, logits = _watch(module, x)
+    calls, logits = _trace_calls(module, x)
     for call in reversed(calls):
-        if call.gave.shape == logits.shape and torch.equal(call.gave.argmax(1), logits.argmax(1)):
-            return Tap(call.layer)
+        if call.output.shape == logits.shape and torch.equal(call.output.argmax(1), logits.argmax(1)):
+            return LayerOutput(call.layer)
     return None
 
 
-def _built(pier: Call, source: nn.Module | None, start: Tensor) -> Bridge | None:
-    """Fit the map of channels from one end to the other; None where their shapes or values do not allow it."""
-    end = pier.shown
+def _fit_bypass(call: LayerCall, source: nn.Module | None, start: Tensor) -> Bypass | None:
+    """Fit a linear map of channels from `start` to the input of a layer; None where it does not fit."""
+    end = call.given
     if start.dim() < 2 or start.shape[0] != end.shape[0] or start.shape[2:] != end.shape[2:]:
         return None
     given, wanted = (_by_channel(values) for values in (start, end))
     weight = torch.linalg.lstsq(given, wanted, driver="gelsd" if start.device.type == "cpu" else None).solution.T
     missed = (wanted - given @ weight.T).square().sum() / wanted.square().sum().clamp(min=1e-12)
-    return Bridge(pier.layer, pier.number, source, weight.to(start.dtype)) if missed <= 1 - FITS else None
+    return Bypass(call.layer, call.number, source, weight.to(start.dtype)) if missed <= 1 - MIN_EXPLAINED else None
 
 
 def _by_channel(values: Tensor) -> Tensor:
-    """Return one row a pixel, less the mean of each channel."""
+    """Return one row per pixel, minus the mean of each channel."""
     rows = values.detach().movedim(1, -1).flatten(0, -2).double()
     return rows - rows.mean(0)
 
 
-def _last(calls: list[Call]) -> list[Call]:
-    """Return the last call of each layer: those before belong to an optimisation of the model's own."""
+def _last_calls(calls: list[LayerCall]) -> list[LayerCall]:
+    """Return the last call of each layer: earlier ones belong to an optimisation inside the model."""
     last = {call.layer: call.number for call in calls}
     return [call for call in calls if call.number == last[call.layer]]
 
 
-def _alive(calls: list[Call], margin: Tensor) -> list[Call]:
+def _with_gradient(calls: list[LayerCall], margin: Tensor) -> list[LayerCall]:
     """Return the calls, in order, that gradients reach from the logits."""
     if not margin.requires_grad:
         return []
-    shown = [call.shown for call in calls]
-    slopes = torch.autograd.grad(margin.sum(), shown, allow_unused=True, retain_graph=True)
-    return [call for call, slope in zip(calls, slopes, strict=True) if slope is not None and bool((slope != 0).any())]
+    given = [call.given for call in calls]
+    gradients = torch.autograd.grad(margin.sum(), given, allow_unused=True, retain_graph=True)
+    return [
+        call
+        for call, gradient in zip(calls, gradients, strict=True)
+        if gradient is not None and bool((gradient != 0).any())
+    ]
 
 
 def _reached_from(image: Tensor, values: Tensor) -> bool:
-    """Say whether gradients lead from some values to the image."""
+    """Whether gradients reach the image from some values."""
     if not values.requires_grad:
         return False
-    (slope,) = torch.autograd.grad(values.sum(), image, allow_unused=True, retain_graph=True)
-    return slope is not None and bool((slope != 0).any())
+    (gradient,) = torch.autograd.grad(values.sum(), image, allow_unused=True, retain_graph=True)
+    return gradient is not None and bool((gradient != 0).any())
 
 
-def _watch(module: nn.Module, x: Tensor) -> tuple[list[Call], Tensor]:
-    """Call a model with every layer open to gradients; return the calls of layers with weights, and the logits."""
-    calls: list[Call] = []
-    shown: dict[nn.Module, Tensor] = {}
+def _trace_calls(module: nn.Module, x: Tensor) -> tuple[list[LayerCall], Tensor]:
+    """Call a model with gradients enabled in every layer; return the calls of layers with weights, and the logits."""
+    calls: list[LayerCall] = []
+    given: dict[nn.Module, Tensor] = {}
 
     def before(layer: nn.Module, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
         torch.set_grad_enabled(True)
         first = values[0] if values else None
         if not isinstance(first, Tensor) or not first.is_floating_point():
             return None
-        open_to = first if first.requires_grad else first.detach().requires_grad_()
-        shown[layer] = open_to
-        return (open_to, *values[1:])
+        tracked = first if first.requires_grad else first.detach().requires_grad_()
+        given[layer] = tracked
+        return (tracked, *values[1:])
 
-    def after(layer: nn.Module, values: Any, gave: Any) -> None:
-        if layer in shown and isinstance(gave, Tensor):
+    def after(layer: nn.Module, values: Any, output: Any) -> None:
+        if layer in given and isinstance(output, Tensor):
             number = 1 + sum(call.layer is layer for call in calls)
-            calls.append(Call(layer, number, shown[layer], gave))
+            calls.append(LayerCall(layer, number, given[layer], output))
 
     with _on_every_layer(module, before, after):
         logits: Tensor = adaptive(module)(x)

@@ -1,4 +1,4 @@
-"""A model on the doctor's table: it, the images it is tried on, and the attacks that try it."""
+"""The probe set: a model, a few images that it classifies correctly, and attacks on them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ from robustassay.threat.losses import own_loss
 
 SEED: Final = 0
 
-_ACROSS: Final = {LInf: 0.0, L2: 0.5, L1: 1.0}
-"""The box is as wide as its number of values to this power."""
+_DIAMETER_POWER: Final = {LInf: 0.0, L2: 0.5, L1: 1.0}
+"""The diameter of the pixel box is its number of values to this power."""
 
 
 @final
 @dataclass(frozen=True)
-class Climb:
-    """A walk up the loss: the margin at the random start and after each step, `[steps + 1, n]`."""
+class AscentTrace:
+    """Gradient ascent on the loss: the margin at the random start and after each step, `[steps + 1, n]`."""
 
     margins: Tensor
-    reached: Tensor  # where the goal was reached, of the same shape
+    reached: Tensor  # whether the goal was reached, of the same shape
 
     @property
-    def fell(self) -> Tensor:
-        """Say which images fell anywhere on the way."""
+    def broken(self) -> Tensor:
+        """Images that were broken at any step."""
         return self.reached.any(0)
 
     @property
@@ -41,7 +41,7 @@ class Climb:
 
 @final
 @dataclass(frozen=True)
-class Patient:
+class ProbeSet:
     """A model and images that it classifies correctly."""
 
     network: TargetModel
@@ -52,8 +52,8 @@ class Patient:
     norm: Norm
 
     @classmethod
-    def of(cls, network: TargetModel, ids: Sequence[str], x: Tensor, labels: Tensor, norm: Norm) -> "Patient":
-        """Keep the images that are classified correctly: the others say nothing of an attack."""
+    def of(cls, network: TargetModel, ids: Sequence[str], x: Tensor, labels: Tensor, norm: Norm) -> "ProbeSet":
+        """Keep the images that are classified correctly."""
         logits = network.mean_logits(x)
         goal = Untargeted(labels)
         rows = (~goal.reached(logits)).nonzero().squeeze(1)
@@ -63,28 +63,28 @@ class Patient:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def among(self, mask: Tensor) -> "Patient":
+    def among(self, mask: Tensor) -> "ProbeSet":
         """Return the same with some of the images."""
         rows = mask.nonzero().squeeze(1)
         kept = [self.ids[row] for row in rows.tolist()]
-        return Patient(self.network, kept, self.x0[rows], self.goal.among(rows), self.clean[rows], self.norm)
+        return ProbeSet(self.network, kept, self.x0[rows], self.goal.among(rows), self.clean[rows], self.norm)
 
-    def seen_by(self, network: TargetModel) -> "Patient":
-        """Return the same with another way to its gradients."""
-        return Patient(network, self.ids, self.x0, self.goal, self.clean, self.norm)
+    def with_network(self, network: TargetModel) -> "ProbeSet":
+        """Return the same with another target."""
+        return ProbeSet(network, self.ids, self.x0, self.goal, self.clean, self.norm)
 
     def ball(self, eps: float) -> Ball:
-        """Return the images within a radius."""
+        """Return the balls of this radius around the images."""
         return Ball(type(self.norm)(eps), self.x0, torch.full((len(self),), eps, device=self.x0.device))
 
-    def across(self) -> float:
-        """Return a radius at which every image of the box can be reached."""
-        return float(self.x0[0].numel() ** _ACROSS[type(self.norm)])
+    def diameter(self) -> float:
+        """Return the diameter of the pixel box: a ball of this radius holds every image."""
+        return float(self.x0[0].numel() ** _DIAMETER_POWER[type(self.norm)])
 
-    def climb(self, eps: float, steps: int, rel_step: float, loss: Loss | None = None) -> Climb:
-        """Walk up the loss as PGD does, all images to the end.
+    def ascend(self, eps: float, steps: int, rel_step: float, loss: Loss | None = None) -> AscentTrace:
+        """Run all steps of PGD on all images.
 
-        It starts at a random point, no farther away than the radius asked for: noise without bounds breaks anything.
+        The random start is within the radius of the threat at most: unbounded noise breaks any model.
         """
         ball = self.ball(eps)
         x = self.ball(min(eps, self.norm.eps)).sample(Streams.of(SEED, self.ids, self.x0.device))
@@ -96,12 +96,12 @@ class Patient:
             x = ball.step(x, gradient, rel_step * ball.eps)
         logits = self.network.mean_logits(x)
         self.network.check()
-        return Climb(
+        return AscentTrace(
             torch.stack([*margins, self.goal.margin(logits)]), torch.stack([*reached, self.goal.reached(logits)])
         )
 
     def broken_by(self, attack: Attack[Any]) -> Tensor:
-        """Run an attack within the radius and say which images it breaks, verified."""
+        """Run an attack within the radius of the threat; return which images it breaks, verified."""
         if not len(self):
             return torch.zeros(0, dtype=torch.bool)
         wave = Wave(self.ids, self.x0, self.goal.labels)

@@ -1,4 +1,4 @@
-"""From findings to remedies that an evaluation can run."""
+"""Turns a diagnosis into remedies: attacks, and gradient fixes for them."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,13 +9,20 @@ import torch
 
 from robustassay import attacks
 from robustassay.data import Dataset
-from robustassay.doctor.cross_checks import SUBSTITUTES, fits_a_substitute
-from robustassay.doctor.diagnosis import admit, examine
-from robustassay.doctor.gradient_fixes import Rescale, Reverse, Smooth, Treated, Treatment, Unsquash
+from robustassay.doctor.cross_checks import SUBSTITUTES, substitutes_apply
+from robustassay.doctor.diagnosis import check_all, make_probe_set
+from robustassay.doctor.gradient_fixes import (
+    FixedGradients,
+    GradientFix,
+    LogOutputs,
+    RescaleLogits,
+    ReverseGradient,
+    SmoothGradient,
+)
 from robustassay.doctor.indicator import REMEDIES, Diagnosis
-from robustassay.doctor.layer_trace import find_bridge, find_tap
-from robustassay.doctor.output_checks import DECADES
-from robustassay.doctor.probe_set import SEED, Patient
+from robustassay.doctor.layer_trace import find_bypass, find_logit_layer
+from robustassay.doctor.output_checks import MAX_DECADES
+from robustassay.doctor.probe_set import SEED, ProbeSet
 from robustassay.errors import ModelFailed
 from robustassay.evaluation.adaptive import Advice, Adviser, Remedy
 from robustassay.evaluation.flags import Flag
@@ -26,15 +33,15 @@ from robustassay.target.batching import LANES
 from robustassay.threat import L0, LInf, ThreatModel
 from robustassay.threat.losses import logit_margin
 
-TYPICAL: Final = 5.0
-"""The margin that rescaled logits have on a typical image: that of an ordinary network."""
+RESCALED_MARGIN: Final = 5.0
+"""Median margin of rescaled logits: that of an ordinary network."""
 
-NEIGHBOURHOOD: Final = 0.5
-"""Size of the changes that a shattered gradient is averaged over, as a part of the radius."""
+SMOOTHING_SIZE: Final = 0.5
+"""Size of the noise that smoothed gradients average over, as a fraction of a random perturbation."""
 
-CLIMBS: Final = ("apgd", "apgd-t")
+GRADIENT_ATTACKS: Final = ("apgd", "apgd-t")
 
-ON_THE_MODEL_ITSELF: Final[Mapping[str, tuple[str, ...]]] = {
+ATTACKS_ON_THE_MODEL: Final[Mapping[str, tuple[str, ...]]] = {
     "loss": ("apgd:loss=dlr",),
     "eot": ("apgd", "apgd:loss=dlr"),
     "restarts": ("pgd:restarts=5",),
@@ -42,80 +49,83 @@ ON_THE_MODEL_ITSELF: Final[Mapping[str, tuple[str, ...]]] = {
     "square": ("square",),
     "transfer": tuple(f"transfer:source={source}" for source in SUBSTITUTES),
 }
-"""The attacks of remedies that need no other way to the gradients."""
+"""Attacks of the remedies that need no gradient fix."""
 
 
 @final
 @register("adviser", "auto")
-class Doctor(Adviser):
-    """Examines the model, and prescribes a remedy for every alarm."""
+class DiagnosisAdviser(Adviser):
+    """Diagnoses the model and returns remedies for every alarm."""
 
     def advise(self, network: TargetModel, flags: Sequence[Flag], dataset: Dataset, threat: ThreatModel) -> Advice:
-        """Examine on the first images of the whole dataset, so that every part of it gets the same advice."""
+        """Diagnose on the first images of the whole dataset, so that every shard gets the same advice."""
         norm = LInf(8 / 255) if isinstance(threat.norm, L0) else threat.norm
-        patient = admit(network.exact, dataset, norm)
-        diagnosis = examine(patient, flags)
-        remedies = tuple(_within(threat, remedy) for remedy in prescribe(patient, diagnosis))
+        probes = make_probe_set(network.exact, dataset, norm)
+        diagnosis = check_all(probes, flags)
+        remedies = tuple(_keep_applicable(threat, remedy) for remedy in build_remedies(probes, diagnosis))
         return Advice(diagnosis.to_json(), tuple(remedy for remedy in remedies if remedy.attacks))
 
 
-def prescribe(patient: Patient, diagnosis: Diagnosis) -> Iterator[Remedy]:
-    """Make the remedies that a diagnosis names, as far as this model allows them."""
-    module = patient.network.module
-    outlet = _outlet(patient, diagnosis) if "logits" in diagnosis.remedies else []
+def build_remedies(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Remedy]:
+    """Build the remedies that a diagnosis names, where this model allows them."""
+    module = probes.network.module
+    output_fixes = _output_fixes(probes, diagnosis) if "logits" in diagnosis.remedies else []
     for name in diagnosis.remedies:
-        if name == "transfer" and not fits_a_substitute(patient):
+        if name == "transfer" and not substitutes_apply(probes):
             continue
-        if name in ON_THE_MODEL_ITSELF:
-            yield Remedy(name, diagnosis.because(name), REMEDIES[name], module, ON_THE_MODEL_ITSELF[name])
+        if name in ATTACKS_ON_THE_MODEL:
+            yield Remedy(name, diagnosis.because(name), REMEDIES[name], module, ATTACKS_ON_THE_MODEL[name])
             continue
-        treated = Treated(module, outlet if name == "logits" else _inlet(name, patient, outlet))
-        if len(treated.treatments) and gives_gradients(treated, patient):
-            yield Remedy(name, diagnosis.because(name), REMEDIES[name], treated, CLIMBS)
+        fixed = FixedGradients(module, output_fixes if name == "logits" else _input_fixes(name, probes, output_fixes))
+        if len(fixed.fixes) and gives_gradients(fixed, probes):
+            yield Remedy(name, diagnosis.because(name), REMEDIES[name], fixed, GRADIENT_ATTACKS)
 
 
-def _inlet(name: str, patient: Patient, outlet: list[Treatment]) -> list[Treatment]:
-    """Make the treatment of this name, with what the outputs need as well; nothing where it cannot be made."""
+def _input_fixes(name: str, probes: ProbeSet, output_fixes: list[GradientFix]) -> list[GradientFix]:
+    """Build the gradient fixes of a remedy, the output fixes included; none where they cannot be built."""
     if name == "bpda":
-        bridge = find_bridge(patient.network.module, patient.x0, patient.goal)
-        return [] if bridge is None else [bridge, *outlet]
-    return [Reverse() if name == "reversal" else Smooth(NEIGHBOURHOOD * _typical_change(patient)), *outlet]
+        bypass = find_bypass(probes.network.module, probes.x0, probes.goal)
+        return [] if bypass is None else [bypass, *output_fixes]
+    return [
+        ReverseGradient() if name == "reversal" else SmoothGradient(SMOOTHING_SIZE * _typical_perturbation(probes)),
+        *output_fixes,
+    ]
 
 
-def gives_gradients(treated: Treated, patient: Patient) -> bool:
-    """Try a treatment on a few images: a model may do what no hook can follow, and then it is none."""
+def gives_gradients(fixed: FixedGradients, probes: ProbeSet) -> bool:
+    """Check on a few images that the fixed model has a gradient: hooks cannot follow every model."""
     few = slice(0, LANES)
-    tried = patient.network.around(treated)
+    tried = probes.network.around(fixed)
     try:
-        gradient, _ = tried.gradient(patient.x0[few], logit_margin, patient.goal.among(few))
+        gradient, _ = tried.gradient(probes.x0[few], logit_margin, probes.goal.among(few))
         tried.check()
     except ModelFailed:
         return False
     return bool((gradient != 0).any())
 
 
-def _outlet(patient: Patient, diagnosis: Diagnosis) -> list[Treatment]:
-    """Find the values before the last function, and bring them to a size on which losses have a slope."""
-    module = patient.network.module
-    tap = find_tap(module, patient.x0)
+def _output_fixes(probes: ProbeSet, diagnosis: Diagnosis) -> list[GradientFix]:
+    """Find the values before the last function, and scale them so that losses have a gradient."""
+    module = probes.network.module
+    layer_output = find_logit_layer(module, probes.x0)
     squashed = bool({"softmax", "squashed"} & diagnosis.flags.keys())
-    first: list[Treatment] = [tap] if tap is not None else [Unsquash()] if squashed else []
+    first: list[GradientFix] = [layer_output] if layer_output is not None else [LogOutputs()] if squashed else []
     with torch.no_grad():
-        logits = Treated(module, first).differentiable(patient.x0).float()
-    typical = float(patient.goal.margin(logits).abs().median())
-    if not 0 < typical < math.inf or abs(math.log10(typical)) <= DECADES:
+        logits = FixedGradients(module, first).differentiable(probes.x0).float()
+    typical = float(probes.goal.margin(logits).abs().median())
+    if not 0 < typical < math.inf or abs(math.log10(typical)) <= MAX_DECADES:
         return first
-    return [*first, Rescale(TYPICAL / typical)]
+    return [*first, RescaleLogits(RESCALED_MARGIN / typical)]
 
 
-def _typical_change(patient: Patient) -> float:
-    """Return how much a value changes, in the root mean square, at a random point of the ball."""
-    away = patient.ball(patient.norm.eps).sample(Streams.of(SEED, patient.ids, patient.x0.device))
-    return float((away - patient.x0).square().mean().sqrt())
+def _typical_perturbation(probes: ProbeSet) -> float:
+    """Return the root mean square of the perturbation at a random point of the ball."""
+    away = probes.ball(probes.norm.eps).sample(Streams.of(SEED, probes.ids, probes.x0.device))
+    return float((away - probes.x0).square().mean().sqrt())
 
 
-def _within(threat: ThreatModel, remedy: Remedy) -> Remedy:
-    """Keep the attacks that know the norm, and can aim where the threat does."""
+def _keep_applicable(threat: ThreatModel, remedy: Remedy) -> Remedy:
+    """Keep the attacks that support the norm, and targets where the threat has them."""
     able = []
     for spec in remedy.attacks:
         attack = attacks.create(spec)

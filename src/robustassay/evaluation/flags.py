@@ -23,11 +23,11 @@ SAMPLES: Final = 32
 UNDERFLOW: Final = 88.0
 """Beyond this margin exp(-margin) is zero in float32, and so is the gradient of most programs' cross-entropy."""
 
-NUDGE: Final = 3e-4
+STEP_SIZE: Final = 3e-4
 """A move of each value so small that a smooth model changes as its gradient says: measured, by 3 % at most."""
 
-MISLED: Final = 0.5
-"""Half of the models' answers this far off what their gradients foretold are no curvature."""
+MAX_LINEAR_ERROR: Final = 0.5
+"""Half of the models' answers this far off what their gradients predicted are no curvature."""
 
 _AUTOGRAD: Final[frozenset[CodeType]] = frozenset((torch.autograd.grad.__code__, torch.autograd.backward.__code__))
 
@@ -47,7 +47,7 @@ def find_flags(network: TargetModel, dataset: Dataset, probabilities: bool) -> t
     goal = Untargeted(dataset.labels[:SAMPLES].to(network.device))
     gradient, logits = network.gradient(x, logit_margin, goal)
     stuck = int((gradient.flatten(1).abs().amax(1) == 0).sum())
-    kept = kept_promises(network, x, goal, gradient)
+    kept = linearity(network, x, goal, gradient)
     misled = float((kept - 1).abs().median()) if len(kept) else 0.0
     found = {
         "randomised": network.random
@@ -65,32 +65,32 @@ def find_flags(network: TargetModel, dataset: Dataset, probabilities: bool) -> t
         "zero-gradients": 0 < stuck < len(x)
         and f"The gradient is exactly zero on {stuck} of {len(x)} samples, where attacks that follow it stand still: "
         "trust attacks without gradients more, or declare how to differentiate the model.",
-        "dynamic": _differentiates_itself(network, x[:1])
+        "dynamic": _optimises_in_forward(network, x[:1])
         and "The model runs an optimisation of its own in each forward pass, through which attacks may not see.",
         "extreme-logits": float(goal.margin(logits).abs().median()) > UNDERFLOW
         and "The logits are so large that cross-entropy has no gradient in float32: trust attacks on margins or DLR.",
-        "misleading-gradients": misled > MISLED
-        and f"A tiny step changes the model's answer by {misled:.0%} more or less than its gradient foretells: "
+        "misleading-gradients": misled > MAX_LINEAR_ERROR
+        and f"A tiny step changes the model's answer by {misled:.0%} more or less than its gradient predicts: "
         "gradients are shattered, so trust attacks without gradients more.",
     }
     return tuple(Flag(name, text) for name, text in found.items() if text)
 
 
-def kept_promises(network: TargetModel, x: Tensor, goal: Goal, gradient: Tensor) -> Tensor:
-    """Return by how much a tiny step changes each image's margin, as a part of what its gradient foretells.
+def linearity(network: TargetModel, x: Tensor, goal: Goal, gradient: Tensor) -> Tensor:
+    """Return by how much a tiny step changes each image's margin, as a part of what its gradient predicts.
 
-    Where nothing can be foretold, because draws differ, the gradient is declared to be another's, or is zero, an
+    Where nothing can be predicted, because draws differ, the gradient is declared to be another's, or is zero, an
     image is left out.
     """
     if network.random or network.is_adaptive:
         return gradient.new_zeros(0)
-    step = NUDGE * gradient.sign()
-    foretold = 2 * (gradient * step).flatten(1).sum(1)
+    step = STEP_SIZE * gradient.sign()
+    predicted = 2 * (gradient * step).flatten(1).sum(1)
     seen = goal.margin(network.logits(x - step)) - goal.margin(network.logits(x + step))
-    return (seen / foretold)[foretold > 0]
+    return (seen / predicted)[predicted > 0]
 
 
-def _differentiates_itself(network: TargetModel, x: Tensor) -> bool:
+def _optimises_in_forward(network: TargetModel, x: Tensor) -> bool:
     """Say whether one forward pass calls for gradients of its own."""
     called = False
 

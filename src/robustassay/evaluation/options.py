@@ -67,7 +67,7 @@ class Execution:
         _check_positive("batch_size", self.batch_size)
         _check_positive("wave_size", self.wave_size)
         if whole("workers", self.workers) < 1 or (self.ray is not None and self.workers > 1):
-            raise BadRequest("workers must be at least 1; with ray, the cluster has its own number of workers.")
+            raise BadRequest("workers must be at least 1; with ray the cluster says how many there are.")
         part, parts = self.shard
         if not 1 <= part <= parts:
             raise BadRequest(f"A shard is written i/n with 1 <= i <= n, such as 1/4, not {part}/{parts}.")
