@@ -105,11 +105,11 @@ def honest(name: str) -> Row:
 
 def told(name: str, diagnosis: Mapping[str, Any]) -> Row:
     """Return what the page says of a diagnosis."""
-    findings = diagnosis["findings"]
+    results = diagnosis["indicators"]
     return {
         "name": name,
-        "alarms": [one["indicator"] for one in findings if one["verdict"] == "alarm"],
-        "values": {one["indicator"]: [one["value"], one["limit"]] for one in findings},
+        "alarms": [one["indicator"] for one in results if one["verdict"] == "alarm"],
+        "values": {one["indicator"]: [one["value"], one["limit"]] for one in results},
         "seconds": diagnosis["seconds"],
     }
 

@@ -26,8 +26,8 @@ def black_box(probes: ProbeSet, standing: Tensor) -> IndicatorResult:
         "black-box beats white-box",
         gained / len(probes),
         MAX_LEAD,
-        f"Square breaks, in {QUERIES} queries, {gained} of the {int(standing.sum())} images that a plain attack left "
-        "standing",
+        f"Square breaks, in {QUERIES} queries, {gained} of the {int(standing.sum())} images that a plain attack "
+        "left standing",
         ("bpda", "loss", "smoothing", "square", "transfer"),
     )
 
@@ -45,8 +45,8 @@ def transfer(probes: ProbeSet, standing: Tensor) -> IndicatorResult:
         "transfer beats white-box",
         gained / len(probes),
         MAX_LEAD,
-        f"examples crafted on {' and '.join(SUBSTITUTES)} break {gained} of the {len(left)} images that a plain attack left "
-        "standing",
+        f"examples crafted on {' and '.join(SUBSTITUTES)} break {gained} of the {len(left)} images that a plain attack "
+        "left standing",
         ("bpda", "smoothing", "transfer", "square"),
     )
 
