@@ -383,7 +383,7 @@ def test_an_honest_model_gets_no_remedy(natural):
 def test_the_command_prints_evidence_and_json(tmp_path, capsys):
     broken = tmp_path / "broken.py"
     broken.write_text(
-        "import robustassay, torch\n"
+        "import robustassay as ra, torch\n"
         "class Rounds(torch.nn.Module):\n"
         "    def __init__(self):\n"
         "        super().__init__()\n"
