@@ -22,8 +22,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import robustassay as ra
 from robustassay import attacks
-from robustassay.evaluation.defaults import WAVE_SIZE, WAVE_VALUES
 from robustassay.evaluation.model_ref import ModelRef
+from robustassay.evaluation.options import WAVE_SIZE, WAVE_VALUES
 from robustassay.models.architectures.imagenet.catalogue import BY_NAME
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 import robustassay as ra
 from robustassay import attacks, data
-from robustassay.evaluation.engine import Wave, run_wave
 from robustassay.evaluation.verify import Claims, verify
+from robustassay.evaluation.wave import Wave, run_wave
 from robustassay.registry import lookup
 from robustassay.target import LocalModel
 from robustassay.threat import Norm, ThreatModel

@@ -30,7 +30,7 @@ from robustassay.attacks.common.boundary_search import (
 from robustassay.attacks.decision.geoda import _cosines, _plan
 from robustassay.attacks.decision.hopskipjump import _normal
 from robustassay.attacks.decision.sign_opt import SignOPT
-from robustassay.evaluation.engine import Wave, run_wave
+from robustassay.evaluation.wave import Wave, run_wave
 from robustassay.registry import lookup
 from robustassay.rng import Streams
 from robustassay.target import DecisionAccess, NoRowsLeft, StartImages

@@ -29,7 +29,7 @@ from robustassay.attacks.score import bandits, spsa, zoo
 from robustassay.attacks.score.nattack import NAttack
 from robustassay.attacks.score.prgf import PRGF, mixing_weight
 from robustassay.errors import BadRequest, UnknownName
-from robustassay.evaluation.engine import Wave, run_wave
+from robustassay.evaluation.wave import Wave, run_wave
 from robustassay.rng import Streams
 from robustassay.target import LocalModel, ScoreAccess
 from robustassay.threat import L2, LInf, Norm, RandomTarget, ThreatModel, Untargeted

@@ -15,6 +15,7 @@ from torch import nn
 import robustassay as ra
 from robustassay.errors import BadRequest, ModelFailed
 from robustassay.evaluation import backends
+from robustassay.evaluation.wave_runner import EFFICIENT_WAVE, plan_waves
 from robustassay.records import TIMING
 
 THREAT = ra.LInf(2 / 255)
@@ -76,7 +77,7 @@ def test_what_a_dead_worker_had_in_hand_is_done_by_another(alone, tmp_path):
 
 
 def test_a_model_that_always_kills_its_worker_ends_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(backends, "DEATHS", 0)
+    monkeypatch.setattr(backends, "MAX_WORKER_DEATHS", 0)
     with pytest.raises(ModelFailed, match="fewer of them"):
         run(Deadly(str(tmp_path / "deaths"), 99, os.getpid()).eval(), workers=2)
 
@@ -88,14 +89,13 @@ def test_what_makes_no_sense_is_refused():
         run(small(), workers=2, ray="local")
 
 
-def test_shares_cover_all_samples_once_and_end_small():
-    network = type("Any", (), {"random": False})()
-    workload = backends.Workload(network, None, None, None, 0, None)  # type: ignore[arg-type]
-    cut = [*workload.shares(range(1000), 128, 4)]
-    assert [row for share in cut for row in share] == [*range(1000)]
-    assert len(cut[0]) > len(cut[-2]) >= backends.FULL
-    assert [len(share) for share in workload.shares(range(64), 128, 4)] == [16] * 4, "none is left without work"
-    assert [len(share) for share in workload.shares(range(300), 128, 1)] == [128, 128, 44], "alone, waves are whole"
+def test_waves_cover_all_samples_once_and_end_small():
+    waves = [*plan_waves(range(1000), 128, 4, random=False)]
+    assert [row for wave in waves for row in wave] == [*range(1000)]
+    assert len(waves[0]) > len(waves[-2]) >= EFFICIENT_WAVE
+    assert [len(wave) for wave in plan_waves(range(64), 128, 4, False)] == [16] * 4, "every worker has work"
+    assert [len(wave) for wave in plan_waves(range(300), 128, 1, False)] == [128, 128, 44], "serial waves are whole"
+    assert [len(wave) for wave in plan_waves(range(300), 128, 4, True)] == [128, 128, 44], "so are random models'"
 
 
 def test_an_interrupt_keeps_what_is_in_flight_and_the_same_command_goes_on(tmp_path, monkeypatch):

@@ -180,8 +180,8 @@ model, out, attack, limit = argv
 ra.evaluate(model, "cifar10-1k", ra.LInf(1 / 255), attack, limit=int(limit), out=out)
 """
 EVAL = """
-from robustassay.evaluation import defaults
-sizes.WAVE_SIZE = {"cpu": 4}
+from robustassay.evaluation import options
+options.WAVE_SIZE = {"cpu": 4}
 code = main(["eval", "models.py:one", "--attack", "pgd:steps=60", "--eps", "0.5/255", "--targeted", "least-likely",
              "--limit", "32", "--out", argv[0], "--quiet"])
 """

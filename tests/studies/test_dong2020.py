@@ -11,8 +11,8 @@ import pytest
 from robustassay import data
 from robustassay.analysis.curves import Curve
 from robustassay.errors import BadRequest, Interrupted
-from robustassay.evaluation import Result, engine, evaluate, open_target, run
-from robustassay.evaluation import backends as evaluation
+from robustassay.evaluation import Result, evaluate, inspection, prepare, wave
+from robustassay.evaluation import wave_runner as evaluation
 from robustassay.evaluation.progress import NoProgress
 from robustassay.records import SCHEMA
 from robustassay.studies import dong2020, study
@@ -59,7 +59,7 @@ def models(tmp_path):
 def waves(monkeypatch):
     """Count the waves that are run."""
     seen = []
-    whole = engine.run_wave
+    whole = wave.run_wave
 
     def counted(network, attack, threat, wave, *rest):
         seen.append((type(attack).__name__, list(wave.ids)))
@@ -144,13 +144,13 @@ def test_the_estimate_is_planned_passes_times_their_measured_time(models, monkey
 
 
 def test_a_model_is_looked_at_once_before_all_its_runs(models, monkeypatch, tmp_path):
-    looks, really = [], open_target.open_network
+    looks, really = [], inspection.inspect_model
 
     def look(module, *rest):
         looks.append(module)
         return really(module, *rest)
 
-    monkeypatch.setattr(run, "open_network", look)
+    monkeypatch.setattr(prepare, "inspect_model", look)
     study._subject.cache_clear()
     threat = ThreatModel(LInf(8 / 255))
     cells = [

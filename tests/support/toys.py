@@ -19,7 +19,7 @@ from scipy.optimize import brentq
 from torch import Tensor, nn
 
 from robustassay.attacks.attack import Attack
-from robustassay.evaluation.engine import Wave, run_wave
+from robustassay.evaluation.wave import Wave, run_wave
 from robustassay.rng import Streams
 from robustassay.target import GradientAccess, Ledger, LocalModel, TargetModel
 from robustassay.threat import Ball, Goal, Norm, TargetRule, ThreatModel

@@ -8,8 +8,8 @@ from torch import fx, nn
 
 import robustassay as ra
 from robustassay import data, errors, models
-from robustassay.evaluation import open_target
-from robustassay.evaluation.engine import FULL_PRECISION
+from robustassay.evaluation import inspection
+from robustassay.evaluation.wave import FULL_PRECISION
 from robustassay.target import LocalModel
 from robustassay.target.surrogate import Surrogate, _full, _half, find_surrogate
 from robustassay.threat import Untargeted
@@ -111,7 +111,7 @@ class Halved(nn.Module):
 
 
 def search_with_margin_error(monkeypatch, surrogate_of) -> None:
-    monkeypatch.setattr(open_target, "find_surrogate", lambda module, x: surrogate_of(module))
+    monkeypatch.setattr(inspection, "find_surrogate", lambda module, x: surrogate_of(module))
 
 
 def test_half_precision_answers_like_the_model_and_fuses_what_can_be_fused():

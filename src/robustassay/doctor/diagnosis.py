@@ -20,8 +20,8 @@ from robustassay.doctor.indicator import Diagnosis, IndicatorResult
 from robustassay.doctor.probe_set import ProbeSet
 from robustassay.errors import BadRequest
 from robustassay.evaluation.flags import Flag
+from robustassay.evaluation.inspection import inspect_model
 from robustassay.evaluation.model_ref import ModelRef, choose_device
-from robustassay.evaluation.open_target import open_network
 from robustassay.remote import Service
 from robustassay.rng import seeded
 from robustassay.target import TargetModel
@@ -51,10 +51,10 @@ def diagnose(
     if isinstance(model_ref.module, Service):
         raise BadRequest("A service gives no gradients: the doctor needs the model itself.")
     where = choose_device(device)
-    network, flags = open_network(model_ref.module, data, where, None, DRAWS, despite_flags=True)
+    inspected = inspect_model(model_ref.module, data, where, None, DRAWS, despite_flags=True)
     started = time.perf_counter()
-    probes = make_probe_set(network, data, norm or LInf(8 / 255), samples)
-    found = check_all(probes, flags, model_ref.name, on_indicator)
+    probes = make_probe_set(inspected.target, data, norm or LInf(8 / 255), samples)
+    found = check_all(probes, inspected.flags, model_ref.name, on_indicator)
     return replace(found, seconds=time.perf_counter() - started)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from robustassay.attacks.attack import Attack
-from robustassay.evaluation.engine import Wave, run_wave
+from robustassay.evaluation.wave import Wave, run_wave
 from robustassay.rng import Streams
 from robustassay.target import Loss, TargetModel
 from robustassay.threat import L1, L2, Ball, Goal, LInf, Norm, ThreatModel, Untargeted

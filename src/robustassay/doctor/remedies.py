@@ -57,10 +57,10 @@ ATTACKS_ON_THE_MODEL: Final[Mapping[str, tuple[str, ...]]] = {
 class DiagnosisAdviser(Adviser):
     """Diagnoses the model and returns remedies for every alarm."""
 
-    def advise(self, network: TargetModel, flags: Sequence[Flag], dataset: Dataset, threat: ThreatModel) -> Advice:
+    def advise(self, target: TargetModel, flags: Sequence[Flag], dataset: Dataset, threat: ThreatModel) -> Advice:
         """Diagnose on the first images of the whole dataset, so that every shard gets the same advice."""
         norm = LInf(8 / 255) if isinstance(threat.norm, L0) else threat.norm
-        probes = make_probe_set(network.exact, dataset, norm)
+        probes = make_probe_set(target.exact, dataset, norm)
         diagnosis = check_all(probes, flags)
         remedies = tuple(_keep_applicable(threat, remedy) for remedy in build_remedies(probes, diagnosis))
         return Advice(diagnosis.to_json(), tuple(remedy for remedy in remedies if remedy.attacks))

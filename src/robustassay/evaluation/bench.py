@@ -13,10 +13,10 @@ from robustassay import attacks
 from robustassay.attacks.attack import Attack
 from robustassay.data import Dataset
 from robustassay.errors import BadRequest
-from robustassay.evaluation.engine import Wave, run_wave
+from robustassay.evaluation.inspection import inspect_model
 from robustassay.evaluation.model_ref import ModelRef, choose_device
-from robustassay.evaluation.open_target import open_network
 from robustassay.evaluation.options import Precision
+from robustassay.evaluation.wave import Wave, run_wave
 from robustassay.models.input_frame import as_model_input
 from robustassay.target import StartImages, TargetModel
 from robustassay.threat import L1, L2, LInf, Norm, ThreatModel, Untargeted
@@ -89,7 +89,7 @@ def bench(
     for name in models:
         module = ModelRef.of(name).module
         seen = as_model_input(module, dataset)
-        network, _ = open_network(module, seen, where, batch_size, 20, False, precision)
+        network = inspect_model(module, seen, where, batch_size, 20, False, precision).target
         for spec in lineup:
             yield _time(name, network, spec, seen, repeat, (LInf(eps), L2(1.0), L1(12.0)))
 

@@ -19,8 +19,8 @@ from robustassay.analysis.rates import Rate
 from robustassay.data import Dataset
 from robustassay.data.corruptions import CorruptionSpec
 from robustassay.errors import BadRequest, StoreFailed
+from robustassay.evaluation.checks import check_model
 from robustassay.evaluation.model_ref import ModelRef
-from robustassay.evaluation.preflight import check_model
 from robustassay.evaluation.progress import NoProgress, Progress
 from robustassay.files import write_atomically
 from robustassay.names import slug

@@ -1,4 +1,4 @@
-"""The model under judgement, with the identity its run is filed under."""
+"""A model with its identity, which is part of the key of every run."""
 
 import hashlib
 from collections.abc import Mapping
@@ -19,16 +19,16 @@ NAIVE: Final = "naive"
 @final
 @dataclass(frozen=True)
 class ModelRef:
-    """A module and what tells it from all others; `looks` is what was seen of it before runs, by what it was shown."""
+    """A model with its identity; `inspections` caches what was found out about it before runs."""
 
     name: str
     module: nn.Module
     identity: Mapping[str, Any]
-    looks: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
+    inspections: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, model: nn.Module | str, name: str | None = None) -> "ModelRef":
-        """Load a model by name, behind the defenses named before it, or take a module as it is."""
+        """Load a model by name, with the defenses named before it, or take a module as it is."""
         if isinstance(model, str) and is_service(model):
             return cls.of(Service(Adapter.of(model)), name or model)
         if isinstance(model, Service):
@@ -42,23 +42,23 @@ class ModelRef:
 
 
 def _defended(defenses: list[str], module: nn.Module) -> nn.Module:
-    """Put defenses before a module; "naive" in front of them hides them from an attacker's gradients."""
+    """Put defenses before a module; "naive" before them means that attacks ignore them."""
     from robustassay.defenses import UndefendedGradient, create
 
     if defenses[0] != NAIVE:
         return create("|".join(defenses)) | module
     if not defenses[1:]:
-        raise BadRequest("naive needs a defense not to know of: write such as 'naive|jpeg|resnet56-natural'.")
+        raise BadRequest("naive needs a defense that attacks ignore: write such as 'naive|jpeg|resnet56-natural'.")
     return UndefendedGradient(create("|".join(defenses[1:])) | module)
 
 
 def _identify(module: nn.Module) -> dict[str, str]:
-    """Hash the weights, and the structure that torch prints of them."""
+    """Hash the weights, and the structure as torch prints it."""
     return {"weights": hash_state(module), "structure": hashlib.sha256(repr(module).encode()).hexdigest()}
 
 
 def choose_device(device: str | torch.device | None) -> torch.device:
-    """Take the device asked for, else a GPU where there is one."""
+    """Return the device asked for; by default a GPU where there is one."""
     if device is not None:
         try:
             chosen = torch.device(device)

@@ -2,12 +2,19 @@
 
 import operator
 from dataclasses import dataclass
-from typing import Any, Literal, final, get_args
+from typing import Any, Final, Literal, final, get_args
 
+import torch
+
+from robustassay.data import Dataset
 from robustassay.errors import BadRequest
 
 Precision = Literal["fast", "exact"]
 """Whether attacks search on a faster surrogate of the model, where there is one, or on the model itself."""
+
+WAVE_SIZE: Final = {"cpu": 128, "cuda": 2048}
+WAVE_VALUES: Final = {"cpu": 1 << 22, "cuda": 1 << 24}
+MIN_WAVE_SIZE: Final = 16
 
 
 @final
@@ -71,6 +78,12 @@ class Execution:
         part, parts = self.shard
         if not 1 <= part <= parts:
             raise BadRequest(f"A shard is written i/n with 1 <= i <= n, such as 1/4, not {part}/{parts}.")
+
+
+def default_wave_size(device: torch.device, dataset: Dataset) -> int:
+    """Return the default wave size: smaller for large images, of which an attack keeps many copies."""
+    values = dataset.images(slice(0, 1)).numel()
+    return min(WAVE_SIZE.get(device.type, 128), max(MIN_WAVE_SIZE, WAVE_VALUES.get(device.type, 1 << 22) // values))
 
 
 def whole(name: str, value: Any) -> int:

@@ -1,16 +1,11 @@
-"""How a long run tells where it is, and how it is asked to stop."""
+"""One progress protocol for everything that takes long."""
 
-import contextlib
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sized
-from types import FrameType
+from collections.abc import Callable, Sized
 from typing import Any, Final, Protocol
 
 from robustassay.analysis.rates import Rate
 from robustassay.attacks.attack import Attack
-from robustassay.errors import Interrupted
 from robustassay.target import Ledger
 
 PAUSE: Final = 0.1
@@ -74,32 +69,3 @@ class ProgressMeter:
         self.finished += robust.total + failed
         self._robust = Rate(self._robust.count + robust.count, self._robust.total + robust.total)
         self._progress.update(self.finished, self._robust)
-
-
-class StopRequest:
-    """Whether the user asked to stop: the first time politely, the second time at once."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def handle(self, signum: int, frame: FrameType | None) -> None:
-        """Note the first request; end the shard in flight on the second."""
-        if self.asked:
-            raise Interrupted("Stopped at once; finished shards are safe and the same command resumes the rest.")
-        self.asked = True
-
-
-@contextlib.contextmanager
-def graceful_interrupt() -> Iterator[StopRequest]:
-    """Let Ctrl-C and SIGTERM finish the shard in flight instead of killing it."""
-    request = StopRequest()
-    if threading.current_thread() is not threading.main_thread():
-        yield request
-        return
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, request.handle) for number in signals]
-    try:
-        yield request
-    finally:
-        for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)

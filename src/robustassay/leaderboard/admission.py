@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from robustassay.data import Dataset
 from robustassay.errors import AssayError
+from robustassay.evaluation.inspection import inspect_model
 from robustassay.evaluation.model_ref import ModelRef
-from robustassay.evaluation.open_target import open_network
 from robustassay.remote import Service
 from robustassay.target import LocalModel, TargetModel
 from robustassay.threat import Untargeted
@@ -43,12 +43,12 @@ def admit(model_ref: ModelRef, dataset: Dataset, device: torch.device) -> list[C
     if isinstance(model_ref.module, Service):
         return [Check("model", None, "A service shows no gradients and no code: its rules cannot be checked.")]
     try:
-        network, flags = open_network(model_ref.module, dataset, device, None, _EOT, despite_flags=True)
+        inspected = inspect_model(model_ref.module, dataset, device, None, _EOT, despite_flags=True)
     except AssayError as error:
         return [Check("can be judged", False, str(error))]
-    found = {flag.name: flag.text for flag in flags}
+    found = {flag.name: flag.text for flag in inspected.flags}
     checks = [
-        _gradients(network, dataset),
+        _gradients(inspected.target, dataset),
         Check(
             "deterministic",
             "randomised" not in found,

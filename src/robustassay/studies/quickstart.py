@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
+from robustassay.errors import Interrupted
 from robustassay.evaluation import Result, evaluate
+from robustassay.evaluation.interrupt import graceful_interrupt
 from robustassay.evaluation.progress import Progress
 from robustassay.threat import L2, LInf, Norm
 
@@ -44,9 +46,8 @@ def run(
 ) -> Iterator[tuple[Cell, Result]]:
     """Run each cell, or read it where it is finished; images are kept of the strongest attack only."""
     for cell in cells(model_names):
-        yield (
-            cell,
-            evaluate(
+        with graceful_interrupt() as stop:
+            result = evaluate(
                 cell.model,
                 DATA,
                 cell.norm,
@@ -56,5 +57,7 @@ def run(
                 out=out / cell.folder,
                 keep_images=cell.attack.startswith("pgd"),
                 progress=progress,
-            ),
-        )
+            )
+        yield cell, result
+        if stop.asked:
+            raise Interrupted("Stopped between two runs: run the same command again to resume.")

@@ -15,9 +15,11 @@ from torch import Tensor
 from robustassay import models
 from robustassay.data import Dataset
 from robustassay.data.photo_frames import photo_reader_of
+from robustassay.errors import Interrupted
 from robustassay.evaluation import Execution, Result, Search, evaluate
-from robustassay.evaluation.defaults import fitting_wave
+from robustassay.evaluation.interrupt import graceful_interrupt
 from robustassay.evaluation.model_ref import ModelRef, choose_device
+from robustassay.evaluation.options import default_wave_size
 from robustassay.evaluation.progress import Progress
 from robustassay.models.from_file import is_file_spec
 from robustassay.models.sources import is_source_spec
@@ -128,7 +130,11 @@ class Study:
     def run(self, progress: Progress) -> Iterator[tuple[Cell, Result]]:
         """Run each cell, or what is missing of it; one that is finished is only read."""
         for cell in self.cells:
-            yield cell, self.result(cell, progress)
+            with graceful_interrupt() as stop:
+                result = self.result(cell, progress)
+            yield cell, result
+            if stop.asked:
+                raise Interrupted("Stopped between two runs: run the same command again to resume.")
 
     def result(self, cell: Cell, progress: Progress) -> Result:
         """Run one cell, or what is missing of it; or only read it."""
@@ -158,7 +164,7 @@ class Study:
             seed=self.seed,
             device=device,
             search=Search(query_budget=cell.query_budget, eot=DRAWS, smallest_eps=cell.smallest_eps),
-            execution=Execution(wave_size=min(fitting_wave(device, samples), max(8, in_time))),
+            execution=Execution(wave_size=min(default_wave_size(device, samples), max(8, in_time))),
             out=self.out / cell.folder(self.seed),
             keep_images=cell.keep_images,
             progress=progress,

@@ -19,9 +19,10 @@ from robustassay.analysis.rates import Rate, robust_accuracy
 from robustassay.data import Dataset
 from robustassay.errors import BadRequest, Interrupted
 from robustassay.evaluation import Result
+from robustassay.evaluation.checks import check_model
+from robustassay.evaluation.interrupt import graceful_interrupt
 from robustassay.evaluation.model_ref import ModelRef, choose_device
-from robustassay.evaluation.preflight import check_model
-from robustassay.evaluation.progress import Progress, graceful_interrupt
+from robustassay.evaluation.progress import Progress
 from robustassay.models.card import ModelCard
 from robustassay.names import slug
 from robustassay.registry import describe

@@ -12,8 +12,9 @@ from robustassay import attacks
 from robustassay.data import Dataset
 from robustassay.errors import Interrupted
 from robustassay.evaluation import Result
+from robustassay.evaluation.interrupt import StopRequest, graceful_interrupt
 from robustassay.evaluation.model_ref import choose_device
-from robustassay.evaluation.progress import NoProgress, Progress, StopRequest, graceful_interrupt
+from robustassay.evaluation.progress import NoProgress, Progress
 from robustassay.studies.cache import TableCache
 from robustassay.studies.crafting import Crafting, LoadedModel
 from robustassay.studies.measures.clever import Clever

@@ -1,32 +1,43 @@
-"""Opens the target of a run: a module of this process, or a service behind HTTP."""
+"""Inspects a model before a run: its traits, its flags, and the target that attacks see."""
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, final
 
 import torch
 from torch import nn
 
 from robustassay.data import Dataset
 from robustassay.errors import ModelFailed
+from robustassay.evaluation.checks import ModelTraits, check_model
 from robustassay.evaluation.flags import Flag, find_flags
 from robustassay.evaluation.options import Precision
-from robustassay.evaluation.preflight import check_model
 from robustassay.remote import RemoteModel, Service
 from robustassay.rng import seeded
 from robustassay.target import LocalModel, TargetModel
 from robustassay.target.batching import LANES
 from robustassay.target.surrogate import find_surrogate
 
-_LOOKS: Final = 8
-"""Images on which a surrogate must answer as its model does."""
+_SURROGATE_IMAGES: Final = 8
+"""Images on which a surrogate must agree with its model."""
 
 CONTRADICTS: Final = Flag(
     "contradicts-itself",
     "The service gave two answers to one image: it draws random numbers or has changed, so a sample that stands may "
-    "fall at the next try.",
+    "be broken at the next try.",
 )
 
 
-def open_network(
+@final
+@dataclass(frozen=True)
+class InspectedModel:
+    """A model after its inspection: the target that attacks see, its traits, and its flags."""
+
+    target: TargetModel
+    traits: ModelTraits
+    flags: tuple[Flag, ...]
+
+
+def inspect_model(
     module: nn.Module,
     dataset: Dataset,
     device: torch.device,
@@ -34,11 +45,12 @@ def open_network(
     eot: int,
     despite_flags: bool,
     precision: Precision = "exact",
-) -> tuple[TargetModel, tuple[Flag, ...]]:
-    """Look at a model before any long work; return it as the engine calls it, with every warning it gives."""
+) -> InspectedModel:
+    """Inspect a model before any long work."""
     if isinstance(module, Service):
         network, contradicts = RemoteModel.open(module, dataset, device)
-        return network, (CONTRADICTS,) * contradicts
+        traits = ModelTraits(network.classes, random=False, probabilities=False)
+        return InspectedModel(network, traits, (CONTRADICTS,) * contradicts)
     traits = check_model(module, dataset, device, despite_flags)
     draws = eot if traits.random else 1
     late = device.type == "cuda"
@@ -47,10 +59,10 @@ def open_network(
         try:
             flags = find_flags(local, dataset.whole, traits.probabilities)
             local.check()
-        except ModelFailed:  # on some sample, perhaps; then those must do that it was shown before
+        except ModelFailed:  # perhaps on some sample only: use the images that it classified before
             local = local.on(device)
             flags = find_flags(local, dataset.take(min(LANES, len(dataset))), traits.probabilities)
             local.check()
     if precision == "fast" and not (traits.random or local.is_adaptive):
-        local.surrogate = find_surrogate(module, dataset.images(slice(0, _LOOKS)).to(device))
-    return local, flags
+        local.surrogate = find_surrogate(module, dataset.images(slice(0, _SURROGATE_IMAGES)).to(device))
+    return InspectedModel(local, traits, flags)

@@ -1,0 +1,80 @@
+"""Concludes an evaluation: applies remedies, confirms samples in doubt, and merges all parts into the worst case."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from robustassay import attacks
+from robustassay.evaluation.adaptive import ADAPTIVE, Remedy
+from robustassay.evaluation.checks import check_attack
+from robustassay.evaluation.interrupt import StopRequest
+from robustassay.evaluation.prepare import PreparedEvaluation
+from robustassay.evaluation.result import CONFIRMS, Result
+from robustassay.evaluation.run import OutputFolder, open_store, run_attack
+
+
+def conclude(
+    prepared: PreparedEvaluation, results: Mapping[str, Result], folder: OutputFolder, stop: StopRequest
+) -> Result:
+    """Return the result of the evaluation: that of its one attack, or the worst case over all parts."""
+    if not prepared.in_parts:
+        (only,) = results.values()
+        return only
+    parts = apply_remedies(prepared, results, folder, stop)
+    return Result.worst_of(confirm(prepared, parts, folder, stop) if prepared.search.confirm else parts)
+
+
+def apply_remedies(
+    prepared: PreparedEvaluation, results: Mapping[str, Result], folder: OutputFolder, stop: StopRequest
+) -> dict[str, Result]:
+    """Attack what is left standing with one remedy after the other; return the results so far and these."""
+    parts = dict(results)
+    for remedy in prepared.advice.remedies:
+        for number, attack in enumerate(remedy.attacks, 1):
+            name = f"{remedy.name}-{number}" if len(remedy.attacks) > 1 else remedy.name
+            standing = _standing(Result.worst_of(parts))
+            if standing:
+                smaller = prepared.on_samples(standing).with_target(prepared.target.around(remedy.module))
+                parts[name] = _run_remedy(smaller, remedy, attack, results, folder.part(name), stop)
+    return parts
+
+
+def _run_remedy(
+    prepared: PreparedEvaluation,
+    remedy: Remedy,
+    attack: str,
+    results: Mapping[str, Result],
+    folder: OutputFolder,
+    stop: StopRequest,
+) -> Result:
+    """Run one attack of a remedy. The run is of the same model; the remedy is part of the attack."""
+    chosen = attacks.create(attack)
+    plain = prepared.spec(chosen)
+    spec = dataclasses.replace(plain, attack={**plain.attack, "remedy": remedy.name})
+    entries = {
+        CONFIRMS: [result.manifest["key"] for result in results.values()],
+        ADAPTIVE: {"remedy": remedy.name, "because": remedy.because, "how": remedy.how},
+    }
+    store = open_store(prepared, chosen, folder.path, spec, entries)
+    return run_attack(prepared, chosen, store, stop, folder.temporary)
+
+
+def confirm(
+    prepared: PreparedEvaluation, parts: dict[str, Result], folder: OutputFolder, stop: StopRequest
+) -> dict[str, Result]:
+    """Attack the samples in doubt again; return the results so far and this one."""
+    in_doubt = set(Result.worst_of(parts).doubtful)
+    if not in_doubt:
+        return parts
+    by = prepared.search.confirm
+    attack = attacks.create(by if isinstance(by, str) else "autoattack")
+    check_attack(attack, prepared.threat, prepared.flags, prepared.search.despite_flags)
+    entries = {CONFIRMS: [part.manifest["key"] for part in parts.values()]}
+    smaller, place = prepared.on_samples(in_doubt), folder.part("confirm")
+    store = open_store(smaller, attack, place.path, smaller.spec(attack), entries)
+    return {**parts, "confirm": run_attack(smaller, attack, store, stop, place.temporary)}
+
+
+def _standing(result: Result) -> set[str]:
+    records = result.records
+    standing = records["clean_ok"].astype(bool) & ~records["success"].astype(bool)
+    return set(records["sample_id"][standing])
