@@ -21,7 +21,7 @@ from torch import Tensor, nn
 import robustassay as ra
 from robustassay import data, models
 from robustassay.doctor import REMEDIES, diagnose
-from robustassay.doctor.output_checks import FICKLE
+from robustassay.doctor.output_checks import MAX_GRADIENT_DISAGREEMENT
 
 EPS = 8 / 255
 STEPS = 40
@@ -213,7 +213,7 @@ def page(rows: Mapping[str, Row]) -> str:
     verdict = f"alarms were raised on {', '.join(alarmed)}" if alarmed else "no alarm was raised on any"
     limits = LIMITS.format(
         honest=len(kinds["honest"]),
-        fickle=FICKLE,
+        fickle=MAX_GRADIENT_DISAGREEMENT,
         alarmed=verdict,
         broken=len(kinds["broken"]),
     )

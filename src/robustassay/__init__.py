@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from robustassay import attacks, defenses
-    from robustassay.evaluation import Execution, Result, Search, evaluate
+    from robustassay.evaluation import Execution, Result, Search
+    from robustassay.evaluation.pipeline import evaluate
     from robustassay.models import load as load_model
     from robustassay.threat import L0, L1, L2, LabelList, LeastLikely, LInf, RandomTarget, ThreatModel
 
