@@ -74,6 +74,30 @@ def test_a_second_call_does_no_work_and_a_larger_limit_extends(folder, capsys):
     assert {path for path in files(folder) if path.endswith(".parquet")} > shards
 
 
+def test_a_different_run_gets_a_different_default_folder(folder, capsys):
+    request = ["eval", "resnet20-natural", "--attack", "fgsm", "--limit", "2"]
+    assert main(request) == 0
+    (first,) = (folder / "runs").iterdir()
+    assert "new run" not in capsys.readouterr().err
+    assert main(request) == 0, "the same command resumes"
+    assert [*(folder / "runs").iterdir()] == [first]
+    capsys.readouterr()
+    assert main([*request, "--precision", "exact"]) == 0
+    assert len([*(folder / "runs").iterdir()]) == 2
+    assert "Other settings than in earlier runs of this command: new run." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("attacks", [["fgsm"], ["fgsm", "bim:steps=2"]])
+def test_an_edited_comment_in_a_model_file_makes_a_new_run(folder, capsys, attacks):
+    request = ["eval", "model.py:make", "--attack", *attacks, "--limit", "4"]
+    assert main(request) == 0
+    capsys.readouterr()
+    (folder / "model.py").write_text(MODEL + "\n# a comment\n")
+    assert main(request) == 0
+    assert "New version of model.py: new run." in capsys.readouterr().err
+    assert len([*(folder / "runs").iterdir()]) == 2
+
+
 def test_targets_from_a_file(folder, capsys):
     from robustassay.data import load
 

@@ -72,10 +72,9 @@ def analyze(
         Print the tables only.
     """
     from robustassay import data as datasets
-    from robustassay.cli.evaluate import DEFAULT_EPS
+    from robustassay.cli.options import norm_of
     from robustassay.cli.terminal import Terminal
     from robustassay.errors import UnknownName
-    from robustassay.registry import lookup
     from robustassay.report import panels
     from robustassay.studies import analyses
     from robustassay.studies.study import time_left
@@ -94,7 +93,7 @@ def analyze(
     if members is not None:
         whole = datasets.load(members)
         chosen[MEMBERS] = whole.take(min(len(whole), len(test)))
-    threat = ThreatModel(lookup("norm", norm)(DEFAULT_EPS[norm] if eps is None else eps))
+    threat = ThreatModel(norm_of(norm, eps))
     bench = Workbench(tuple(dict.fromkeys(models)), chosen, out, threat, attack, robust_images=robust_limit,
                       seed=seed, device=device)  # fmt: skip
     needs = analyses.needs(bench, kinds)

@@ -48,16 +48,15 @@ def doctor(
     import json as writer
 
     from robustassay import data as datasets
-    from robustassay.cli.evaluate import DEFAULT_EPS
+    from robustassay.cli.options import norm_of
     from robustassay.cli.terminal import Terminal
     from robustassay.doctor import diagnose
-    from robustassay.registry import lookup
 
     terminal = Terminal(quiet=quiet or json)
     found = diagnose(
         f"{defense}|{model}" if defense else model,
         datasets.load(data),
-        lookup("norm", norm)(DEFAULT_EPS[norm] if eps is None else eps),
+        norm_of(norm, eps),
         samples=images,
         device=device,
         on_indicator=lambda indicator: terminal.say(f"checked: {indicator}"),

@@ -55,7 +55,8 @@ def service(
         Print the table only.
     """
     from robustassay import data as datasets
-    from robustassay.cli.evaluate import DEFAULT_EPS, capped_service
+    from robustassay.cli.evaluate import capped_service
+    from robustassay.cli.options import DEFAULT_EPS
     from robustassay.cli.terminal import Terminal
     from robustassay.eps import parse_eps
     from robustassay.registry import lookup
