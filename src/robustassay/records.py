@@ -1,9 +1,12 @@
-"""One row a sample: what an evaluation says of it, and all that is ever published is derived from these rows."""
+"""The records of a run: one row per sample. Every published number is derived from these rows."""
 
 from typing import Final
 
 import pandas as pd
 import pyarrow as pa
+
+SCHEMA_VERSION: Final = 2
+"""Raise this whenever a column or its meaning changes; files of another version are refused. Version 1 was of 0.1.0."""
 
 IMPROVEMENT: Final = pa.struct([("iteration", pa.int64()), ("query", pa.int64()), ("distance", pa.float64())])
 
@@ -50,7 +53,7 @@ _NULLABLE: Final = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
 
 
 def to_pandas(table: pa.Table) -> pd.DataFrame:
-    """Return records as a frame whose whole numbers and flags can be missing."""
+    """Return records as a data frame whose integers and booleans can be missing."""
     frame: pd.DataFrame = table.to_pandas(types_mapper=_NULLABLE.get)
     return frame
 

@@ -1,44 +1,49 @@
-"""A run on disk: a manifest, and append-only shards of records that appear whole or not at all.
+"""A run on disk: a manifest, and shards of records that are only ever added, each whole or not at all.
 
-    FOLDER/manifest.json           the specification and its key, and where and when it ran
-    FOLDER/shards/ID.parquet       records; its rename into place is the moment the work counts
-    FOLDER/shards/ID.safetensors   the adversarial images of the same samples, written before, where kept
-    FOLDER/failures/ID.json        samples on which the model itself failed, each with its error; no records
+    FOLDER/manifest.json           the specification and its key, the schema version, and where and when it ran
+    FOLDER/shards/ID.parquet       records; the work counts from the moment this file is renamed into place
+    FOLDER/shards/ID.safetensors   the adversarial images of the same samples, if kept, written before the records
+    FOLDER/failures/ID.json        samples on which the model itself failed, with its error; they have no records
 
-Every file is written beside its place, flushed to the disk and renamed. No two shards have one name, so several
-processes can write to one store; where two did the same sample, the rows agree and one is read. The name of a shard
-ends in the hash of its records, and inside is that of its images: a bit that flips later is noticed.
+Every file is written under another name, flushed to the disk and renamed. No two shards have one name, so several
+processes can write to one folder. If two of them did the same sample, the rows must agree, and one is read.
+
+Shards form a hash chain: each names the last shards that were there when it was written, and names are hashes. The
+links are inside the shards, so no second file must be kept in step: a kill between two shards leaves a valid chain, and
+two processes write two branches that the next shard joins. A shard that was deleted leaves a name without a file; a
+run that is resumed does its samples again, and says so in its next shard.
 """
 
 import contextlib
 import errno
 import hashlib
 import json
-import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from robustassay import shards
 from robustassay.errors import BadRequest, StoreFailed, WrongFolder
 from robustassay.files import create_atomically, write_atomically
-from robustassay.records import SCHEMA
+from robustassay.records import SCHEMA, SCHEMA_VERSION
+from robustassay.shards import Binding, Shard
 
 if TYPE_CHECKING:
     import torch
 
 MANIFEST: Final = "manifest.json"
 SEARCH: Final = ("eot", "search")
-"""What a manifest says of a model that belongs to the attack on it: gradients averaged, a quicker surrogate."""
-_BYTES_A_RECORD: Final = 512  # generous: a Parquet row of ours takes about 150
+"""Entries of a manifest's model that belong to the attack on it: draws per gradient, and the surrogate."""
+VERDICT: Final = ("label", "target", "clean_label", "clean_ok", "success")
+"""Columns in which two records of one sample must agree."""
+_RECORD_BYTES: Final = 512  # generous: a Parquet row of ours takes about 150
 _SPARE_BYTES: Final = 16 << 20
-_IMAGES_HASH: Final = b"assay-images-sha256"
-_HASHED_NAME: Final = re.compile(r"[0-9a-f]{8}-([0-9a-f]{32})")  # older shards have random names of another form
+_MOST_MANIFEST_BYTES: Final = 16 << 20
 
 
 @final
@@ -47,16 +52,17 @@ class Store:
     """The folder of one run."""
 
     path: Path
+    _bindings: dict[str, Binding | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def open(cls, path: Path, manifest: Mapping[str, Any]) -> "Store":
-        """Open a folder for the run whose key the manifest holds, or start it; refuse another run's folder."""
+        """Open or start the folder of the run whose key the manifest holds; refuse the folder of another run."""
         store = cls(Path(path))
         with _explained(store.path):
             if not store.exists():
                 store._check_empty()
                 (store.path / "shards").mkdir(parents=True, exist_ok=True)
-                text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
+                text = json.dumps({**manifest, "schema": SCHEMA_VERSION}, indent=2, sort_keys=True) + "\n"
                 create_atomically(store.path / MANIFEST, text)
         store._check_key(manifest["key"])
         return store
@@ -70,34 +76,41 @@ class Store:
         return store
 
     def exists(self) -> bool:
-        """Say whether a run was started here."""
+        """Say whether this is the folder of a run."""
         return (self.path / MANIFEST).is_file()
 
     def manifest(self) -> dict[str, Any]:
-        """Read the manifest."""
+        """Read the manifest; refuse that of another schema version."""
         try:
-            read = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+            read = json.loads(shards.read_limited(self.path / MANIFEST, _MOST_MANIFEST_BYTES))
             if not isinstance(read, dict):
                 raise ValueError("no JSON object")
         except (OSError, ValueError, RecursionError) as error:
             raise StoreFailed(
                 f"{self.path / MANIFEST} cannot be read ({error}): delete {self.path} and run again."
             ) from error
+        check_schema(read, self.path)
         return read
 
     def append(self, records: pa.Table, images: "torch.Tensor | None" = None) -> None:
         """Add the records of some samples, and their images, as one shard that appears whole."""
-        kept = None if images is None else _as_safetensors(images)
-        content = _as_parquet(records, kept)
-        # The random part keeps apart two shards of equal records, of which one may have images and one none.
-        shard = self.path / "shards" / f"{uuid.uuid4().hex[:8]}-{hashlib.sha256(content).hexdigest()[:32]}"
+        kept = None if images is None else shards.encode_images(images)
+        previous, lost = self._ends()
+        sha256 = None if kept is None else hashlib.sha256(kept).hexdigest()
+        binding = Binding(str(self.manifest()["key"]), previous, lost, sha256)
+        name, content = shards.encode(records, binding)
+        path = self.path / "shards" / f"{name}.parquet"
         with _explained(self.path):
             if kept is not None:
-                write_atomically(shard.with_suffix(".safetensors"), kept)
-            write_atomically(shard.with_suffix(".parquet"), content)
+                write_atomically(path.with_suffix(".safetensors"), kept)
+            write_atomically(path, content)
+
+    def missing(self) -> tuple[str, ...]:
+        """Return the names of shards that were deleted and whose samples were not done again."""
+        return self._ends()[1]
 
     def note_failures(self, failures: Mapping[str, str]) -> None:
-        """Keep the samples that could not be judged because the model itself failed on them, and what it said."""
+        """Save the samples on which the model itself failed, each with its error."""
         if failures:
             with _explained(self.path):
                 folder = self.path / "failures"
@@ -106,11 +119,12 @@ class Store:
                 write_atomically(folder / f"{uuid.uuid4().hex}.json", text)
 
     def failures(self) -> dict[str, str]:
-        """Return the error of each sample that the model failed on and that has no record; a later try may mend it."""
+        """Return the error of each sample that has no record because the model failed on it."""
         found: dict[str, str] = {}
         for path in sorted((self.path / "failures").glob("*.json")):
             try:
-                found |= {str(sample): str(why) for sample, why in json.loads(path.read_text(encoding="utf-8")).items()}
+                text = shards.read_limited(path, _MOST_MANIFEST_BYTES)
+                found |= {str(sample): str(why) for sample, why in json.loads(text).items()}
             except (OSError, ValueError, AttributeError, RecursionError) as error:
                 raise StoreFailed(
                     f"{path} is damaged ({error}): delete that file and run the same command again."
@@ -119,39 +133,39 @@ class Store:
         return {sample: why for sample, why in found.items() if sample not in done}
 
     def records(self) -> pa.Table:
-        """Read all records, one a sample."""
-        tables = [table for _, table in self._shards()]
-        whole = pa.concat_tables(tables).replace_schema_metadata(None) if tables else SCHEMA.empty_table()
-        first: dict[str, int] = {}
+        """Read all records, one per sample; refuse shards that contradict each other."""
+        tables = [shard.records for shard in self._shards()]
+        whole = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+        chosen: dict[str, int] = {}
+        repeated: dict[str, list[int]] = {}
         for row, sample in enumerate(whole["sample_id"].to_pylist()):
-            first.setdefault(sample, row)
-        return whole.take(pa.array(first.values(), pa.int64()))
+            if chosen.setdefault(sample, row) != row:
+                repeated.setdefault(sample, [chosen[sample]]).append(row)
+        if repeated:
+            chosen |= self._choose(whole, repeated)
+        return whole.take(pa.array(chosen.values(), pa.int64()))
 
     def done(self, with_images: bool = False) -> frozenset[str]:
         """Return the ids of all finished samples, or of those whose images were kept."""
         return frozenset(
             sample
-            for path, table in self._shards()
-            if not with_images or path.with_suffix(".safetensors").is_file()
-            for sample in table["sample_id"].to_pylist()
+            for shard in self._shards()
+            if not with_images or shard.has_images
+            for sample in shard.records["sample_id"].to_pylist()
         )
 
     def images(self) -> dict[str, "torch.Tensor"]:
         """Read the adversarial images by sample id; empty where none were kept."""
         found: dict[str, torch.Tensor] = {}
-        for path, table in self._shards():
-            kept = path.with_suffix(".safetensors")
-            if kept.is_file():
-                promised = (table.schema.metadata or {}).get(_IMAGES_HASH)
-                for sample, image in zip(
-                    table["sample_id"].to_pylist(), _read_images(kept, len(table), promised), strict=True
-                ):
+        for shard in self._shards():
+            if shard.has_images:
+                for sample, image in zip(shard.records["sample_id"].to_pylist(), shard.images(), strict=True):
                     found.setdefault(sample, image)
         return found
 
     def check_room(self, samples: int, image_bytes: int) -> None:
-        """Refuse to start what the disk cannot hold; nothing need exist yet."""
-        needed = samples * (_BYTES_A_RECORD + image_bytes) + _SPARE_BYTES
+        """Refuse a run that the disk cannot hold; the folder need not exist."""
+        needed = samples * (_RECORD_BYTES + image_bytes) + _SPARE_BYTES
         existing = next(folder for folder in (self.path, *self.path.absolute().parents) if folder.exists())
         free = shutil.disk_usage(existing).free
         if free < needed:
@@ -160,12 +174,43 @@ class Store:
                 "free some space or choose another folder with --out."
             )
 
-    def _shards(self) -> Iterator[tuple[Path, pa.Table]]:
+    def _shards(self) -> Iterator[Shard]:
+        run = str(self.manifest()["key"])
         for path in sorted((self.path / "shards").glob("*.parquet")):
-            yield path, _read_records(path)
+            yield shards.read(path, run)
+
+    def _ends(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the shards that no other continues, and the shards that are named but gone."""
+        present = {path.stem for path in (self.path / "shards").glob("*.parquet")}
+        for name in present - self._bindings.keys():
+            self._bindings[name] = shards.read_binding(self.path / "shards" / f"{name}.parquet")
+        bindings = [binding for name, binding in self._bindings.items() if name in present and binding is not None]
+        continued = {name for binding in bindings for name in binding.previous}
+        known = present.union(*(binding.lost for binding in bindings))
+        return tuple(sorted(present - continued)), tuple(sorted(continued - known))
+
+    def _choose(self, records: pa.Table, repeated: Mapping[str, list[int]]) -> dict[str, int]:
+        """Choose among several records of one sample the worst for the model, and refuse a contradiction.
+
+        Only of a model that draws random numbers may they differ: its draws depend on the samples of the wave.
+        """
+        random = "eot" in _mapping(_mapping(self.manifest().get("spec")).get("model"))
+        chosen = {}
+        for sample, rows in repeated.items():
+            held = records.take(pa.array(rows, pa.int64())).select([*VERDICT, "distance"]).to_pylist()
+            if not random and any(one[column] != held[0][column] for one in held for column in VERDICT):
+                raise StoreFailed(
+                    f"Two shards of {self.path} contradict each other on sample {sample[:80]!r}: delete the one that "
+                    "does not belong there, or all shards, and run the same command again."
+                )
+            badness = [
+                (not one["success"], float("inf") if one["distance"] is None else one["distance"]) for one in held
+            ]
+            chosen[sample] = rows[badness.index(min(badness))]
+        return chosen
 
     def _check_empty(self) -> None:
-        """Refuse a folder with anything in it but what a run leaves that was killed as it started."""
+        """Refuse a folder that holds anything but the remains of a run that was killed at its start."""
         ours = ("shards", f".{MANIFEST}.")
         if self.path.exists() and not (
             self.path.is_dir() and all(child.name.startswith(ours) for child in self.path.iterdir())
@@ -183,63 +228,25 @@ class Store:
             )
 
 
-def _as_safetensors(images: "torch.Tensor") -> bytes:
-    from safetensors.torch import save
-
-    return save({"x_adv": images.contiguous().cpu()})
-
-
-def _as_parquet(records: pa.Table, images: bytes | None) -> bytes:
-    known = {} if images is None else {_IMAGES_HASH: hashlib.sha256(images).hexdigest()}
-    sink = pa.BufferOutputStream()
-    pq.write_table(records.cast(SCHEMA).replace_schema_metadata(known), sink, compression="zstd")
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+def check_schema(manifest: Mapping[str, Any], path: Path) -> None:
+    """Refuse records of another schema version, and say which version wrote them."""
+    found = manifest.get("schema", 1)
+    if found != SCHEMA_VERSION or isinstance(found, bool):
+        software = _mapping(manifest.get("software"))
+        version = software.get("robustassay", software.get("assay", "an unknown version"))
+        raise WrongFolder(
+            f"{path} was written by version {str(version)[:40]} with records of schema {str(found)[:20]}, and this "
+            f"version reads schema {SCHEMA_VERSION}: delete it or choose another folder with --out, and run again."
+        )
 
 
-def _read_records(path: Path) -> pa.Table:
-    try:
-        content, named = path.read_bytes(), _HASHED_NAME.fullmatch(path.stem)
-        if named and hashlib.sha256(content).hexdigest()[:32] != named[1]:
-            raise ValueError("its bytes are not those that were written")
-        found = pq.ParquetFile(pa.BufferReader(content)).read()
-        found.validate(full=True)
-        # Columns that came after a shard was written are empty in it.
-        columns = [
-            found[field.name].cast(field.type) if field.name in found.schema.names else pa.nulls(len(found), field.type)
-            for field in SCHEMA
-        ]
-        return pa.table(columns, schema=SCHEMA.with_metadata(found.schema.metadata))
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise _damaged(path, error) from error
-
-
-def _read_images(path: Path, count: int, promised: bytes | None) -> "torch.Tensor":
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
-    try:
-        content = path.read_bytes()
-        if promised is not None and hashlib.sha256(content).hexdigest().encode() != promised:
-            raise ValueError("its bytes are not those that were written")
-        images = load(content)["x_adv"]
-        if images.dim() < 2 or len(images) != count:
-            raise ValueError(f"it does not hold {count} images")
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise _damaged(path.with_suffix(".parquet"), error, f" and {path.name}") from error
-    return images
-
-
-def _damaged(path: Path, error: Exception, beside: str = "") -> StoreFailed:
-    return StoreFailed(
-        f"The shard {path}{beside} is damaged ({error}): delete {'both files' if beside else 'that file'} and run the "
-        "same command again to redo its samples; all other shards are kept."
-    )
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Turn what the operating system says into a sentence that helps."""
+    """Turn an error of the operating system into a sentence that says what to do."""
     try:
         yield
     except OSError as error:

@@ -1,21 +1,27 @@
 """The store: whole shards or none, resume as a set difference, refusal of what is not its own."""
 
 import errno
+import hashlib
 import json
 import multiprocessing
 import os
+import resource
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
+from robustassay import shards
 from robustassay.errors import BadRequest, StoreFailed, WrongFolder
-from robustassay.records import SCHEMA
+from robustassay.records import SCHEMA, SCHEMA_VERSION
+from robustassay.shards import Binding, read_binding
 from robustassay.store import Store
 
-MANIFEST = {"key": "0123456789abcdef", "title": "a run", "spec": {}}
+MANIFEST: dict[str, Any] = {"key": "0123456789abcdef", "title": "a run", "spec": {}}
 
 
 def rows(*ids: str) -> pa.Table:
@@ -31,7 +37,7 @@ def test_what_is_appended_is_read_back_once(tmp_path):
     assert sorted(store.records()["sample_id"].to_pylist()) == ["1", "2", "3"]
     assert store.done() == {"1", "2", "3"}
     assert torch.equal(store.images()["2"], images[1])
-    assert Store.at(tmp_path / "run").manifest() == MANIFEST
+    assert Store.at(tmp_path / "run").manifest() == {**MANIFEST, "schema": SCHEMA_VERSION}
 
 
 def test_another_run_is_refused(tmp_path):
@@ -117,3 +123,129 @@ def test_two_processes_write_one_store(tmp_path):
         assert worker.exitcode == 0
     expected = {f"{w}-{s}" for w in range(2) for s in range(15)} | {f"shared-{s}" for s in range(15)}
     assert sorted(Store.at(tmp_path / "run").records()["sample_id"].to_pylist()) == sorted(expected)
+
+
+# ---------------------------------------------------------------- what binds a shard to its run
+
+
+def only_shard(folder: Path) -> Path:
+    (shard,) = (folder / "shards").glob("*.parquet")
+    return shard
+
+
+def test_a_shard_of_another_run_is_refused(tmp_path):
+    weaker = Store.open(tmp_path / "weaker", {**MANIFEST, "key": "fedcba9876543210"})
+    weaker.append(rows("1"))
+    store = Store.open(tmp_path / "run", MANIFEST)
+    moved = only_shard(tmp_path / "weaker")
+    shutil.copy(moved, tmp_path / "run" / "shards")
+    for read in (store.records, store.done, store.images):
+        with pytest.raises(StoreFailed, match=f"{moved.name}.*belongs to another run, fedcba9876543210"):
+            read()
+
+
+@pytest.mark.parametrize("name", ["old", "0" * 32, "12345678-" + "0" * 31, "ABCDEF00-" + "0" * 32])
+def test_a_shard_whose_name_is_no_hash_is_refused(tmp_path, name):
+    store = Store.open(tmp_path / "run", MANIFEST)
+    store.append(rows("1"))
+    shard = only_shard(tmp_path / "run")
+    shard.rename(shard.with_stem(name))
+    with pytest.raises(StoreFailed, match="does not end in a hash"):
+        store.records()
+
+
+def test_shards_that_contradict_each_other_are_refused_whichever_name_comes_first(tmp_path):
+    for attempt in range(4):
+        store = Store.open(tmp_path / str(attempt), MANIFEST)
+        store.append(rows("1", "2"))
+        lifted = rows("2").set_column(SCHEMA.get_field_index("success"), "success", pa.array([False]))
+        store.append(lifted)
+        with pytest.raises(StoreFailed, match="contradict each other on sample '2'"):
+            store.records()
+
+
+def test_of_a_random_model_the_record_that_is_worse_for_it_counts(tmp_path):
+    """Its draws depend on the samples of the wave, so two honest processes may disagree."""
+    for attempt in range(4):
+        random = {**MANIFEST, "spec": {"model": {"name": "m", "eot": 20}}}
+        store = Store.open(tmp_path / str(attempt), random)
+        for success in (False, True, False):
+            one = rows("2").set_column(SCHEMA.get_field_index("success"), "success", pa.array([success]))
+            store.append(one)
+        assert store.records()["success"].to_pylist() == [True]
+
+
+def test_images_that_no_shard_mentions_are_not_read(tmp_path):
+    store = Store.open(tmp_path / "run", MANIFEST)
+    store.append(rows("1"))
+    Store.open(tmp_path / "other", MANIFEST).append(rows("1"), torch.rand(1, 3, 4, 4))
+    (images,) = (tmp_path / "other" / "shards").glob("*.safetensors")
+    shutil.copy(images, only_shard(tmp_path / "run").with_suffix(".safetensors"))
+    assert not store.images()
+    assert not store.done(with_images=True)
+
+
+def test_a_deleted_shard_is_known_until_its_samples_are_done_again(tmp_path):
+    store = Store.open(tmp_path / "run", MANIFEST)
+    store.append(rows("1"))
+    first = only_shard(tmp_path / "run")
+    for sample in ("2", "3"):
+        store.append(rows(sample))
+    assert Store.at(tmp_path / "run").missing() == ()
+    first.unlink()
+    resumed = Store.open(tmp_path / "run", MANIFEST)
+    assert resumed.missing() == store.missing() == (first.stem,)
+    resumed.append(rows("1"))
+    assert Store.at(tmp_path / "run").missing() == ()
+
+
+def test_two_writers_leave_two_branches_that_the_next_shard_joins(tmp_path):
+    one, other = Store.open(tmp_path / "run", MANIFEST), Store.open(tmp_path / "run", MANIFEST)
+    for sample in range(4):
+        (one if sample % 2 else other).append(rows(str(sample)))
+    last = Store.at(tmp_path / "run")
+    last.append(rows("4"))
+    bindings = {path.stem: read_binding(path) for path in (tmp_path / "run" / "shards").glob("*.parquet")}
+    named = {name for binding in bindings.values() if binding for name in binding.previous}
+    assert named < bindings.keys()
+    assert len(bindings.keys() - named) == 1, "one shard, the last, is continued by none"
+
+
+@pytest.mark.parametrize("software", [{"assay": "0.1.0"}, {"robustassay": "0.1.0"}])
+def test_a_folder_of_another_schema_is_refused_with_the_version_that_wrote_it(tmp_path, software):
+    (tmp_path / "run" / "shards").mkdir(parents=True)
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps({**MANIFEST, "software": software}))
+    for read in (
+        lambda: Store.open(tmp_path / "run", MANIFEST),
+        lambda: Store.at(tmp_path / "run").records(),
+        lambda: Store.at(tmp_path / "run").manifest(),
+    ):
+        with pytest.raises(WrongFolder, match=r"was written by version 0\.1\.0 .*schema 1.*reads schema 2"):
+            read()
+
+
+def test_records_that_would_fill_the_memory_are_refused_before_they_are_decoded(tmp_path, monkeypatch):
+    """A text of a megabyte, two thousand times: ten kilobytes on the disk, and gigabytes when decoded."""
+    store, n = Store.open(tmp_path / "run", MANIFEST), 2000
+    same = pa.array(["x" * 1_000_000]).dictionary_encode().take(pa.array([0] * n))
+    at = SCHEMA.get_field_index("problem")
+    table = rows(*map(str, range(n))).set_column(at, "problem", same)
+    metadata = Binding(MANIFEST["key"]).metadata()
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.replace_schema_metadata(metadata), sink, compression="zstd", store_schema=False)
+    content = sink.getvalue().to_pybytes()
+    assert len(content) < 100_000
+    name = f"{'0' * 8}-{hashlib.sha256(content).hexdigest()[:32]}.parquet"
+    (tmp_path / "run" / "shards" / name).write_bytes(content)
+    monkeypatch.setattr(shards, "MOST_BYTES", 1 << 30)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(StoreFailed, match="more than 1024 MiB of memory"):
+        store.records()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000, "KiB"
+
+
+def test_a_pipe_in_the_place_of_a_shard_does_not_block(tmp_path):
+    store = Store.open(tmp_path / "run", MANIFEST)
+    os.mkfifo(tmp_path / "run" / "shards" / f"{'0' * 8}-{'0' * 32}.parquet")
+    with pytest.raises(StoreFailed, match="not a regular file"):
+        store.records()

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import io
 import json
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -31,16 +33,17 @@ from robustassay import data, models
 from robustassay.data.corruptions.corrupted_files import read_corrupted
 from robustassay.data.corruptions.grid import CorruptionSpec
 from robustassay.errors import AssayError, BadData, BadRequest, BadWeights
-from robustassay.evaluation.spec import RunSpec
 from robustassay.leaderboard import model_info, records_file
 from robustassay.leaderboard.card import EntryCard
 from robustassay.models import zoo
 from robustassay.models.sources import cache, hub
 from robustassay.models.weights import read_weights
 from robustassay.remote import Adapter
+from robustassay.shards import BINDING
 from robustassay.threat import LabelList
 from robustassay.train import cifar10_sheets
 from robustassay.train.checkpoint import Checkpoint
+from tests.support.forging import forge
 
 EXAMPLES = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
@@ -71,8 +74,30 @@ def shard(run: Path, suffix: str) -> bytes:
 
 
 def of_run(path: Path) -> object:
-    """Read a run of which one file was exchanged; its name has no hash in it, as those of older versions."""
-    return ra.Result.load(path.parent if path.name == "manifest.json" else path.parent.parent)
+    """Read a run of which one file was exchanged, under the names and hashes that a forger would give its files."""
+    folder = path.parent if path.name == "manifest.json" else path.parent.parent
+    records, images = folder / "shards" / "old.parquet", folder / "shards" / "old.safetensors"
+    content = records.read_bytes()
+    if path == images:
+        table = pq.read_table(records)
+        binding = json.loads(table.schema.metadata[BINDING])
+        binding["images"] = hashlib.sha256(images.read_bytes()).hexdigest()
+        buffer = io.BytesIO()
+        pq.write_table(table.replace_schema_metadata({BINDING: json.dumps(binding)}), buffer)
+        content = buffer.getvalue()
+    name = f"{'0' * 8}-{hashlib.sha256(content).hexdigest()[:32]}"
+    forged = [(folder / "shards" / f"{name}.parquet", content), (folder / "shards" / f"{name}.safetensors", None)]
+    records.rename(records.with_name("records"))
+    for file, text in forged:
+        file.write_bytes(images.read_bytes() if text is None else text)
+    images.rename(images.with_name("images"))
+    try:
+        return ra.Result.load(folder)
+    finally:
+        for file, _ in forged:
+            file.unlink()
+        records.with_name("records").rename(records)
+        images.with_name("images").rename(images)
 
 
 def packed(run: Path, suffix: str) -> bytes:
@@ -311,12 +336,7 @@ def test_a_model_that_somebody_sent_is_not_run_unless_the_user_names_it(run, tmp
 
     trace, code = tmp_path / "trace", tmp_path / "evil.py"
     code.write_text(f"open({str(trace)!r}, 'w').close()\ndef make(): raise SystemExit\n")
-    sent = tmp_path / "sent" / "run"
-    shutil.copytree(run, sent)
-    manifest = json.loads((sent / "manifest.json").read_text())
-    manifest["spec"]["model"]["name"] = f"{code}:make"
-    manifest["key"] = RunSpec(**manifest["spec"]).key
-    (sent / "manifest.json").write_text(json.dumps(manifest))
+    sent = forge(run, tmp_path / "sent", lambda manifest: manifest["spec"]["model"].update(name=f"{code}:make"))
     main(["leaderboard", "check", str(sent)])
     assert "unverified" in capsys.readouterr().out
     assert not trace.exists()
@@ -423,15 +443,14 @@ def test_a_board_keeps_to_its_folder_and_writes_markup_as_text(run, tmp_path):
     from robustassay.cli import main
 
     evil = "<script>alert(1)</script>\n# heading"
-    sent = tmp_path / "sent" / "run"
-    shutil.copytree(run, sent)
-    manifest = json.loads((sent / "manifest.json").read_text())
-    manifest["spec"]["data"]["name"] = ".."
-    manifest["spec"]["threat"]["norm"] = "../../../escaped"
-    manifest["hardware"]["device"] = evil
-    manifest["flags"] = {"x": evil}
-    manifest["key"] = RunSpec(**manifest["spec"]).key
-    (sent / "manifest.json").write_text(json.dumps(manifest))
+
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["spec"]["data"]["name"] = ".."
+        manifest["spec"]["threat"]["norm"] = "../../../escaped"
+        manifest["hardware"]["device"] = evil
+        manifest["flags"] = {"x": evil}
+
+    sent = forge(run, tmp_path / "sent" / "run", change)
     assert main(["leaderboard", "build", str(sent), "--out", str(tmp_path / "a" / "b" / "board")]) == 0
     written = [path for path in tmp_path.rglob("*") if path.is_file() and "sent" not in path.parts]
     assert len(written) >= 4

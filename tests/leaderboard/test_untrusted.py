@@ -2,9 +2,9 @@
 
 import json
 import os
-import shutil
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +13,9 @@ from robustassay import data, models
 from robustassay.cli import main
 from robustassay.errors import BadRequest
 from robustassay.evaluation.model_ref import ModelRef
-from robustassay.evaluation.spec import RunSpec
 from robustassay.leaderboard import whitelist
 from robustassay.registry import describe
+from tests.support.forging import forge
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +25,14 @@ def honest(tmp_path_factory) -> Path:
     return out
 
 
-def edited(run: Path, sent: Path, **parts: object) -> Path:
-    """Copy a run, change its specification, and give it the key of the changed one, as a forger would."""
-    shutil.copytree(run, sent)
-    manifest = json.loads((sent / "manifest.json").read_text())
-    for part, value in parts.items():
-        held = manifest["spec"][part]
-        manifest["spec"][part] = {**held, **value} if isinstance(value, dict) else value
-    manifest["key"] = RunSpec(**manifest["spec"]).key
-    (sent / "manifest.json").write_text(json.dumps(manifest))
-    return sent
+def edited(run: Path, sent: Path, **parts: Any) -> Path:
+    """Copy a run with another specification."""
+
+    def change(manifest: dict[str, Any]) -> None:
+        for part, value in parts.items():
+            manifest["spec"][part] |= value
+
+    return forge(run, sent, change)
 
 
 @pytest.fixture

@@ -1,21 +1,23 @@
-"""A run as one file to send around: its records as Parquet, with the manifest inside.
+"""A run as one file to send to others: its records as Parquet, with the manifest inside.
 
-NAME.parquet holds the records; NAME.safetensors beside it, where images were kept, the images in the same order.
+NAME.parquet holds the records. NAME.safetensors beside it holds the images in the same order, where images were kept.
+Both are bound to each other by a hash. Nothing here says that the records are true: see `recheck`.
 """
 
+import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from robustassay import shards
 from robustassay.errors import BadData, StoreFailed
 from robustassay.evaluation import Result
-from robustassay.evaluation.spec import RunSpec
 from robustassay.files import write_atomically
-from robustassay.records import SCHEMA, to_pandas
+from robustassay.leaderboard.manifests import checked
+from robustassay.records import to_pandas
+from robustassay.shards import Binding
 from robustassay.store import Store
 
 if TYPE_CHECKING:
@@ -23,85 +25,93 @@ if TYPE_CHECKING:
 
 ABOUT: Final = b"assay-manifest"
 SUFFIX: Final = ".parquet"
+_MOST_MANIFEST_BYTES: Final = 1 << 20
 
 
 def pack(run: Path, folder: Path) -> Path:
     """Write a run's folder as one file, named by its key, and its images beside it where all were kept."""
-    from safetensors.torch import save
-
     store = _complete(Store.at(run))
-    manifest, records, images = store.manifest(), store.records(), store.images()
+    manifest, records, images = checked(store.manifest(), run), store.records(), store.images()
     path = folder / f"{manifest['key']}{SUFFIX}"
+    samples = records["sample_id"].to_pylist()
+    kept = None
+    if samples and images.keys() >= set(samples):
+        import torch
+
+        kept = shards.encode_images(torch.stack([images[sample] for sample in samples]))
+    binding = Binding(str(manifest["key"]), images=None if kept is None else hashlib.sha256(kept).hexdigest())
+    content = shards.encode_records(records, {**binding.metadata(), ABOUT: json.dumps(manifest).encode()})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        whole = images.keys() >= set(records["sample_id"].to_pylist()) and len(records)
-        if whole:
-            import torch
-
-            stacked = torch.stack([images[sample] for sample in records["sample_id"].to_pylist()])
-            write_atomically(path.with_suffix(".safetensors"), save({"x_adv": stacked}))
-        sink = pa.BufferOutputStream()
-        pq.write_table(records.replace_schema_metadata({ABOUT: json.dumps(manifest)}), sink, compression="zstd")
-        write_atomically(path, sink.getvalue().to_pybytes())
+        if kept is not None:
+            write_atomically(path.with_suffix(".safetensors"), kept)
+        write_atomically(path, content)
     except OSError as error:
         raise StoreFailed(f"{path} cannot be written ({error.strerror or error}): choose another folder.") from error
     return path
 
 
 def read(path: Path) -> Result:
-    """Read the records of a run from such a file, or from the folder of the run; images stay where they are."""
+    """Read the records of a run from such a file, or from the folder of the run; images are not read."""
     if path.is_dir():
         store = _complete(Store.at(path))
         return Result(checked(store.manifest(), path), to_pandas(store.records()), None)
+    table, manifest = _read(path)
+    about = checked(manifest, path)
     try:
-        table = pq.read_table(path)
-        table.validate(full=True)
-        manifest = json.loads((table.schema.metadata or {})[ABOUT])
-    except (OSError, ValueError, KeyError, RecursionError, pa.ArrowException) as error:
-        raise BadData(f"{path} is no records file ({error!r}): make one with `assay leaderboard add`.") from error
-    if not table.schema.remove_metadata().equals(SCHEMA):
-        differing = set(SCHEMA) ^ set(table.schema.remove_metadata())
-        told = ", ".join(sorted({field.name for field in differing})) or "the order of its columns"
-        raise BadData(f"{path} was written by another version of assay, or changed ({told}): run again.")
-    return Result(checked(manifest, path), to_pandas(table), None)
-
-
-def _complete(store: Store) -> Store:
-    """Refuse a run whose model failed on samples: left out, they would make it look better than it is."""
-    failed = store.failures()
-    if failed:
-        raise BadData(
-            f"The model of {store.path} failed on {len(failed)} samples, such as {next(iter(failed))!r}: mend it and "
-            "run again, as a leaderboard ranks models on all samples."
-        )
-    return store
+        if Binding.of(table.schema).run != about["key"]:
+            raise ValueError("its records belong to another run")
+    except ValueError as error:
+        raise _refused(path, error) from error
+    return Result(about, to_pandas(table.replace_schema_metadata(None)), None)
 
 
 def images(path: Path) -> "dict[str, Tensor]":
     """Read the images that were kept with a run, by sample id; empty where none were."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     if path.is_dir():
         return Store.at(path).images()
-    beside = path.with_suffix(".safetensors")
-    if not beside.is_file():
-        return {}
+    table, _ = _read(path)
     try:
-        ids = pq.read_table(path, columns=["sample_id"])["sample_id"].to_pylist()
-        return dict(zip(ids, load_file(beside)["x_adv"], strict=True))
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError, pa.ArrowException) as error:
-        raise BadData(f"{beside} does not hold the images of {path.name} ({error}): fetch both again.") from error
+        binding, samples = Binding.of(table.schema), table["sample_id"].to_pylist()
+        if binding.images is None:
+            return {}
+        beside = path.with_suffix(".safetensors")
+        return dict(zip(samples, shards.read_images(beside, len(samples), binding.images), strict=True))
+    except (OSError, ValueError) as error:
+        raise BadData(f"The images of {path} cannot be read ({error}): fetch both files again.") from error
 
 
-def checked(manifest: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    """Return a manifest whose key is that of its specification, so that nobody has edited what was run."""
+def _read(path: Path) -> tuple[pa.Table, Any]:
+    """Read a records file and its manifest; neither is checked here but for sizes and columns."""
     try:
-        key = RunSpec(**manifest["spec"]).key
-        _ = manifest["started"], manifest["spec"]["threat"]["norm"], float(manifest["spec"]["threat"]["eps"])
-        _ = manifest["spec"]["model"]["name"], manifest["spec"]["data"]["sha256"], manifest["spec"]["attack"]["name"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadData(f"The manifest of {path} is none of assay's ({error!r}): leave it out, or run again.") from error
-    if manifest.get("key") != key:
-        raise BadData(f"The manifest of {path} was changed after the run (its key is {key}): run again.")
-    return manifest
+        content = shards.read_limited(path, shards.MOST_BYTES)
+        text = shards.metadata(content).get(ABOUT)
+        if text is None:
+            raise ValueError("it has no manifest")
+        if len(text) > _MOST_MANIFEST_BYTES:
+            raise ValueError("its manifest is too long")
+        manifest = json.loads(text)
+        if isinstance(manifest, dict) and "schema" not in manifest:
+            checked(manifest, path)  # written by another version: say which, before its columns are looked at
+        return shards.decode_records(content), manifest
+    except (OSError, ValueError, RecursionError, pa.ArrowException) as error:
+        raise _refused(path, error) from error
+
+
+def _refused(path: Path, error: Exception) -> BadData:
+    return BadData(f"{path} is no records file ({str(error)[:200]}): make one with `assay leaderboard add`.")
+
+
+def _complete(store: Store) -> Store:
+    """Refuse a run without all its samples: left out, they would make the model look better than it is."""
+    if failed := store.failures():
+        raise BadData(
+            f"The model of {store.path} failed on {len(failed)} samples, such as {next(iter(failed))[:80]!r}: mend it "
+            "and run again, as a leaderboard ranks models on all samples."
+        )
+    if missing := store.missing():
+        raise BadData(
+            f"{store.path} lacks {len(missing)} of its shards, such as {missing[0][:80]}: run the same command again "
+            "to redo their samples."
+        )
+    return store
