@@ -23,10 +23,11 @@ from robustassay.leaderboard import EntryCard, External, boards, gather, measure
 from robustassay.leaderboard import card_of_zoo as zoo_card
 from robustassay.leaderboard.admission import admit
 from robustassay.leaderboard.audit import contradictions
-from robustassay.leaderboard.records_file import pack, read
+from robustassay.leaderboard.records_file import ABOUT, pack, read
 from robustassay.leaderboard.submission import Submission, add, check_records
 from robustassay.records import SCHEMA, to_pandas
 from tests.support import toys
+from tests.support.forging import forge
 
 CPU = torch.device("cpu")
 DATA = data.load("cifar10-1k").take(8)
@@ -294,10 +295,10 @@ def test_forged_records_are_refused(runs, tmp_path):
     assert "two rows" in contradictions(dataclasses.replace(result, records=twice))[0]
 
     # Images that do not fool the model: the clean ones.
-    from safetensors.torch import save_file
+    def clean(images, rows):
+        return DATA.images([DATA.ids.index(row["sample_id"]) for row in rows])
 
-    rows = [DATA.ids.index(sample) for sample in table["sample_id"].to_pylist()]
-    save_file({"x_adv": DATA.images(rows)}, path.with_suffix(".safetensors"))
+    path = pack(forge(runs / "resnet20-natural", tmp_path / "clean", images=clean), tmp_path / "packed")
     checks = {check.rule: check for check in check_records(path, None, None, CPU)[0]}
     assert checks["claims"].passed is False
     assert "goal not reached" in checks["claims"].text
@@ -308,7 +309,7 @@ def test_forged_records_are_refused(runs, tmp_path):
     # A manifest that was edited.
     manifest = json.loads(table.schema.metadata[b"assay-manifest"])
     manifest["spec"]["threat"]["eps"] = 16 / 255
-    pq.write_table(table.replace_schema_metadata({b"assay-manifest": json.dumps(manifest)}), path)
+    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, ABOUT: json.dumps(manifest)}), path)
     with pytest.raises(BadData, match="changed after the run"):
         read(path)
     pq.write_table(pq.read_table(path).drop_columns(["margin"]), path)

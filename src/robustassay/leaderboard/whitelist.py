@@ -50,7 +50,7 @@ def model(name: str) -> "nn.Module":
     module = models.load(inner)
     for defense in reversed(chain):
         module = defense | module
-    return defenses.Naive(module) if naive else module
+    return defenses.UndefendedGradient(module) if naive else module
 
 
 def check_model(name: str) -> None:
