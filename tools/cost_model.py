@@ -36,8 +36,8 @@ LINEUP: Final = (
     *("fgsm", "bim", "pgd", "mim", "dim", "tim", "apgd", "apgd-t", "pma", "autoattack", "express"),
     *("deepfool", "ddn", "fmn", "fab", "cw-fast", "square", "nes", "boundary", "hopskipjump"),
 )
-DEAR: Final = 10_000
-"""Attacks that cost more forward-equivalents an image than this, in float16, are planned for few images only."""
+EXPENSIVE: Final = 10_000
+"""Attacks that cost more forward-equivalents per image than this, in float16, are planned for few images only."""
 
 SLOWER: Final = 15
 """How many times slower float32 is: the ratio of the peaks in the data sheet of that GPU. Assumed, not measured."""
@@ -90,19 +90,19 @@ def passes(name: str) -> dict[str, float]:
 
 
 def forward(module: nn.Module, x: Tensor) -> None:
-    """One look."""
+    """Run one forward pass."""
     with torch.no_grad():
         module(x)
 
 
 def gradient(module: nn.Module, x: Tensor) -> None:
-    """One gradient of the image."""
+    """Compute one gradient."""
     x = x.detach().requires_grad_()
     torch.autograd.grad(module(x).sum(), x)
 
 
 def each(work: Any, images: int) -> float:
-    """Seconds an image, the best of five, as others may want the core too."""
+    """Return the seconds per image, the best of five repetitions."""
     work()
     taken = []
     for _ in range(5):
@@ -125,7 +125,7 @@ def flops(module: nn.Module, x: Tensor) -> int:
 
 
 def bytes_a_record(attack: str, wave: int) -> float:
-    """Weigh the shards of a real run, whose samples are saved in waves of photographs on a GPU."""
+    """Return the bytes per record of a real run, saved in waves of this size."""
     with tempfile.TemporaryDirectory() as folder:
         norm, place = ra.LInf(8 / 255), Path(folder) / "run"
         request: dict[str, Any] = {
@@ -142,12 +142,12 @@ def bytes_a_record(attack: str, wave: int) -> float:
 
 
 def equivalents(found: dict[str, float]) -> float:
-    """Forward-equivalents: a backward counts two."""
+    """Return the cost in forward passes; a backward pass counts as two."""
     return found["forwards"] + 2 * found["backwards"]
 
 
 def gpu_speed(known: dict[str, Any]) -> tuple[float, str]:
-    """Operations a second that an evaluation got out of the GPU of docs/speed.json, everything included."""
+    """Return the operations per second of a whole evaluation on the GPU of docs/speed.json."""
     measured = json.loads((DOCS / "speed.json").read_text())["gpu"]
     row = next(row for row in measured["rows"] if row["model"] == "resnet20x4-pgd")
     lines = [line.strip("|").split("|") for line in (DOCS / "autoattack.md").read_text().splitlines() if "| " in line]
@@ -158,13 +158,13 @@ def gpu_speed(known: dict[str, Any]) -> tuple[float, str]:
 
 
 def tables(known: dict[str, Any]) -> str:
-    """Write what stands between the marks."""
+    """Return the text between the markers."""
     speed, gpu = gpu_speed(known)
     rows = [planned(name, known, speed) for name in known["passes"]]
     lines = [
-        f"What an image costs that never comes near to falling; {NETWORK} at {known['side']} x {known['side']}, "
+        f"The cost of an image on which no attack succeeds; {NETWORK} at {known['side']} x {known['side']}, "
         f"one model, {IMAGES:,} images:\n",
-        "| attack | forwards | backwards | searches in | GPU, h | core, h | images planned | GPU, h planned |",
+        "| attack | forwards | backwards | search precision | GPU, h | core, h | images planned | GPU, h planned |",
         "|---|---|---|---|---|---|---|---|",
         *(row for row, _, _ in rows),
     ]
@@ -175,55 +175,56 @@ def tables(known: dict[str, Any]) -> str:
         f"| **{MODELS} models** | | | | **{MODELS * whole:,.0f}** | | | **{MODELS * plan:,.0f}** |",
         "",
         storage(known),
-        f"**Where it comes from.** Measured on {known['machine']}: {1000 * seconds['forward']:.0f} ms a forward pass, "
-        f"{1000 * seconds['gradient']:.0f} ms a gradient, {known['flops'][NETWORK] / 1e9:.1f} GFLOP a forward pass. "
-        f"GPU hours are extrapolated, not measured: in float16 by the {speed / 1e12:.0f} TFLOP/s that AutoAttack on "
-        f"`resnet20x4-pgd` got out of one {gpu} ([speed](speed.md), with the passes of [AutoAttack](autoattack.md)); "
-        f"attacks that seek the nearest point search in float32, for which {SLOWER} times as long is assumed.",
+        f"**Sources.** Measured on {known['machine']}: {1000 * seconds['forward']:.0f} ms per forward pass, "
+        f"{1000 * seconds['gradient']:.0f} ms per gradient, {known['flops'][NETWORK] / 1e9:.1f} GFLOP per forward "
+        "pass. "
+        f"GPU hours are extrapolated, not measured: in float16 from the {speed / 1e12:.0f} TFLOP/s that AutoAttack on "
+        f"`resnet20x4-pgd` reached on one {gpu} ([speed](speed.md), with the passes of [AutoAttack](autoattack.md)); "
+        f"attacks that search for the nearest point use float32, which is assumed to take {SLOWER} times as long.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def planned(name: str, known: dict[str, Any], speed: float) -> tuple[str, float, float]:
-    """Write the line of one attack; return the hours for all images too, and those of the plan."""
+    """Return the line of one attack, the hours for all images, and the planned hours."""
     found, seconds = known["passes"][name], known["seconds"]
     exact = attacks.create(name).seeks_minimum
     cost = equivalents(found) * (SLOWER if exact else 1)
     hours = cost * known["flops"][NETWORK] / speed / 3600
     backward = max(seconds["gradient"] - seconds["forward"], 0.0)
     core = (found["forwards"] * seconds["forward"] + found["backwards"] * backward) / 3600
-    images = FEW if cost > DEAR else IMAGES
+    images = FEW if cost > EXPENSIVE else IMAGES
     cells = [f"`{name}`", f"{found['forwards']:,}", f"{found['backwards']:,}", "float32" if exact else "float16"]
     cells += [f"{hours * IMAGES:.3g}", f"{core * IMAGES:,.0f}", f"{images:,}", f"{hours * images:.3g}"]
     return f"| {' | '.join(cells)} |", hours * IMAGES, hours * images
 
 
 def storage(known: dict[str, Any]) -> str:
-    """Write what the records and the images of all runs weigh."""
+    """Return the paragraph on the size of records and images."""
     records = MODELS * len(known["passes"]) * IMAGES
     heaviest = max(known["bytes"].values())
     each_kind = ", ".join(f"{size:.0f} of `{name}`" for name, size in known["bytes"].items())
     image = 3 * known["side"] ** 2 * 4
     files = MODELS * len(known["passes"]) * -(-IMAGES // known["wave"])
     return (
-        f"**Storage.** A wave of such photographs is {known['wave']} samples on a GPU, and one Parquet file. Bytes a "
+        f"**Storage.** A wave of such photographs is {known['wave']} samples on a GPU, and one Parquet file. Bytes per "
         f"record, in real runs saved in waves of that size: {each_kind}. {records / 1e6:,.0f} million records are "
-        f"{records * heaviest / 1e9:,.0f} GB at the heaviest, in {files / 1e6:.1f} million files. Images of float32 at "
+        f"{records * heaviest / 1e9:,.0f} GB at most, in {files / 1e6:.1f} million files. Images of float32 at "
         f"that size are {image / 1e3:,.0f} kB each, {records * image / 1e12:,.0f} TB for all: keep none (the "
-        "default on the command line), or those of few samples.\n"
+        "default on the command line), or those of a few samples.\n"
     )
 
 
 def renewed(text: str, known: dict[str, Any]) -> str:
-    """Return a text with the tables of today between its marks."""
+    """Return the page with current tables between its markers."""
     between = re.compile(f"(?<={re.escape(BEGIN)}\n).*?(?={re.escape(END)})", re.DOTALL)
     if not between.search(text):
-        raise SystemExit(f"{PAGE.name} lacks the marks {BEGIN} and {END}: put them where the tables belong.")
+        raise SystemExit(f"{PAGE.name} lacks the markers {BEGIN} and {END}: put them where the tables belong.")
     return between.sub(lambda _: f"\n{tables(known)}\n", text, count=1)
 
 
 def main() -> None:
-    """Measure where asked to, and write the page."""
+    """Measure if the argument `measure` is given, and write the page."""
     if "measure" in sys.argv[1:]:
         FILE.write_text(json.dumps(measure(), indent=1) + "\n")
     known = json.loads(FILE.read_text())

@@ -1,4 +1,4 @@
-"""How fast assay is beside other libraries, one worker and one sample; writes docs/speed.md and docs/speed.json.
+"""Compares the speed of assay with other libraries, of workers and of sample counts; writes docs/speed.md and .json.
 
     python -m tools.speed cpu          # against foolbox, torchattacks, ART and pyautoattack; workers; scaling
     python -m tools.speed cpu --only cw-fast,ead-fast   # these alone; what is known of the others stays
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def machine(device: str) -> str:
-    """Say on what and when."""
+    """Return the machine and the date."""
     name = (
         torch.cuda.get_device_name()
         if device == "cuda"
@@ -67,7 +67,7 @@ def machine(device: str) -> str:
 
 
 def timed(work: Callable[..., Any], *given: Any, **settings: Any) -> tuple[float, Any]:
-    """Run and time, on a GPU until it has finished."""
+    """Run a function and return its result and its seconds; waits for the GPU."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     start = time.perf_counter()
@@ -148,12 +148,12 @@ def against_peers(name: str, images: int, repeat: int, only: list[str]) -> list[
 
 
 def of_ours(result: ra.Result, label: str) -> float:
-    """Robust accuracy on a fixed budget, else the median distance."""
+    """Return the robust accuracy of an attack within a radius, else the median distance."""
     return result.robust_accuracy if label == "pgd" else float(result.records["distance"].fillna(torch.inf).median())
 
 
 def of_peer(model: nn.Module, x: torch.Tensor, x_adv: torch.Tensor, y: torch.Tensor, norm: Any, label: str) -> float:
-    """The same of another library's images, judged by us."""
+    """Return the same quality for the images of another library, verified by us."""
     with torch.no_grad():
         wrong = model(x_adv.float()).argmax(1) != y
     if label == "pgd":
@@ -163,7 +163,7 @@ def of_peer(model: nn.Module, x: torch.Tensor, x_adv: torch.Tensor, y: torch.Ten
 
 
 def autoattack_row(name: str, model: nn.Module, samples: data.Dataset) -> dict[str, Any]:
-    """Time AutoAttack once beside its authors' own."""
+    """Time our AutoAttack and its authors' once."""
     ours, result = timed(ra.evaluate, model, samples, ra.LInf(EPS), "autoattack", device="cpu")
     theirs, standing = timed(reference, model, samples, "cpu")
     row = {"model": name, "attack": "autoattack", "library": "authors", "images": len(samples), "ours": ours}
@@ -231,14 +231,17 @@ def on_gpu(name: str, repeat: int) -> dict[str, Any]:
 
 
 def page(known: dict[str, Any]) -> str:
-    """Write what is known as Markdown."""
-    lines = ["# Speed\n", "Ratios of times taken in turn in one run. Made by `python -m tools.speed cpu` and `gpu`.\n"]
+    """Return the page."""
+    lines = [
+        "# Speed\n",
+        "Written by `python -m tools.speed cpu` and `gpu`. Times of a row were taken in turn in one process.\n",
+    ]
     if "cpu" in known:
         cpu = known["cpu"]
-        lines += [f"## Beside other libraries, on {cpu['machine']}\n"]
+        lines += [f"## Comparison with other libraries on {cpu['machine']}\n"]
         lines += [
-            "Quality is robust accuracy for attacks on a budget and the median distance for C&W and EAD, which all "
-            f"libraries run with up to five searches of 100 steps, and assay also with fewer (`{FEWER}`).\n"
+            '"Found" is the robust accuracy for attacks within a radius, and the median distance for C&W and EAD. All '
+            f"libraries run C&W and EAD with up to five searches of 100 steps; assay also with fewer (`{FEWER}`).\n"
         ]
         lines += [
             "| model | attack | library | images | assay, s | library, s | times faster | assay found | library found |"
@@ -254,12 +257,13 @@ def page(known: dict[str, Any]) -> str:
             lines += ["\n## Workers\n", "| APGD-100 on 256 images of resnet20x2-pgd | s |", "|---|---|"]
             lines += [f"| {name} | {seconds:.1f} |" for name, seconds in cpu["workers"].items()]
         if "scaling" in cpu:
-            lines += ["\n## Many samples\n", f"| samples, `{SCALED}` on resnet20-pgd | ms a sample |", "|---|---|"]
+            lines += ["\n## Many samples\n", f"| samples, `{SCALED}` on resnet20-pgd | ms per sample |", "|---|---|"]
             lines += [f"| {row['samples']:,} | {row['milliseconds a sample']:.2f} |" for row in cpu["scaling"]]
     if "gpu" in known:
-        lines += [f"\n## AutoAttack and express beside pyautoattack, on {known['gpu']['machine']}\n"]
+        lines += [f"\n## AutoAttack and express compared with pyautoattack on {known['gpu']['machine']}\n"]
         lines += [
-            "L-inf 8/255; medians, and the first run of the process, which loads kernels as the reference's does.\n"
+            "L-inf 8/255. Medians; in brackets the first run of the process, which also loads kernels, as the "
+            "reference does.\n"
         ]
         lines += ["| model | images | reference | autoattack (first) | times | express (first) | times | accuracies |"]
         lines += ["|---|---|---|---|---|---|---|---|"]
