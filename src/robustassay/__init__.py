@@ -1,6 +1,6 @@
 """Measures the adversarial robustness of image classifiers and says how far each number can be trusted.
 
-The public names load on first use, so that `assay --help` need not wait for torch.
+The public names load on first use, so that `assay --help` does not wait for torch.
 """
 
 import importlib
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from robustassay.models import load as load_model
     from robustassay.threat import L0, L1, L2, LabelList, LeastLikely, LInf, RandomTarget, ThreatModel
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "L0",
@@ -45,7 +45,7 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"assay has no {name}")
+        raise AttributeError(f"robustassay has no {name}")
     if name in ("attacks", "defenses"):
         return importlib.import_module(f"robustassay.{name}")
     module, _, attribute = _HOME.get(name, "robustassay.threat").partition(":")

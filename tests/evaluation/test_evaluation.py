@@ -1,7 +1,11 @@
 """evaluate and Result: what they promise a Python user, and what they refuse before any work."""
 
 import dataclasses
+import json
 import math
+import os
+import signal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -349,6 +353,71 @@ def test_bad_targets_are_found_before_the_first_wave(learnt, tmp_path):
     with pytest.raises(errors.BadRequest, match="sample '20'"):
         ra.evaluate(net, (x, y), threat, "fgsm", execution=ra.Execution(wave_size=4), out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_runs_of_another_version_are_refused_with_one_sentence_that_names_it(learnt, tmp_path):
+    net, data = learnt
+    ra.evaluate(net, data, ra.LInf(1 / 255), "fgsm", limit=4, out=tmp_path / "run")
+    path = tmp_path / "run" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["spec"]["version"] = 4
+    manifest["software"] = {"assay": "0.1.0"}
+    path.write_text(json.dumps(manifest))
+    for use in (
+        lambda: ra.Result.load(tmp_path / "run"),
+        lambda: ra.evaluate(net, data, ra.LInf(1 / 255), "fgsm", limit=4, out=tmp_path / "run"),
+    ):
+        with pytest.raises(errors.WrongFolder, match=r"was written by version 0\.1\.0 ") as caught:
+            use()
+        assert str(caught.value).count(". ") == 0
+
+
+class Signals:
+    """Sends a signal to this process once so many samples are finished."""
+
+    def __init__(self, number: signal.Signals, after: int) -> None:
+        self.number, self.after = number, after
+
+    def start(self, title: str, samples: int, finished: int) -> None: ...
+
+    def update(self, finished: float, robust: object) -> None:
+        if finished >= self.after:
+            self.after = 10**9
+            os.kill(os.getpid(), self.number)
+
+    def finish(self) -> None: ...
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_finished_result_survives_an_interrupt(learnt, tmp_path, number, saved):
+    net, data = learnt
+    request: dict[str, Any] = {
+        "limit": 8,
+        "execution": ra.Execution(wave_size=4),
+        "out": tmp_path / "run" if saved else None,
+    }
+    result = ra.evaluate(net, data, ra.LInf(1 / 255), "fgsm", **request, progress=Signals(number, after=8))
+    assert len(result.records) == 8
+
+
+def test_an_interrupt_without_a_folder_does_not_promise_to_resume(learnt):
+    net, data = learnt
+    request: dict[str, Any] = {
+        "limit": 8,
+        "execution": ra.Execution(wave_size=4),
+        "progress": Signals(signal.SIGINT, after=4),
+    }
+    with pytest.raises(errors.Interrupted, match="Stopped after 4 of 8 samples: nothing is saved without an output"):
+        ra.evaluate(net, data, ra.LInf(1 / 255), "fgsm", **request)
+
+
+def test_an_interrupt_in_the_last_wave_of_one_attack_stops_before_the_next(learnt, tmp_path):
+    net, data = learnt
+    request: dict[str, Any] = {"limit": 8, "out": tmp_path / "run", "progress": Signals(signal.SIGINT, after=8)}
+    with pytest.raises(errors.Interrupted, match="Stopped after 0 of 8 samples: run the same command again"):
+        ra.evaluate(net, data, ra.LInf(1 / 255), ["fgsm", "bim:steps=2"], **request)
+    assert len(ra.Result.load(tmp_path / "run" / "fgsm").records) == 8
 
 
 WRONG = {

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from robustassay.evaluation.spec import SPEC_VERSION
 from robustassay.records import SCHEMA
 
 ATTACKS = ("uniform-noise", "fgsm", "pgd", "apgd", "square", "fmn", "deepfool", "cw", "mim", "bim")
@@ -66,7 +67,7 @@ def _write(folder: Path, model: str, attack: dict[str, object], table: pa.Table)
         "threat": {"norm": "Linf", "eps": EPS, "target": None, "query_budget": None},
         "attack": attack,
         "seed": 0,
-        "version": 3,
+        "version": SPEC_VERSION,
     }
     key = hashlib.sha256(json.dumps(spec).encode()).hexdigest()[:16]
     manifest = {"key": key, "spec": spec, "title": f"{attack['name']} on {model}", "started": "2026-01-01T00:00:00"}

@@ -1,4 +1,4 @@
-"""Where and when a run was made: what an auditor asks for and what does not change its results."""
+"""The manifest of a run: its specification, and the software and hardware that produced it."""
 
 import dataclasses
 import datetime
@@ -13,14 +13,14 @@ from robustassay.evaluation.spec import RunSpec
 
 
 def write_manifest(spec: RunSpec, title: str, device: torch.device) -> dict[str, Any]:
-    """Describe a run: its specification and key, and the software and hardware it meets."""
+    """Describe a run: specification and key, software, hardware and start."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
         "key": spec.key,
         "title": title,
         "spec": dataclasses.asdict(spec),
         "software": {
-            "assay": ra.__version__,
+            "robustassay": ra.__version__,
             "python": platform.python_version(),
             "torch": torch.__version__,
             "numpy": np.__version__,

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from robustassay.analysis import curves, rates, trust
 from robustassay.errors import BadRequest
+from robustassay.evaluation.spec import check_version
 from robustassay.records import SCHEMA, to_pandas
 from robustassay.store import SEARCH, Store
 
@@ -170,8 +171,10 @@ class Result:
     @classmethod
     def of_store(cls, store: Store, ids: "list[str] | None" = None) -> "Result":
         """Read the records of some samples, in that order; all, in the order of their ids, by default."""
-        failures = store.failures()
         import torch
+
+        check_version(store.manifest(), store.path)
+        failures = store.failures()
 
         records = to_pandas(store.records()).set_index("sample_id")
         asked = sorted({*records.index, *failures}, key=lambda sample: (len(sample), sample)) if ids is None else ids

@@ -16,7 +16,7 @@ from robustassay.evaluation.manifest import write_manifest
 from robustassay.evaluation.prepare import PreparedEvaluation
 from robustassay.evaluation.progress import ProgressMeter
 from robustassay.evaluation.result import Result
-from robustassay.evaluation.spec import RunSpec
+from robustassay.evaluation.spec import RunSpec, check_version
 from robustassay.evaluation.wave import FULL_PRECISION
 from robustassay.evaluation.wave_result import FailureLimit
 from robustassay.evaluation.wave_runner import WaveRunner, plan_waves
@@ -72,6 +72,8 @@ def open_store(
         "probe": outputs,
         **entries,
     }
+    if Store(folder).exists():
+        check_version(Store(folder).manifest(), folder)
     store = Store.open(folder, manifest)
     check_probe(store.manifest().get("probe", []), outputs, folder)
     return store
