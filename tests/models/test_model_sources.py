@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import robustassay as ra
+from robustassay.cache_folder import cache_folder
 from robustassay.errors import BadModel, BadRequest, BadWeights, UnknownName
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.models.sources import SOURCES, cache
@@ -152,7 +153,7 @@ class TestCache:
         monkeypatch.delenv("ASSAY_CACHE", raising=False)
         monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
         if sys.platform == "linux":
-            assert cache.cache_folder() == Path("/somewhere/assay")
+            assert cache_folder() == Path("/somewhere/assay")
 
 
 class TestPreparation:

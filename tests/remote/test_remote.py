@@ -18,15 +18,14 @@ from robustassay.cli import main
 from robustassay.errors import BadRequest, Interrupted, ModelFailed
 from robustassay.remote import Adapter, RemoteModel, Service, submit
 from robustassay.remote.adapter import Limits
-from robustassay.remote.answers import Answer, Unreadable, read_answers
-from robustassay.remote.budget import Purse
-from robustassay.remote.client import Pace
+from robustassay.remote.answers import Answer, MalformedResponse, read_answers
+from robustassay.remote.budget import QueryBudget
+from robustassay.remote.client import Throttle
 from robustassay.remote.labels import LabelMap
-from robustassay.remote.quantised_access import SentScores, over_the_wire
 from robustassay.serve import Faults
 from robustassay.serve.batcher import Batcher
 from robustassay.serve.server import running
-from robustassay.target import LocalModel
+from robustassay.target import LocalModel, ScoreAccess, check_supports
 from robustassay.threat import Untargeted
 from tests.support.services import GERMAN_NAMES, NAMES, Tiny, dataset, service_config
 from tests.support.toys import CPU, ignore_step
@@ -135,7 +134,7 @@ def test_rounding_never_carries_a_point_out_of_its_ball(served):
 
     norm = ra.L2(0.08)
     ledger = open_ledger(norm, x0, Untargeted(data.labels))
-    box = SentScores(network, ledger, Streams.of(0, list(data.ids)), torch.arange(8), ignore_step)
+    box = ScoreAccess(network, ledger, Streams.of(0, list(data.ids)), torch.arange(8), ignore_step)
     edge = box.ball.project(x0 + torch.randn(8, *x0.shape[1:], generator=torch.Generator().manual_seed(0)))
     rounded = (edge * 255).round() / 255
     assert (box.ball.distance(rounded) > norm.eps).any(), "else this tests nothing"
@@ -212,15 +211,15 @@ def test_faults_and_a_restart_change_nothing_and_the_cap_holds(served, tmp_path)
     assert len(desks) == 2, "the service was restarted once"
     for name, records in smooth.items():
         assert rough[name][FOUND].equals(records[FOUND])
-    answered = service.purse.answered
+    answered = service.budget.answered
     lines = [json.loads(line) for line in transcript(service).read_text().splitlines()]
     won = [line["images"][0] for line in lines if line["purpose"] == "search" and line["outcome"] == 200]
     assert len(won) == len(set(won)) == answered["search"], "no image was answered, or counted, twice"
     outcomes = {str(line["outcome"]).partition(":")[0] for line in lines}
     assert {"200", "429", "500", "ReadTimeout"} <= outcomes
-    assert service.purse.retried > 20
+    assert service.budget.retried > 20
     classified = sum(desk.images for desk in desks)
-    assert answered.total() <= classified <= service.purse.sent <= cap
+    assert answered.total() <= classified <= service.budget.sent <= cap
     asked = sum(int(records["queries"].sum()) for records in rough.values())
     assert answered["search"] <= asked + len(data), "every answer is a query of the result, or a look at a clean image"
 
@@ -279,26 +278,26 @@ def test_answers_of_another_model_at_the_same_address_are_not_believed():
 
 def test_a_cost_is_a_cap_as_well():
     limits = Limits(cost_per_query=0.1, max_cost=0.3, max_queries=100)
-    purse = Purse(limits, print)
+    budget = QueryBudget(limits, print)
     for _ in range(3):
-        purse.reserve(1)
+        budget.reserve(1)
     with pytest.raises(Interrupted, match="cap of 3 queries"):
-        purse.reserve(1)
-    assert purse.cost == pytest.approx(0.3)
-    purse.refund(1)
-    purse.reserve(1)
-    assert "3 of 3 queries sent, cost 0.3" in str(purse)
+        budget.reserve(1)
+    assert budget.cost == pytest.approx(0.3)
+    budget.refund(1)
+    budget.reserve(1)
+    assert "3 of 3 queries sent, cost 0.3" in str(budget)
 
 
 def test_a_live_counter_speaks_as_answers_come(monkeypatch):
     told: list[str] = []
     now = [0.0]
     monkeypatch.setattr("robustassay.remote.budget.time.monotonic", lambda: now[0])
-    purse = Purse(Limits(max_queries=9), told.append)
+    budget = QueryBudget(Limits(max_queries=9), told.append)
     for second in range(12):
         now[0] = float(second)
-        purse.sent += second % 4 == 0
-        purse.book("search", 1)
+        budget.sent += second % 4 == 0
+        budget.count_answers("search", 1)
     assert len(told) == 2
     assert told[0].startswith("2 of 9 queries sent; answered 6 for search")
 
@@ -358,17 +357,19 @@ def test_a_wrong_key_is_no_reason_to_try_again(monkeypatch, tmp_path):
 
 
 def test_attacks_that_need_more_than_is_shown_are_refused(served):
-    for attack, reason in (("pgd", "needs gradients"), ("nes", "8 bits a value cannot show")):
+    for attack, reason in (("pgd", "needs gradients"), ("nes", "8 bits per value cannot show")):
         with pytest.raises(BadRequest, match=reason):
             ra.evaluate(f"{served}/classify", dataset(2), ra.LInf(8 / 255), attack)
     with running(Tiny(), service_config(label_only=True)) as address, pytest.raises(BadRequest, match="labels only"):
         ra.evaluate(f"{address}/classify", dataset(2), ra.LInf(8 / 255), "square")
 
 
-def test_an_attack_in_process_is_left_alone():
-    network = LocalModel(Tiny(), 4, CPU, 8)
-    attack = attacks.create("square")
-    assert over_the_wire(network, attack) is attack
+def test_a_model_in_process_supports_every_attack_and_receives_every_value():
+    target = LocalModel(Tiny(), 4, CPU, 8)
+    for name in ("square", "pgd", "nes", "boundary"):
+        check_supports(target, attacks.create(name))
+    x = torch.rand(2, 3, 8, 8)
+    assert target.quantise(x) is x
 
 
 def test_a_service_that_contradicts_itself_is_flagged():
@@ -482,7 +483,7 @@ def test_an_adapter_file_describes_another_service(tmp_path, monkeypatch):
     adapter = Adapter.of(place)
     body = {"out": [{"tags": [{"name": "y", "p": 0.2}, {"name": "x", "p": 0.8}]}]}
     assert read_answers(json.dumps(body).encode(), 1, adapter) == [Answer(("x", "y"), (0.8, 0.2))]
-    assert "sesame" not in json.dumps(adapter.identity) + adapter.asked_as
+    assert "sesame" not in json.dumps(adapter.identity) + adapter.request_key
     service = Service(adapter)
     sent = []
 
@@ -492,8 +493,8 @@ def test_an_adapter_file_describes_another_service(tmp_path, monkeypatch):
             return httpx2.Response(503, text='no, sesame"x', headers={"Retry-After": "0"})
         return httpx2.Response(200, json=body)
 
-    service._line._client._transport = httpx2.MockTransport(respond)
-    service.learn(NAMES)
+    service._client._http._transport = httpx2.MockTransport(respond)
+    service.learn_classes(NAMES)
     x = dataset(1).images([0])
     assert service(x).exp()[0].tolist() == pytest.approx([0.8, 1e-12, 1e-12, 1e-12, 0.2], rel=1e-5)
     assert str(sent[1].url) == "https://example.org/v1?key=sesame%22x"
@@ -523,8 +524,8 @@ def test_a_form_and_a_jpeg_are_sent_as_asked(tmp_path):
         sent.append(request.read())
         return httpx2.Response(200, json={"predictions": [{"label": "red"}]})
 
-    service._line._client._transport = httpx2.MockTransport(respond)
-    service.learn(NAMES)
+    service._client._http._transport = httpx2.MockTransport(respond)
+    service.learn_classes(NAMES)
     assert service(dataset(1).images([0])).tolist() == [[1, 0, 0, 0]]
     assert b'name="photo"; filename="image.jpeg"' in sent[0]
     assert b"\xff\xd8\xff" in sent[0]
@@ -533,13 +534,13 @@ def test_a_form_and_a_jpeg_are_sent_as_asked(tmp_path):
 def test_many_images_may_share_a_request_of_the_protocol(served, tmp_path):
     place = write(tmp_path / "s.toml", url=f"{served}/v2/models/model", limits={"batch": 4})
     service = Service(Adapter.of(place))
-    service.learn(NAMES)
+    service.learn_classes(NAMES)
     x = dataset(10).images(slice(0, 10))
     assert torch.equal(service(x), Tiny()(x))
     lines = [json.loads(line) for line in transcript(service).read_text().splitlines()]
     assert sorted(len(line["images"]) for line in lines) == [2, 4, 4]
     exact = Service(Adapter.ready(f"{served}/v2/models/model", encoding="float"))
-    exact.learn(NAMES)
+    exact.learn_classes(NAMES)
     between = (x + 0.3 / 255).clamp(0, 1)
     assert torch.equal(exact(between), Tiny()(between))
 
@@ -579,15 +580,15 @@ def test_a_missing_key_or_package_is_a_sentence(monkeypatch, tmp_path):
     "text", ["", "[]", '{"predictions": []}', '{"predictions": [{"label": "a", "confidence": NaN}]}']
 )
 def test_a_response_that_holds_no_answer_is_unreadable(text):
-    with pytest.raises(Unreadable):
+    with pytest.raises(MalformedResponse):
         read_answers(text.encode(), 1, Adapter("http://x/"))
 
 
-def test_requests_keep_their_pace():
-    pace, stop = Pace(50), threading.Event()
+def test_requests_keep_their_throttle():
+    throttle, stop = Throttle(50), threading.Event()
     started = time.monotonic()
     for _ in range(11):
-        pace.wait(stop)
+        throttle.wait(stop)
     assert 0.2 <= time.monotonic() - started < 2
 
 
@@ -611,4 +612,4 @@ def test_images_made_elsewhere_are_submitted_and_counted(served):
     assert 0 < found.error_rate < 1
     assert "7 of 8 images counted" in str(found)
     assert math.isnan(submit(service, x_adv, labels, NAMES).matching_rate)
-    assert service.purse.answered["transfer"] == 8, "clean images stand among them, and known ones are not paid again"
+    assert service.budget.answered["transfer"] == 8, "clean images stand among them, and known ones are not paid again"

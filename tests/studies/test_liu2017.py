@@ -27,6 +27,7 @@ from robustassay.studies.liu2017.plan import Kind
 from robustassay.studies.liu2017.tables import distances
 from robustassay.studies.measures import line_search
 from robustassay.target import EnsembleModel, GradientAccess, Join, Ledger, LocalModel, TargetModel
+from robustassay.target.calls import BatchedCalls
 from robustassay.threat import L2, Ball, Goal, LInf, RandomTarget, Targeted, ThreatModel, Untargeted
 from robustassay.threat.rmsd import l2_of_rmsd, rmsd
 from tests.support.toys import CPU, Linear
@@ -258,7 +259,7 @@ def test_the_study_runs_from_end_to_end_and_a_second_run_computes_nothing(tmp_pa
         raise AssertionError("a finished study asked a model")
 
     again, other = bench(tmp_path), bench(tmp_path, steps=4)
-    monkeypatch.setattr(LocalModel, "_call", forbidden)
+    monkeypatch.setattr(BatchedCalls, "_checked", forbidden)
     assert cost.estimate(again) == 0
     same, _ = liu2017.write(again, lambda figure, path: None)
     for before, after in zip(made, same, strict=True):

@@ -10,7 +10,7 @@ import robustassay as ra
 from robustassay import data, errors, models
 from robustassay.evaluation import inspection
 from robustassay.evaluation.wave import FULL_PRECISION
-from robustassay.target import LocalModel
+from robustassay.target import LocalModel, SurrogateModel
 from robustassay.target.surrogate import Surrogate, _full, _half, find_surrogate
 from robustassay.threat import Untargeted
 from robustassay.threat.losses import logit_margin
@@ -174,7 +174,7 @@ def test_a_gradient_in_half_keeps_its_size_however_flat_the_loss_is():
     model = models.load("resnet20-pgd").eval()
     goal = Untargeted(model(X).argmax(1))
     plain = LocalModel(model, 10, torch.device("cpu"), 8)
-    half = LocalModel(model, 10, torch.device("cpu"), 8, surrogate=Surrogate(model, "float16", torch.float32, 0.1))
+    half = SurrogateModel(plain, Surrogate(model, "float16", torch.float32, 0.1))
     for scale in (1.0, 1e-12):
         flat = partial(flattened, scale)
         (slope, _), (other, _) = plain.gradient(X, flat, goal), half.gradient(X, flat, goal)

@@ -109,10 +109,6 @@ def _show(terminal: "Terminal", result: "Result", output: OutputOptions) -> None
 
 def capped_service(place: str, max_queries: int | None) -> "Service":
     """Open a service that may be sent this many images in all."""
-    from robustassay.remote import Adapter, Service, is_service
+    from robustassay.remote import open_service
 
-    if not is_service(place):
-        raise BadRequest(
-            f"{place} is not a service (an address or a .toml file): for a model, --query-budget limits each sample."
-        )
-    return Service(Adapter.of(place).capped(max_queries))
+    return open_service(place, max_queries)

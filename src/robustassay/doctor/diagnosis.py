@@ -22,7 +22,6 @@ from robustassay.errors import BadRequest
 from robustassay.evaluation.flags import Flag
 from robustassay.evaluation.inspection import inspect_model
 from robustassay.evaluation.model_ref import ModelRef, choose_device
-from robustassay.remote import Service
 from robustassay.rng import seeded
 from robustassay.target import TargetModel
 from robustassay.threat import L0, LInf, Norm
@@ -48,7 +47,7 @@ def diagnose(
     if isinstance(norm, L0):
         raise BadRequest("The doctor works under Linf, L2 or L1: choose one of these norms.")
     model_ref = ModelRef.of(model, name)
-    if isinstance(model_ref.module, Service):
+    if model_ref.is_remote:
         raise BadRequest("A service gives no gradients: the doctor needs the model itself.")
     where = choose_device(device)
     inspected = inspect_model(model_ref.module, data, where, None, DRAWS, despite_flags=True)

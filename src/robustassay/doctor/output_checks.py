@@ -54,7 +54,7 @@ def unstable_predictions(probes: ProbeSet) -> IndicatorResult:
 
 def _unstable_gradients(probes: ProbeSet) -> IndicatorResult:
     """Compare the gradients of single draws."""
-    once = probes.network.drawing_once()
+    once = probes.network.with_draws(1)
     drawn = [once.gradient(probes.x0, logit_margin, probes.goal)[0].flatten(1) for _ in range(DRAWS)]
     alike = torch.stack([F.cosine_similarity(one, other) for one, other in combinations(drawn, 2)]).mean(0)
     typical = float(alike.median())

@@ -95,7 +95,7 @@ def _input_fixes(name: str, probes: ProbeSet, output_fixes: list[GradientFix]) -
 def gives_gradients(fixed: FixedGradients, probes: ProbeSet) -> bool:
     """Check on a few images that the fixed model has a gradient: hooks cannot follow every model."""
     few = slice(0, LANES)
-    tried = probes.network.around(fixed)
+    tried = probes.network.with_module(fixed)
     try:
         gradient, _ = tried.gradient(probes.x0[few], logit_margin, probes.goal.among(few))
         tried.check()

@@ -14,7 +14,7 @@ from robustassay.errors import BadRequest
 from robustassay.evaluation.flags import Flag
 from robustassay.evaluation.inspection import InspectedModel
 from robustassay.registry import lookup
-from robustassay.target import LocalModel, TargetModel
+from robustassay.target import TargetModel
 from robustassay.threat import ThreatModel
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def ask_adviser(name: str | None, inspected: InspectedModel, dataset: "Dataset",
     """Ask the adviser of this name; without a name there is no advice."""
     if name is None:
         return Advice()
-    if type(inspected.target) is not LocalModel:
+    if not inspected.target.gives_gradients:
         raise BadRequest("A service gives no gradients to diagnose: attack it without --adaptive.")
     adviser: Adviser = lookup("adviser", name)()
     return adviser.advise(inspected.target, inspected.flags, dataset, threat)

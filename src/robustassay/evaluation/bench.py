@@ -127,20 +127,18 @@ def _time(
 
 def _bare(network: TargetModel, x: torch.Tensor, y: torch.Tensor, forwards: int, backwards: int) -> float:
     """Time so many passes in full batches; a backward comes with a forward, or further ones with the same."""
-    size = network.images_a_call(x)
+    size = network.images_per_call(x)
     full = x[:size].repeat(-(-size // len(x)), *(1,) * (x.dim() - 1))[:size]
     goal = Untargeted(y[:1].expand(len(full)))
-    module = network.surrogate.module if network.surrogate else network.module
 
     def gradient() -> torch.Tensor:
         images = full.detach().requires_grad_()
-        loss = goal.loss(module(images.to(network.dtype)).float()).sum()
+        loss = goal.loss(network.call(images)).sum()
         return torch.autograd.grad(loss, images)[0]
 
     @torch.no_grad()
     def forward() -> torch.Tensor:
-        logits: torch.Tensor = module(full.to(network.dtype))
-        return logits
+        return network.call(full)
 
     def each(ask: Callable[[], torch.Tensor]) -> float:
         ask()

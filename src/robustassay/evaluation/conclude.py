@@ -33,7 +33,7 @@ def apply_remedies(
             name = f"{remedy.name}-{number}" if len(remedy.attacks) > 1 else remedy.name
             standing = _standing(Result.worst_of(parts))
             if standing:
-                smaller = prepared.on_samples(standing).with_target(prepared.target.around(remedy.module))
+                smaller = prepared.on_samples(standing).with_target(prepared.target.with_module(remedy.module))
                 parts[name] = _run_remedy(smaller, remedy, attack, results, folder.part(name), stop)
     return parts
 

@@ -24,7 +24,6 @@ from robustassay.evaluation.model_ref import ModelRef
 from robustassay.evaluation.progress import NoProgress, Progress
 from robustassay.files import write_atomically
 from robustassay.names import slug
-from robustassay.remote import Service
 from robustassay.rng import seeded
 from robustassay.target import LocalModel
 
@@ -52,7 +51,7 @@ class CorruptionBench:
         watcher = progress or NoProgress()
         frames = []
         for model_ref in self.model_refs:
-            if isinstance(model_ref.module, Service):
+            if model_ref.is_remote:
                 raise BadRequest(f"{model_ref.name} is a service, which costs queries: name a model of this process.")
             images = len(self.read(self.cells[0]))
             watcher.start(f"{model_ref.name} in {len(self.cells)} cells", images * len(self.cells), 0)

@@ -11,9 +11,9 @@ from robustassay.errors import ModelFailed
 from robustassay.evaluation.checks import ModelTraits, check_model
 from robustassay.evaluation.flags import Flag, find_flags
 from robustassay.evaluation.options import Precision
-from robustassay.remote import RemoteModel, Service
+from robustassay.remote import as_service, open_remote
 from robustassay.rng import seeded
-from robustassay.target import LocalModel, TargetModel
+from robustassay.target import LocalModel, SurrogateModel, TargetModel
 from robustassay.target.batching import LANES
 from robustassay.target.surrogate import find_surrogate
 
@@ -47,8 +47,8 @@ def inspect_model(
     precision: Precision = "exact",
 ) -> InspectedModel:
     """Inspect a model before any long work."""
-    if isinstance(module, Service):
-        network, contradicts = RemoteModel.open(module, dataset, device)
+    if (service := as_service(module)) is not None:
+        network, contradicts = open_remote(service, dataset, device)
         traits = ModelTraits(network.classes, random=False, probabilities=False)
         return InspectedModel(network, traits, (CONTRADICTS,) * contradicts)
     traits = check_model(module, dataset, device, despite_flags)
@@ -64,5 +64,7 @@ def inspect_model(
             flags = find_flags(local, dataset.take(min(LANES, len(dataset))), traits.probabilities)
             local.check()
     if precision == "fast" and not (traits.random or local.is_adaptive):
-        local.surrogate = find_surrogate(module, dataset.images(slice(0, _SURROGATE_IMAGES)).to(device))
+        surrogate = find_surrogate(module, dataset.images(slice(0, _SURROGATE_IMAGES)).to(device))
+        if surrogate is not None:
+            return InspectedModel(SurrogateModel(local, surrogate), traits, flags)
     return InspectedModel(local, traits, flags)

@@ -11,7 +11,7 @@ from torch import nn
 from robustassay import models
 from robustassay.errors import BadRequest
 from robustassay.models.weights import hash_state
-from robustassay.remote import Adapter, Service, is_service
+from robustassay.remote import as_service, is_service, open_service
 
 NAIVE: Final = "naive"
 
@@ -26,13 +26,18 @@ class ModelRef:
     identity: Mapping[str, Any]
     inspections: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether the model is a service behind HTTP."""
+        return as_service(self.module) is not None
+
     @classmethod
     def of(cls, model: nn.Module | str, name: str | None = None) -> "ModelRef":
         """Load a model by name, with the defenses named before it, or take a module as it is."""
         if isinstance(model, str) and is_service(model):
-            return cls.of(Service(Adapter.of(model)), name or model)
-        if isinstance(model, Service):
-            return cls(name or model.adapter.url, model, {"service": model.adapter.identity})
+            return cls.of(open_service(model), name or model)
+        if (service := as_service(model)) is not None:
+            return cls(name or service.adapter.url, service, {"service": service.adapter.identity})
         if not isinstance(model, str):
             return cls(name or type(model).__name__, model, _identify(model) if isinstance(model, nn.Module) else {})
         *defenses, inner = (part.strip() for part in model.split("|"))

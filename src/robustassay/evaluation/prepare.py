@@ -24,8 +24,7 @@ from robustassay.evaluation.progress import NoProgress, Progress
 from robustassay.evaluation.spec import RunSpec
 from robustassay.models.input_frame import as_model_input
 from robustassay.registry import describe, name_of, spell
-from robustassay.remote import over_the_wire
-from robustassay.target import TargetModel
+from robustassay.target import TargetModel, check_supports
 from robustassay.threat import ThreatModel
 
 
@@ -76,13 +75,13 @@ class PreparedEvaluation:
 
     def spec(self, attack: Attack[Any]) -> RunSpec:
         """Return everything that the records of one attack depend on."""
-        rule, searched = self.threat.target, self.target.searched_for(attack.seeks_minimum)
+        rule, searched = self.threat.target, self.target.for_search(attack.seeks_minimum)
         return RunSpec(
             model={
                 "name": self.model_ref.name,
                 **self.model_ref.identity,
                 **({"eot": self.search.eot} if self.target.random else {}),
-                **({} if searched.surrogate is None else {"search": searched.surrogate.name}),
+                **({} if searched.surrogate_name is None else {"search": searched.surrogate_name}),
             },
             data={"name": self.dataset.name, "sha256": self.dataset.sha256},
             threat={
@@ -188,4 +187,4 @@ def _check_goals(prepared: PreparedEvaluation) -> None:
         threat.target.check(dataset.ids, dataset.labels, prepared.target.classes)
     for attack in prepared.attacks.values():
         check_attack(attack, threat, prepared.flags, prepared.search.despite_flags)
-        over_the_wire(prepared.target, attack)
+        check_supports(prepared.target, attack)

@@ -81,7 +81,7 @@ def open_store(
 
 def _stages(prepared: PreparedEvaluation, attack: Attack[Any]) -> list[str]:
     stages = list(attack.stage_names(prepared.threat.norm))
-    searched = prepared.target.searched_for(attack.seeks_minimum)
+    searched = prepared.target.for_search(attack.seeks_minimum)
     return [*stages, FULL_PRECISION] if stages and searched.margin_error else stages
 
 

@@ -56,7 +56,7 @@ def run_wave(
     on_step: Callable[[Ledger], None],
 ) -> tuple[pa.Table, Tensor]:
     """Attack a wave and return its verified records and its adversarial images, clean where none was found."""
-    started, searched = time.perf_counter(), network.searched_for(attack.seeks_minimum)
+    started, searched = time.perf_counter(), network.for_search(attack.seeks_minimum)
     ledger, clean_logits = _open_ledger(searched, attack, threat, wave, seed, query_budget)
     rng = Streams.of(seed, wave.ids, network.device)
     search = _Search(searched, attack, threat, ledger, rng, wave, seed, on_step)

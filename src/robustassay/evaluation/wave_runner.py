@@ -16,9 +16,8 @@ from robustassay.errors import ModelFailed
 from robustassay.evaluation.wave import Wave, run_wave
 from robustassay.evaluation.wave_result import WaveResult
 from robustassay.records import SCHEMA
-from robustassay.remote import as_sent, over_the_wire
 from robustassay.rng import seeded
-from robustassay.target import Ledger, LocalModel, StartImages, TargetModel
+from robustassay.target import Ledger, StartImages, TargetModel, check_supports
 from robustassay.target.batching import LANES
 from robustassay.threat import ThreatModel
 
@@ -56,7 +55,7 @@ class WaveRunner:
             return self._run_halves(rows)
         except ModelFailed as error:
             # A query to a service costs money, and no sample is the cause of a lack of memory.
-            if type(self.target) is not LocalModel or isinstance(error.__cause__, torch.OutOfMemoryError):
+            if self.target.is_remote or isinstance(error.__cause__, torch.OutOfMemoryError):
                 raise
             return self.on(self.target.device)._isolate_failing_samples(rows, error)
 
@@ -85,13 +84,13 @@ class WaveRunner:
         target, whole = self.target, self.dataset.whole
         wave = Wave(
             ids=[self.dataset.ids[row] for row in rows],
-            x0=as_sent(target, self.dataset.images(rows).to(target.device)),
+            x0=target.quantise(self.dataset.images(rows).to(target.device)),
             labels=self.dataset.labels[rows].to(target.device),
             start_images=StartImages(whole.labels, whole.images),
         )
-        attack = over_the_wire(target, self.attack)
+        check_supports(target, self.attack)
         with seeded(f"{self.seed}/{wave.ids[0]}", target.device):
-            return WaveResult(*run_wave(target, attack, self.threat, wave, self.seed, self.query_budget, on_step))
+            return WaveResult(*run_wave(target, self.attack, self.threat, wave, self.seed, self.query_budget, on_step))
 
     def on(self, device: torch.device) -> "WaveRunner":
         """Return the same on another device."""

@@ -14,7 +14,6 @@ from robustassay.data import Dataset
 from robustassay.errors import AssayError
 from robustassay.evaluation.inspection import inspect_model
 from robustassay.evaluation.model_ref import ModelRef
-from robustassay.remote import Service
 from robustassay.target import LocalModel, TargetModel
 from robustassay.threat import Untargeted
 from robustassay.threat.losses import logit_margin
@@ -40,7 +39,7 @@ class Check:
 
 def admit(model_ref: ModelRef, dataset: Dataset, device: torch.device) -> list[Check]:
     """Try a model on the first images; return the three rules, then every flag as a rule that is not kept."""
-    if isinstance(model_ref.module, Service):
+    if model_ref.is_remote:
         return [Check("model", None, "A service shows no gradients and no code: its rules cannot be checked.")]
     try:
         inspected = inspect_model(model_ref.module, dataset, device, None, _EOT, despite_flags=True)

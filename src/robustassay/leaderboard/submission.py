@@ -136,8 +136,7 @@ def _clean(result: Result, model_ref: ModelRef, dataset: Dataset, order: list[in
         return Check("clean labels", False, "The true labels are not those of the dataset.")
     if records["redrawn"].notna().any():
         return Check("clean labels", None, "The model draws random numbers: its answers cannot be compared.")
-    network = LocalModel(model_ref.module, len(dataset.classes), device, 32)
-    network.classes = int(network.module(dataset.images(order[:1]).to(device)).shape[1])
+    network = LocalModel.of(model_ref.module, dataset.images(order[:1]), device, 32)
     again = labels_of(network.logits(dataset.images(order).to(device))).cpu()
     same = int((again == torch.tensor(records["clean_label"].tolist())).sum())
     text = f"{same} of {len(order)} clean answers are the same when asked again."

@@ -4,8 +4,19 @@ It needs the extra `http` (httpx2), which is imported where it is used and nowhe
 """
 
 from robustassay.remote.adapter import Adapter, is_service
-from robustassay.remote.quantised_access import as_sent, over_the_wire
-from robustassay.remote.service import RemoteModel, Service
+from robustassay.remote.opening import as_service, open_remote, open_service
+from robustassay.remote.remote_model import RemoteModel
+from robustassay.remote.service import Service
 from robustassay.remote.transfer import Transfer, submit
 
-__all__ = ["Adapter", "RemoteModel", "Service", "Transfer", "as_sent", "is_service", "over_the_wire", "submit"]
+__all__ = [
+    "Adapter",
+    "RemoteModel",
+    "Service",
+    "Transfer",
+    "as_service",
+    "is_service",
+    "open_remote",
+    "open_service",
+    "submit",
+]

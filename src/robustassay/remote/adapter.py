@@ -117,7 +117,7 @@ class Adapter:
         return {**mine, "headers": sorted(self.headers)}
 
     @property
-    def asked_as(self) -> str:
+    def request_key(self) -> str:
         """Hash what decides a raw answer; how labels are mapped comes after it."""
         mine = {name: value for name, value in self.identity.items() if name not in ("label_map", "outside")}
         return hashlib.sha256(json.dumps(mine, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""What a service said about an image, read from its response."""
+"""The answers of a service, parsed from its responses."""
 
 import json
 import math
@@ -8,20 +8,20 @@ from typing import Any, final
 from robustassay.remote.adapter import Adapter
 
 
-class Unreadable(Exception):
-    """A response that does not hold what the adapter says it holds."""
+class MalformedResponse(Exception):
+    """A response without the fields that the adapter describes."""
 
 
 @final
 @dataclass(frozen=True)
 class Answer:
-    """Labels, the service's own first, and their scores where it shows any; no label means the class's number."""
+    """The labels of one image, the predicted one first, and their scores where the service shows any."""
 
     labels: tuple[str, ...]
     scores: tuple[float, ...] | None
 
     def is_like(self, other: "Answer") -> bool:
-        """Say whether one model may have given both: the same labels, and scores that agree but for rounding."""
+        """Say whether one model may have given both: equal labels, and scores that agree up to rounding."""
         if self.scores is None or other.scores is None:
             return self == other
         mine, theirs = (dict(zip(one.labels, one.scores, strict=True)) for one in (self, other) if one.scores)
@@ -30,58 +30,58 @@ class Answer:
         )
 
     def to_json(self) -> str:
-        """Write it down."""
+        """Return the answer as JSON."""
         return json.dumps({"labels": self.labels, "scores": self.scores})
 
     @classmethod
     def from_json(cls, text: str) -> "Answer":
-        """Read it back."""
+        """Read an answer from JSON."""
         found = json.loads(text)
         return cls(tuple(found["labels"]), None if found["scores"] is None else tuple(found["scores"]))
 
 
 def read_answers(content: bytes, count: int, adapter: Adapter) -> list[Answer]:
-    """Return the answers to the images of one request, or raise what is missing."""
+    """Return the answers to the images of one request; raise `MalformedResponse` where one is missing."""
     try:
         response = json.loads(content)
-        answers = _of_protocol(response, count) if adapter.body == "oip" else [_of_paths(response, adapter)]
+        answers = _parse_oip(response, count) if adapter.body == "oip" else [_parse_paths(response, adapter)]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        raise Unreadable(f"the response does not hold what the adapter looks for ({error!r})") from error
+        raise MalformedResponse(f"the response does not hold what the adapter looks for ({error!r})") from error
     for answer in answers:
         if not answer.labels or (answer.scores is not None and len(answer.scores) != len(answer.labels)):
-            raise Unreadable("the response holds no label, or not one score for each")
+            raise MalformedResponse("the response holds no label, or not one score for each")
         if answer.scores is not None and not all(map(math.isfinite, answer.scores)):
-            raise Unreadable("the response holds a score that is no finite number")
+            raise MalformedResponse("the response holds a score that is no finite number")
     return answers
 
 
-def _of_paths(response: Any, adapter: Adapter) -> Answer:
+def _parse_paths(response: Any, adapter: Adapter) -> Answer:
     labels = [str(label) for label in follow(response, adapter.labels)]
     if adapter.scores is None:
         return Answer(tuple(labels), None)
     try:
         scores = [float(score) for score in follow(response, adapter.scores)]
     except KeyError:
-        return Answer(tuple(labels), None)  # a service that may hide its scores, and does
-    return _ranked(labels, scores) if len(scores) == len(labels) else Answer(tuple(labels), tuple(scores))
+        return Answer(tuple(labels), None)  # scores are optional in the response
+    return _by_score(labels, scores) if len(scores) == len(labels) else Answer(tuple(labels), tuple(scores))
 
 
-def _of_protocol(response: Any, count: int) -> list[Answer]:
+def _parse_oip(response: Any, count: int) -> list[Answer]:
     outputs = {output["name"]: output["data"] for output in response["outputs"]}
     if "labels" not in outputs:
         (values,) = outputs.values()
         rows = _rows(values, count)
-        return [_ranked([str(index) for index in range(len(row))], [float(value) for value in row]) for row in rows]
+        return [_by_score([str(index) for index in range(len(row))], [float(value) for value in row]) for row in rows]
     labels = _rows(outputs["labels"], count)
     if "confidences" not in outputs:
         return [Answer(tuple(map(str, row)), None) for row in labels]
     return [
-        _ranked(list(map(str, names)), list(map(float, scores)))
+        _by_score(list(map(str, names)), list(map(float, scores)))
         for names, scores in zip(labels, _rows(outputs["confidences"], count), strict=True)
     ]
 
 
-def _ranked(labels: list[str], scores: list[float]) -> Answer:
+def _by_score(labels: list[str], scores: list[float]) -> Answer:
     """Put the highest score first; among equals the service's own order decides."""
     order = sorted(range(len(labels)), key=lambda index: -scores[index])
     return Answer(tuple(labels[index] for index in order), tuple(scores[index] for index in order))
@@ -95,7 +95,7 @@ def _rows(values: list[Any], count: int) -> list[list[Any]]:
 
 
 def follow(value: Any, path: str) -> list[Any]:
-    """Return everything a path such as `predictions.*.label` leads to."""
+    """Return all values at a path such as `predictions.*.label`."""
     found = [value]
     for step in path.split("."):
         if step == "*":

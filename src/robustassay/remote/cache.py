@@ -1,4 +1,4 @@
-"""Answers that were paid for, on disk: the same image is never asked about twice."""
+"""Answers on disk, so that no image is paid for twice."""
 
 import sqlite3
 import threading
@@ -11,11 +11,11 @@ from robustassay.remote.answers import Answer
 
 
 @final
-class Cache:
-    """Answers by how the service is asked and by the image; each is on disk as soon as it came."""
+class AnswerCache:
+    """Answers by request key and image hash. Each is written as soon as it arrives."""
 
-    def __init__(self, path: Path, asked_as: str) -> None:
-        self._path, self._asked_as, self._lock = path, asked_as, threading.Lock()
+    def __init__(self, path: Path, request_key: str) -> None:
+        self._path, self._request_key, self._lock = path, request_key, threading.Lock()
         try:
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -28,13 +28,13 @@ class Cache:
             raise self._failed(error) from error
 
     def find(self, images: Iterable[str]) -> dict[str, Answer]:
-        """Return the answers that are known."""
+        """Return the stored answers to some of these images."""
         found = {}
         try:
             with self._lock:
                 for image in images:
                     query = "SELECT answer FROM answers WHERE asked_as = ? AND image = ?"
-                    row = self._db.execute(query, (self._asked_as, image)).fetchone()
+                    row = self._db.execute(query, (self._request_key, image)).fetchone()
                     if row is not None:
                         found[image] = Answer.from_json(row[0])
         except sqlite3.Error as error:
@@ -42,25 +42,25 @@ class Cache:
         return found
 
     def put(self, image: str, answer: Answer) -> None:
-        """Keep an answer; the first one stays."""
+        """Store an answer; an earlier one to the same image stays."""
         try:
             with self._lock:
                 self._db.execute(
-                    "INSERT OR IGNORE INTO answers VALUES (?, ?, ?)", (self._asked_as, image, answer.to_json())
+                    "INSERT OR IGNORE INTO answers VALUES (?, ?, ?)", (self._request_key, image, answer.to_json())
                 )
         except sqlite3.Error as error:
             raise self._failed(error) from error
 
     def forget(self) -> None:
-        """Drop what was answered by a service that is no longer there."""
+        """Delete the answers of a service that has changed."""
         try:
             with self._lock:
-                self._db.execute("DELETE FROM answers WHERE asked_as = ?", (self._asked_as,))
+                self._db.execute("DELETE FROM answers WHERE asked_as = ?", (self._request_key,))
         except sqlite3.Error as error:
             raise self._failed(error) from error
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._lock:
             self._db.close()
 

@@ -1,4 +1,4 @@
-"""Images as a service is sent them."""
+"""Encodes images for requests."""
 
 import base64
 import hashlib
@@ -23,14 +23,14 @@ def round_to_8_bits(x: Tensor) -> Tensor:
 
 @final
 @dataclass(frozen=True)
-class Picture:
-    """One image in the values it is sent with, `[channels, height, width]`, and a name that they alone decide."""
+class SentImage:
+    """The values of one image as they are sent, `[channels, height, width]`, and their hash."""
 
     values: npt.NDArray[Any]
     sha256: str
 
     @classmethod
-    def of(cls, image: Tensor, eight_bits: bool) -> "Picture":
+    def of(cls, image: Tensor, eight_bits: bool) -> "SentImage":
         """Take an image in [0, 1]."""
         if image.dim() != 3 or image.shape[0] not in (1, 3):
             raise BadRequest(f"A service is sent grey or RGB images, not tensors of shape {tuple(image.shape)}.")
@@ -51,10 +51,10 @@ class Picture:
         return buffer.getvalue()
 
 
-def request_of(pictures: list[Picture], adapter: Adapter) -> dict[str, Any]:
-    """Return what httpx is given to send some images in one request."""
+def encode_request(images: list[SentImage], adapter: Adapter) -> dict[str, Any]:
+    """Return the arguments of httpx that send some images in one request."""
     if adapter.body == "oip":
-        values = np.stack([picture.values for picture in pictures])
+        values = np.stack([image.values for image in images])
         tensor = {
             "name": "images",
             "shape": list(values.shape),
@@ -62,8 +62,8 @@ def request_of(pictures: list[Picture], adapter: Adapter) -> dict[str, Any]:
             "data": values.flatten().tolist(),
         }
         return {"json": {"inputs": [tensor]}}
-    (picture,) = pictures
-    content, kind = picture.file(adapter), f"image/{adapter.encoding}"
+    (image,) = images
+    content, kind = image.file(adapter), f"image/{adapter.encoding}"
     if adapter.body == "raw":
         return {"content": content, "headers": {"Content-Type": kind}}
     if adapter.body == "multipart":

@@ -1,4 +1,4 @@
-"""Every try, as one line of JSON, for whoever has to account for it; keys never appear in it."""
+"""A log of every request, one line of JSON each. Keys never appear in it."""
 
 import datetime
 import json
@@ -29,13 +29,13 @@ class Transcript:
                 self._file.flush()
 
     def redact(self, text: str) -> str:
-        """Strike out every key, even where the service repeats it."""
+        """Replace every key, even where the service repeats it."""
         for secret in self._secrets:
             for spelt in (secret, json.dumps(secret, ensure_ascii=False)[1:-1]):
                 text = text.replace(spelt, REDACTED)
         return text
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._lock:
             self._file.close()

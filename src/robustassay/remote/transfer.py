@@ -82,7 +82,7 @@ def submit(
     """Show images to a service once each, and their clean originals where given, and compare its labels."""
     if len(x_adv) != len(labels) or any(more is not None and len(more) != len(x_adv) for more in (targets, x0)):
         raise BadRequest("Give as many images as labels, targets and clean images.")
-    meaning = service.learn(classes)
+    meaning = service.learn_classes(classes)
 
     def ask(x: Tensor) -> tuple[list[str], list[int]]:
         answers = service.answers(x, "transfer")

@@ -26,7 +26,6 @@ from robustassay.evaluation.progress import Progress
 from robustassay.models.card import ModelCard
 from robustassay.names import slug
 from robustassay.registry import describe
-from robustassay.remote import Service
 from robustassay.rng import seeded
 from robustassay.studies.cache import TableCache
 from robustassay.studies.crafting import Crafting, LoadedModel
@@ -249,7 +248,7 @@ class Workbench:
 
     def _network(self, model: str) -> TargetModel:
         model_ref = _subject(model)
-        if isinstance(model_ref.module, Service):
+        if model_ref.is_remote:
             raise BadRequest(f"{model} is a service, which costs queries: name a model of this process.")
         device = choose_device(self.device)
         traits = check_model(model_ref.module, self._data(Need("answers", model)), device, despite_flags=True)

@@ -1,11 +1,15 @@
 """The only door to a model: what an attacker may see of it, and the ledger of what was seen."""
 
 from robustassay.target.access import DecisionAccess, NoRowsLeft, ScoreAccess
+from robustassay.target.calls import Loss
 from robustassay.target.ensemble_model import EnsembleModel, Join
 from robustassay.target.gradient_access import GradientAccess
 from robustassay.target.ledger import Ledger
-from robustassay.target.local_model import LocalModel, Loss, SurrogateFailed, TargetModel
+from robustassay.target.local_model import LocalModel
 from robustassay.target.start_images import StartImages
+from robustassay.target.support import check_supports
+from robustassay.target.surrogate_model import SurrogateFailed, SurrogateModel
+from robustassay.target.target_model import TargetModel
 
 __all__ = [
     "DecisionAccess",
@@ -19,5 +23,7 @@ __all__ = [
     "ScoreAccess",
     "StartImages",
     "SurrogateFailed",
+    "SurrogateModel",
     "TargetModel",
+    "check_supports",
 ]

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from robustassay.rng import Streams
 from robustassay.target.ledger import Ledger
-from robustassay.target.local_model import TargetModel
 from robustassay.target.start_images import StartImages
+from robustassay.target.target_model import TargetModel
 from robustassay.threat import Ball, Goal, labels_of
 
 OnStep = Callable[[Ledger], None]
@@ -35,7 +35,7 @@ class DecisionAccess:
 
     def __init__(
         self,
-        network: TargetModel,
+        target: TargetModel,
         ledger: Ledger,
         rng: Streams,
         rows: Tensor,
@@ -43,7 +43,7 @@ class DecisionAccess:
         start_images: StartImages | None = None,
         inner: bool = False,
     ) -> None:
-        self._network = network
+        self._target = target
         self._ledger = ledger
         self._pulse = on_step
         self._start_images = start_images or StartImages.of(ledger.ball.centre, ledger.goal.labels)
@@ -93,7 +93,7 @@ class DecisionAccess:
         self._ledger.end_iteration(self._rows)
         self._pulse(self._ledger.main)
         alive = (~done).nonzero().squeeze(1)
-        self._network.check_at_times()
+        self._target.count_iteration()
         if len(alive) == len(self._rows):
             return tensors
         if not self._inner and not len(alive):
@@ -132,7 +132,7 @@ class DecisionAccess:
         assert self._copies == 1, "parts of copied rows would finish apart"
         rows = self._rows[mask]
         return type(self)(
-            self._network, self._ledger, self.rng.among(mask), rows, self._pulse, self._start_images, inner
+            self._target, self._ledger, self.rng.among(mask), rows, self._pulse, self._start_images, inner
         )
 
     def with_radius(self, eps: Tensor) -> Self:
@@ -143,7 +143,7 @@ class DecisionAccess:
         assert self._copies == 1, "radii belong to rows, not to their copies"
         books = self._ledger.with_radii(self._rows, eps)
         rows = torch.arange(len(self._rows), device=self._rows.device)
-        return type(self)(self._network, books, self.rng, rows, self._pulse, self._start_images)
+        return type(self)(self._target, books, self.rng, rows, self._pulse, self._start_images)
 
     def closest_claim(self) -> Tensor:
         """Return the closest point that each row has claimed; the clean image for a row without one."""
@@ -178,7 +178,7 @@ class DecisionAccess:
 
     def _ask(self, x: Tensor, ask: Ask, passes: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """Send the points each row can still pay for, and book them; points past the budget get zeros."""
-        x = x.detach()
+        x = self._target.quantise(x.detach(), None if self._ledger.seeks_minimum else self.ball)
         one_a_row = x.dim() == self.ball.centre.dim()
         points = x[:, None] if one_a_row else x
         shown, q = points.shape[:2]
@@ -191,9 +191,9 @@ class DecisionAccess:
         else:
             paid = sent.flatten()
             answer, logits = _spread(paid, *ask(flat[paid], owner[paid]))
-        self._ledger.record(self._rows, by_row, logits.view(*by_row.shape[:2], self._network.classes), sent, passes)
+        self._ledger.record(self._rows, by_row, logits.view(*by_row.shape[:2], self._target.classes), sent, passes)
         answer = answer.reshape(x.shape[: 1 if one_a_row else 2] + answer.shape[1:])
-        return answer, logits if one_a_row else logits.view(shown, q, self._network.classes)
+        return answer, logits if one_a_row else logits.view(shown, q, self._target.classes)
 
     def _affordable(self, rows: int, q: int) -> Tensor:
         return (
@@ -201,7 +201,7 @@ class DecisionAccess:
         )
 
     def _logits_only(self, x: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self._network.logits(x)
+        logits = self._target.logits(x)
         return logits, logits
 
 

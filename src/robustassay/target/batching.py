@@ -1,18 +1,68 @@
-"""How many images one call of a model holds."""
+"""Cuts images into calls of bounded size, padded so that an image gets the same bits in every batch."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, final
+
+import torch
+from torch import Tensor
+
+from robustassay.errors import ModelFailed
 
 LANES: Final = 8
-"""Every call holds a multiple of so many images: matrix kernels change their order of summation for ragged
-batches, and one flipped bit can flip the sign of a gradient. Padded, results do not depend on batch size."""
+"""Every call holds a multiple of this number of images: matrix kernels change their order of summation for ragged
+batches, and one flipped bit can flip the sign of a gradient. With padding, results do not depend on batch size."""
 
 GPU_LANES: Final = 32
-"""The same on a GPU, which chooses its kernels anew, and takes its time, for every number of images it has not met."""
+"""The same on a GPU, which selects its kernels again, and slowly, for every new number of images."""
 
+DEFAULT_BATCH: Final = {"cpu": 32, "cuda": 1024}
+"""Images per call, by type of device."""
 
-BATCH: Final = {"cpu": 32, "cuda": 1024}
-"""Images a call, where nobody says."""
-
-LARGE: Final = 3 * 64 * 64
-"""Values of an image beyond which a call on a CPU holds no more than its lanes: larger batches leave the caches, and
+LARGE_IMAGE: Final = 3 * 64 * 64
+"""Values of an image above which a call on a CPU holds `LANES` images only: larger batches leave the caches, and
 gradients at 224 x 224 were measured to take up to twice as long."""
+
+
+@final
+class Batching:
+    """How many images one call holds. The number is halved when memory runs out, and stays so."""
+
+    def __init__(self, device: torch.device, batch_size: int | None = None) -> None:
+        self._device = device
+        self._lanes = GPU_LANES if device.type == "cuda" else LANES
+        self.batch_size = batch_size
+
+    def images_per_call(self, x: Tensor) -> int:
+        """Return how many images such as `x` one call may hold: the batch size, or a fast default."""
+        large = self._device.type == "cpu" and x[:1].numel() > LARGE_IMAGE
+        return self.batch_size or (LANES if large else DEFAULT_BATCH.get(self._device.type, DEFAULT_BATCH["cpu"]))
+
+    def pad(self, x: Tensor) -> Tensor:
+        """Repeat the last image until the batch is a whole number of lanes."""
+        missing = -len(x) % self._lanes
+        return torch.cat((x, x[-1:].expand(missing, *x.shape[1:]))) if missing else x
+
+    def run(self, x: Tensor, call: Callable[[slice], None], draws: int = 1) -> None:
+        """Call with all rows of `x`, one batch after the other; where memory runs out, with half as many from then on.
+
+        `draws` is how often each image of a call is repeated: the call then holds fewer rows.
+        """
+        start = 0
+        while start < len(x):
+            images = self.images_per_call(x)
+            size = max(1 if draws == 1 else LANES, images // draws)
+            rows = slice(start, min(start + size, len(x)))
+            try:
+                call(rows)
+            except torch.OutOfMemoryError as error:
+                self._halve(images, error)
+                continue
+            start = rows.stop
+
+    def _halve(self, images: int, error: torch.OutOfMemoryError) -> None:
+        if images <= LANES:
+            raise ModelFailed(
+                f"There is no memory left for {LANES} images at a time: free some, or choose another device."
+            ) from error
+        self.batch_size = max(LANES, images // 2)
+        self._lanes = min(self._lanes, self.batch_size)

@@ -1,4 +1,4 @@
-"""Several networks that an attacker differentiates as one (Liu et al. 2017, arXiv:1611.02770)."""
+"""Several models that an attacker differentiates as one (Liu et al. 2017, arXiv:1611.02770)."""
 
 import math
 from collections.abc import Sequence
@@ -8,20 +8,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from robustassay.errors import BadRequest
-from robustassay.target.local_model import LocalModel, Loss, SeenAs, TargetModel
+from robustassay.errors import BadRequest, ModelFailed
+from robustassay.target.batching import Batching
+from robustassay.target.calls import BatchedCalls, Calls, Loss, SeenAs
+from robustassay.target.eot import Draws
+from robustassay.target.forward import Forward, FullPrecision
+from robustassay.target.nan_watch import NanWatch
+from robustassay.target.target_model import TargetModel
 from robustassay.threat import Goal
 
 Join = Literal["probabilities", "logits", "losses"]
-"""What of the members is averaged: the paper's choice, Dong et al.'s (2018), or what each alone is attacked by."""
+"""What is averaged over the members: the choice of Liu et al. (2017), that of Dong et al. (2018), or the losses."""
 
 
 @final
-class EnsembleModel(LocalModel):
-    """Networks whose weighted mean is attacked.
+class EnsembleModel(TargetModel):
+    """Models whose weighted mean is attacked.
 
-    Its answer is the weighted mean of probabilities, or of logits where these are joined. Joined losses have no
-    answer of their own, so there the answer is that of the probabilities, and only gradients are sums over members.
+    Its logits are the logarithm of the weighted mean of probabilities, or the weighted mean of logits. Joined losses
+    define no logits, so these are the ones of joined probabilities, and only gradients are sums over members.
     """
 
     def __init__(
@@ -30,29 +35,69 @@ class EnsembleModel(LocalModel):
         if join not in get_args(Join):
             raise BadRequest(f"An ensemble joins {', '.join(get_args(Join))}, not {join}.")
         if not members or len({member.classes for member in members}) > 1:
-            raise BadRequest("An ensemble has at least one member, and all know the same classes.")
-        self.members, self.join, self.weights = tuple(members), join, _shares(weights, len(members))
-        joined = _Joined([member.module for member in members], self.weights, logits=join == "logits")
-        super().__init__(
-            joined,
-            members[0].classes,
-            members[0].device,
-            min((member.batch_size for member in members if member.batch_size), default=None),
-            max(member.draws for member in members),
-            any(member.random for member in members),
-        )
-        self._joined = joined
-        self._differentiable = joined.adaptively if any(member.is_adaptive for member in members) else None
+            raise BadRequest("An ensemble needs at least one member, and all must have the same classes.")
+        self.members, self.join, self._given_weights = tuple(members), join, weights
+        self.weights = _normalised(weights, len(members))
+        classes, device = members[0].classes, members[0].device
+        joined = _Joined([member.module for member in members], self.weights, logits=join == "logits").to(device)
+        draws, watch = max(member.draws for member in members), NanWatch(ModelFailed)
+        is_adaptive = any(member.is_adaptive for member in members)
+        forward = FullPrecision(joined, device, joined.call_differentiable if is_adaptive else None)
+        sizes = (member.batch_size for member in members if member.batch_size)
+        batching = Batching(device, min(sizes, default=None))
+        calls: Calls = BatchedCalls(forward, classes, device, batching, watch, Draws(draws))
+        if join == "losses":
+            calls = _JoinedLosses(calls, self.members, self.weights, joined)
+        random = any(member.random for member in members)
+        super().__init__(joined, calls, classes, device, watch, draws, random)
+
+    @property
+    def exact(self) -> "EnsembleModel":
+        """This ensemble."""
+        return self
+
+    def on(self, device: torch.device) -> "EnsembleModel":
+        """Return the same ensemble on a device."""
+        return EnsembleModel([member.on(device) for member in self.members], self.join, self._given_weights)
+
+    def with_draws(self, draws: int) -> "EnsembleModel":
+        """Return the same ensemble of members that average over this many draws."""
+        return EnsembleModel([member.with_draws(draws) for member in self.members], self.join, self._given_weights)
+
+    def with_module(self, module: nn.Module) -> TargetModel:
+        """Refuse: no single module stands for all members."""
+        raise BadRequest("An ensemble has no single module to replace: examine its members one by one.")
+
+
+@final
+class _JoinedLosses:
+    """Gradients as weighted sums over members; all else is that of the joined answer."""
+
+    def __init__(
+        self, calls: Calls, members: Sequence[TargetModel], weights: Sequence[float], joined: "_Joined"
+    ) -> None:
+        self._calls, self._members, self._weights, self._joined = calls, members, weights, joined
+
+    @property
+    def forward(self) -> Forward:
+        return self._calls.forward
+
+    @property
+    def batching(self) -> Batching:
+        return self._calls.batching
+
+    def logits(self, x: Tensor) -> Tensor:
+        return self._calls.logits(x)
 
     def gradient(
         self, x: Tensor, loss: Loss, goal: Goal, *per_row: Tensor, seen_as: SeenAs | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the gradient of the joint loss, and the joint logits."""
-        if self.join != "losses":
-            return super().gradient(x, loss, goal, *per_row, seen_as=seen_as)
-        found = [member.gradient(x, loss, goal, *per_row, seen_as=seen_as) for member in self.members]
-        joint = torch.stack([share * slope for share, (slope, _) in zip(self.weights, found, strict=True)]).sum(0)
-        return joint, self._joined.join([logits for _, logits in found])
+        found = [member.gradient(x, loss, goal, *per_row, seen_as=seen_as) for member in self._members]
+        sums = [weight * gradient for weight, (gradient, _) in zip(self._weights, found, strict=True)]
+        return torch.stack(sums).sum(0), self._joined.join([logits for _, logits in found])
+
+    def jacobian(self, x: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+        return self._calls.jacobian(x, classes)
 
 
 @final
@@ -66,22 +111,22 @@ class _Joined(nn.Module):
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of the whole."""
+        """Return the joined logits."""
         return self.join([member(x) for member in self.members])
 
-    def adaptively(self, x: Tensor) -> Tensor:
-        """Return the same, each member as an attacker who knows it differentiates it."""
+    def call_differentiable(self, x: Tensor) -> Tensor:
+        """Return the same, each member called in the way that it declares for gradients."""
         return self.join([getattr(member, "differentiable", member)(x) for member in self.members])
 
     def join(self, answers: Sequence[Tensor]) -> Tensor:
-        """Make one answer of the members'."""
+        """Join the members' logits."""
         if self.logits:
-            return torch.stack([share * z for share, z in zip(self.weights, answers, strict=True)]).sum(0)
-        parts = [F.log_softmax(z, 1) + math.log(share) for share, z in zip(self.weights, answers, strict=True)]
+            return torch.stack([weight * z for weight, z in zip(self.weights, answers, strict=True)]).sum(0)
+        parts = [F.log_softmax(z, 1) + math.log(weight) for weight, z in zip(self.weights, answers, strict=True)]
         return torch.stack(parts).logsumexp(0)
 
 
-def _shares(weights: Sequence[float] | None, members: int) -> tuple[float, ...]:
+def _normalised(weights: Sequence[float] | None, members: int) -> tuple[float, ...]:
     """Return weights that add up to one; equal ones by default."""
     given = tuple(weights or (1.0,) * members)
     if len(given) != members or not all(math.isfinite(weight) and weight > 0 for weight in given):

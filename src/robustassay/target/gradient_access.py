@@ -8,7 +8,7 @@ from torch import Tensor
 
 from robustassay.rng import Streams
 from robustassay.target.access import ScoreAccess
-from robustassay.target.local_model import Loss, SeenAs
+from robustassay.target.calls import Loss, SeenAs
 from robustassay.threat.losses import own_loss
 
 RowTransform = Callable[[Tensor, Tensor], Tensor]
@@ -32,7 +32,7 @@ class GradientAccess(ScoreAccess):
         """
         assert self._copies == 1, "a change of the input is drawn for rows, not for their copies"
         box = GradientAccess(
-            self._network, self._ledger, self.rng, self._rows, self._pulse, self._start_images, self._inner
+            self._target, self._ledger, self.rng, self._rows, self._pulse, self._start_images, self._inner
         )
         box._transform = transform
         return box
@@ -49,7 +49,7 @@ class GradientAccess(ScoreAccess):
 
         Rows that finish meanwhile go on for a few steps, which are booked and change no claim.
         """
-        away = self._network.device.type == "cuda" and not self._ledger.main.seeks_minimum
+        away = self._target.device.type == "cuda" and not self._ledger.main.seeks_minimum
         return away and self._iteration > FIRST_LOOKS and self._iteration % LOOK_EVERY != 0
 
     def margin_left(self) -> Tensor:
@@ -67,34 +67,34 @@ class GradientAccess(ScoreAccess):
         What else the loss must know of a row, such as a class it aims at, is passed as one value a row.
         """
         climb = loss or own_loss
-        forwards, backwards = self._network.passes
+        forwards, backwards = self._target.passes
         change = None if self._transform is None else self._transform(self.rng, x)
 
         def ask(points: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
             known = (values[owner] for values in per_row)
             seen_as = None if change is None else _for_points(change, owner)
-            return self._network.gradient(points, climb, self.goal.among(owner), *known, seen_as=seen_as)
+            return self._target.gradient(points, climb, self.goal.among(owner), *known, seen_as=seen_as)
 
         looks = 0 if change is None or forwards > backwards else backwards
         return self._ask(x, ask, (forwards + looks, backwards))
 
     def jacobian(self, x: Tensor, classes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the gradient of every logit, or of the `[rows, k]` named, at one point a row, and the logits."""
-        every = torch.arange(self._network.classes, device=x.device).expand(len(x), -1)
+        every = torch.arange(self._target.classes, device=x.device).expand(len(x), -1)
         wanted = every if classes is None else classes
 
         def ask(points: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
-            return self._network.jacobian(points, wanted[owner])
+            return self._target.jacobian(points, wanted[owner])
 
-        forwards, backwards = self._network.passes
+        forwards, backwards = self._target.passes
         return self._ask(x, ask, (forwards, backwards * wanted.shape[1]))
 
     @property
     def _look(self) -> tuple[int, int]:
-        return self._network.draws, 0
+        return self._target.draws, 0
 
     def _logits_only(self, x: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self._network.mean_logits(x)
+        logits = self._target.mean_logits(x)
         return logits, logits
 
 

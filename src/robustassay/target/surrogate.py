@@ -10,14 +10,12 @@ answers otherwise, has none.
 
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final, final
 
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from robustassay.target.cuda_graphs import ReplayedForward
 from robustassay.target.fused import fuse
 from robustassay.target.precision import full_precision, image_dtype
 
@@ -49,16 +47,6 @@ class Surrogate:
     name: str
     dtype: torch.dtype
     margin_error: float = 0.0
-
-    @cached_property
-    def look(self) -> ReplayedForward:
-        """The model without gradients."""
-        return ReplayedForward(self.module, self.dtype)
-
-    def differentiable(self, images: Tensor) -> Tensor:
-        """Return logits of float32 that can be differentiated."""
-        logits: Tensor = self.module(images.to(self.dtype)).float()
-        return logits
 
     def to(self, device: torch.device) -> "Surrogate":
         """Return the same on another device."""

@@ -70,7 +70,7 @@ def service(
     asked = section7.groups(single, ensemble or ["resnet56-natural", "inception-natural", "densenet40-natural"])
     target = capped_service(address, max_queries)
     shown = section7.perform(target, dataset, threat, attack, asked, seed, terminal.say)
-    how = f"{len(dataset)} images of {dataset.name}, {attack} within {threat}; {target.purse}."
+    how = f"{len(dataset)} images of {dataset.name}, {attack} within {threat}; {target.budget}."
     section7.write(shown, dataset, how, out, draw_examples)
     rates = section7.table(shown)
     terminal.listing(list(rates.columns), [[str(cell) for cell in row] for row in rates.to_numpy().tolist()])

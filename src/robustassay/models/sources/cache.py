@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
+from robustassay.cache_folder import cache_folder
 from robustassay.errors import BadRequest, BadWeights
 from robustassay.files import move_into_place, write_atomically
 
@@ -25,16 +26,6 @@ CHUNK: Final = 1 << 20
 TIMEOUT_SECONDS: Final = 30.0
 ATTEMPTS: Final = 5
 """Times a download that broke off is continued, before the user is asked."""
-
-
-def cache_folder() -> Path:
-    """Return the folder of downloads."""
-    chosen = os.environ.get("ASSAY_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
-    from platformdirs import user_cache_path
-
-    return user_cache_path("assay", appauthor=False)
 
 
 def is_offline() -> bool:

@@ -139,9 +139,8 @@ def _once(
 def _logits(module: nn.Module, x: Tensor, device: torch.device, name: str) -> Tensor:
     """Ask a model about images, in its full precision; one that draws random numbers draws the same ones each time."""
     module.to(device)
-    with seeded(name, device), torch.no_grad():
-        classes = module(x[:1].to(device)).shape[1]
-        return LocalModel(module, classes, device).logits(x.to(device)).cpu()
+    with seeded(name, device):
+        return LocalModel.of(module, x, device).logits(x.to(device)).cpu()
 
 
 def _outcomes(source: str, target: str, made: Examples, clean: Tensor, shown: Tensor) -> pd.DataFrame:

@@ -1,0 +1,111 @@
+"""One call of a module in one precision, and its gradient: the only place where a target calls its module."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from robustassay.target.cuda_graphs import ReplayedForward
+from robustassay.target.differentiation import LossOf, differentiate, differentiate_in_half
+from robustassay.target.precision import full_precision, image_dtype
+
+
+class Forward(ABC):
+    """Calls a module with exactly the images given. Logits are float32."""
+
+    is_adaptive: bool = False
+    """Whether the model declares how to differentiate it (BPDA)."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """The floating type of the images that the module takes."""
+
+    @abstractmethod
+    def call(self, images: Tensor) -> Tensor:
+        """Return the logits, with a graph where gradients are enabled."""
+
+    @abstractmethod
+    def call_without_graph(self, images: Tensor) -> Tensor:
+        """Return the logits when no gradient is wanted, in the fastest way."""
+
+    @abstractmethod
+    def call_differentiable(self, images: Tensor) -> Tensor:
+        """Return logits to differentiate: by the way that the model declares, else those of `call`."""
+
+    @abstractmethod
+    def gradient(self, logits: Tensor, loss_of: LossOf, images: Tensor) -> Tensor | None:
+        """Return the gradient of the loss; None where no graph connects the logits to the images."""
+
+
+@final
+class FullPrecision(Forward):
+    """A module in its own precision, whatever its caller has set.
+
+    A defended model may declare how an adaptive attacker differentiates it, in a method `differentiable` with the
+    signature of `forward` (BPDA, Athalye et al. 2018, arXiv:1802.00420).
+    """
+
+    def __init__(
+        self, module: nn.Module, device: torch.device, differentiable: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
+        self._module, self._device, self._differentiable = module, device, differentiable
+        self.is_adaptive = differentiable is not None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating type of the module's parameters."""
+        return image_dtype(self._module)
+
+    def call(self, images: Tensor) -> Tensor:
+        """Call the module."""
+        return self._call(self._module, images)
+
+    def call_without_graph(self, images: Tensor) -> Tensor:
+        """Call the module."""
+        return self._call(self._module, images)
+
+    def call_differentiable(self, images: Tensor) -> Tensor:
+        """Call what the model declares, or the module."""
+        return self._call(self._differentiable or self._module, images)
+
+    def _call(self, function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+        with full_precision(self._device):
+            return function(images.to(self.dtype)).float()
+
+    def gradient(self, logits: Tensor, loss_of: LossOf, images: Tensor) -> Tensor | None:
+        """Differentiate the loss of the logits."""
+        return differentiate(loss_of(logits), images, self._device)
+
+
+@final
+class HalfPrecision(Forward):
+    """A module in half precision, whose calls without a graph are replayed on a GPU."""
+
+    def __init__(self, module: nn.Module, dtype: torch.dtype) -> None:
+        self._module, self._dtype = module, dtype
+        self._replayed = ReplayedForward(module, dtype)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of half precision."""
+        return self._dtype
+
+    def call(self, images: Tensor) -> Tensor:
+        """Call the module."""
+        logits: Tensor = self._module(images.to(self._dtype)).float()
+        return logits
+
+    def call_without_graph(self, images: Tensor) -> Tensor:
+        """Replay the call."""
+        return self._replayed(images)
+
+    def call_differentiable(self, images: Tensor) -> Tensor:
+        """Call the module."""
+        return self.call(images)
+
+    def gradient(self, logits: Tensor, loss_of: LossOf, images: Tensor) -> Tensor | None:
+        """Differentiate with each row in its own range."""
+        return differentiate_in_half(logits, loss_of, images)

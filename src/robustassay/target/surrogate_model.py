@@ -1,0 +1,54 @@
+"""A model that is searched through a faster copy of itself, and verified as it is."""
+
+from typing import final
+
+import torch
+from torch import nn
+
+from robustassay.errors import ModelFailed
+from robustassay.target.batching import Batching
+from robustassay.target.calls import BatchedCalls
+from robustassay.target.eot import Draws
+from robustassay.target.forward import Forward, FullPrecision, HalfPrecision
+from robustassay.target.local_model import LocalModel
+from robustassay.target.nan_watch import NanWatch
+from robustassay.target.surrogate import Surrogate
+from robustassay.target.target_model import TargetModel
+
+
+class SurrogateFailed(Exception):
+    """The surrogate raised an error or left the range of its precision: the engine goes on with the model itself."""
+
+
+@final
+class SurrogateModel(TargetModel):
+    """A local model and its surrogate: logits and gradients are those of the surrogate, `exact` is the model."""
+
+    def __init__(self, model: LocalModel, surrogate: Surrogate) -> None:
+        half = surrogate.margin_error > 0
+        watch = NanWatch(SurrogateFailed if half else ModelFailed, model.checks_late, finite=half)
+        forward: Forward = (
+            HalfPrecision(surrogate.module, surrogate.dtype) if half else FullPrecision(surrogate.module, model.device)
+        )
+        batching, draws = Batching(model.device, model.batch_size), Draws(model.draws)
+        calls = BatchedCalls(forward, model.classes, model.device, batching, watch, draws, SurrogateFailed)
+        super().__init__(model.module, calls, model.classes, model.device, watch, model.draws, model.random)
+        self._model, self._surrogate = model, surrogate
+        self.margin_error, self.surrogate_name = surrogate.margin_error, surrogate.name
+
+    @property
+    def exact(self) -> LocalModel:
+        """The model itself, in batches no larger than its surrogate's."""
+        return self._model.with_batch_size(self.batch_size)
+
+    def on(self, device: torch.device) -> "SurrogateModel":
+        """Return a fresh copy on a device."""
+        return SurrogateModel(self.exact.on(device), self._surrogate.to(device))
+
+    def with_draws(self, draws: int) -> "SurrogateModel":
+        """Return a copy that averages over this many draws."""
+        return SurrogateModel(self.exact.with_draws(draws), self._surrogate)
+
+    def with_module(self, module: nn.Module) -> LocalModel:
+        """Return a local model around another module: the surrogate is not one of it."""
+        return self.exact.with_module(module)
