@@ -1,6 +1,5 @@
 """A classifier behind HTTP in the place of a module: searched through a cache, verified without it."""
 
-import re
 import sys
 import weakref
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from robustassay.cache_folder import cache_folder
 from robustassay.errors import StoreFailed
+from robustassay.names import slug
 from robustassay.remote.adapter import Adapter
 from robustassay.remote.answers import Answer
 from robustassay.remote.budget import QueryBudget
@@ -105,7 +105,7 @@ class Service(nn.Module):
 
 def _make_folder(adapter: Adapter) -> Path:
     """Make the folder of the cache and the transcript of a service."""
-    host = re.sub(r"[^A-Za-z0-9.-]+", "-", urlsplit(adapter.url).netloc.rpartition("@")[2])
+    host = slug(urlsplit(adapter.url).netloc.rpartition("@")[2])
     folder = cache_folder() / "services" / host if adapter.folder is None else Path(adapter.folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
