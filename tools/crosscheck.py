@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import robustassay as ra
 from robustassay import attacks, data
-from robustassay.evaluation.verify import Claims, verify
+from robustassay.evaluation.verify import ClaimedImages, verify
 from robustassay.evaluation.wave import Wave, run_wave
 from robustassay.registry import lookup
 from robustassay.target import LocalModel
@@ -124,7 +124,7 @@ def ours(spec: str, norm: Norm, model: nn.Module, x: Tensor, y: Tensor) -> Tenso
 
 def judge(model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor, norm: str) -> np.ndarray:
     """Measure points that hold, with the code that judges all runs; the others are infinitely far."""
-    claims = Claims(x, x_adv.detach().float().clamp(0, 1), y, False, norm, 1.0, any_distance=True)
+    claims = ClaimedImages(x, x_adv.detach().float().clamp(0, 1), y, False, norm, 1.0, any_distance=True)
     verdict = verify(model, torch.device("cpu"), claims)
     return np.where(verdict.valid, verdict.distance, np.inf)
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 import robustassay as ra
 from robustassay import attacks, data
-from robustassay.evaluation.verify import Claims, verify
+from robustassay.evaluation.verify import ClaimedImages, verify
 from robustassay.evaluation.wave import Wave, run_wave
 from robustassay.registry import lookup
 from robustassay.target import LocalModel, StartImages
@@ -127,7 +127,7 @@ def _judge(model: nn.Module, points: list[tuple[Tensor, Tensor, Tensor]]) -> tup
     x0, x_adv, labels = map(torch.stack, zip(*points, strict=True))
     further = (x0 + 1.001 * (x_adv - x0)).clamp(0, 1)
     held, further_held = (
-        verify(model, torch.device("cpu"), Claims(x0, shown, labels, False, "L2", 1.0, any_distance=True)).valid
+        verify(model, torch.device("cpu"), ClaimedImages(x0, shown, labels, False, "L2", 1.0, any_distance=True)).valid
         for shown in (x_adv, further)
     )
     return int((~held & further_held).sum()), int((~held & ~further_held).sum())

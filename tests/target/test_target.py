@@ -10,7 +10,7 @@ from torch import Tensor
 
 from robustassay.attacks import create
 from robustassay.attacks.attack import Attack
-from robustassay.evaluation.verify import Claims, measure, verify
+from robustassay.evaluation.verify import ClaimedImages, measure, verify
 from robustassay.target import DecisionAccess, GradientAccess, Ledger, LocalModel, NoRowsLeft, ScoreAccess
 from robustassay.target.batching import LANES
 from robustassay.threat import L0, L1, L2, Ball, LInf, Norm, Targeted, Untargeted
@@ -408,9 +408,9 @@ def test_rows_that_rest_survive_an_inner_loop_whose_rows_are_all_done() -> None:
 # ---------------------------------------------------------------- verification
 
 
-def claims_of(x0: Tensor, x_adv: Tensor, norm: str = "Linf", eps: float = 0.25, **settings: Any) -> Claims:
+def claims_of(x0: Tensor, x_adv: Tensor, norm: str = "Linf", eps: float = 0.25, **settings: Any) -> ClaimedImages:
     defaults: dict[str, Any] = {"wanted": zeros(len(x0)), "targeted": False, "any_distance": False}
-    return Claims(x0=x0, x_adv=x_adv, norm=norm, eps=eps, **(defaults | settings))
+    return ClaimedImages(x0=x0, x_adv=x_adv, norm=norm, eps=eps, **(defaults | settings))
 
 
 def problem_of(x0: Tensor, x_adv: Tensor, **settings: Any) -> str | None:

@@ -1,11 +1,13 @@
-"""Re-checks every claim of an attack, with code of its own.
+"""Verifies every claim of an attack with code of its own: this module imports nothing else of the package.
 
-Nothing here is shared with the search: distances are taken in NumPy at float64, the goal is read off the
-predicted labels, and the model is called afresh in its own precision, nothing reduced, in batches of one size.
-A claim that does not hold is recorded with the reason; it is never repaired, clipped or counted.
+The search and the verification share the model, its device, the images and the labels, and nothing more. Distances are
+computed with NumPy in float64. The goal is checked on predicted labels. The model is called again, in its own precision
+and in batches of one size. A claim that does not hold is recorded with the reason; it is never repaired or counted.
 """
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -15,58 +17,55 @@ import torch
 from scipy.special import softmax
 from torch import Tensor, nn
 
-from robustassay.rng import seeded
-from robustassay.target.precision import full_precision, image_dtype
-
 BATCH: Final = 32
-"""Images a verifying call always holds, so that a verdict never depends on how many claims there were."""
+"""Images per model call, always: a verdict does not depend on the number of claims."""
 
 REDRAWS: Final = 2 * BATCH
-"""How often a random model is asked again about each claim; what it says most often is what it says."""
+"""Fresh draws per claim of a random model; the most frequent label counts."""
 
 _ROUNDING: Final = float(np.finfo(np.float32).eps)
 
-Flags = npt.NDArray[np.bool_]
+Booleans = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.float64]
 
 
 @final
 @dataclass(frozen=True)
 class Verdict:
-    """One entry a claim."""
+    """The result of verification, with one entry per claim."""
 
     problem: list[str | None]
-    within_eps: Flags
+    within_eps: Booleans
     distance: Numbers
     label: npt.NDArray[np.int64]
     confidence: Numbers
     margin: Numbers
-    uint8_ok: Flags
-    redrawn: Numbers | None = None  # of a random model: part of the draws in which the goal is reached
+    uint8_ok: Booleans
+    redrawn: Numbers | None = None  # of a random model: fraction of the draws that reach the goal
 
     @property
-    def valid(self) -> Flags:
-        """Say which claims hold."""
+    def valid(self) -> Booleans:
+        """Which claims hold."""
         return np.array([why is None for why in self.problem], dtype=bool)
 
 
 @final
 @dataclass(frozen=True)
-class Claims:
-    """Images that an attack says reached its goal, as the attack found them."""
+class ClaimedImages:
+    """Images that an attack claims to reach its goal, unchanged."""
 
     x0: Tensor
     x_adv: Tensor
-    wanted: Tensor  # the target class, or the true class when any other will do
+    wanted: Tensor  # the target class, or the true class of an untargeted attack
     targeted: bool
     norm: str
     eps: float
-    any_distance: bool  # an attack that seeks the minimum may show points beyond eps; they are no success
-    seeds: Sequence[str] | None = None  # of the draws of a random model, one a claim
+    any_distance: bool  # a minimum-norm attack may claim images beyond eps; they are valid, but no success
+    seeds: Sequence[str] | None = None  # one per claim, for the draws of a random model
 
 
-def verify(module: nn.Module, device: torch.device, claims: Claims) -> Verdict:
-    """Judge each claim on its own."""
+def verify(module: nn.Module, device: torch.device, claims: ClaimedImages) -> Verdict:
+    """Verify each claim."""
     if not len(claims.x0):
         return Verdict([], *(np.zeros(0, dtype=kind) for kind in (bool, float, int, float, float, bool)))
     clean, claimed = _flat(claims.x0), _flat(claims.x_adv)
@@ -74,9 +73,9 @@ def verify(module: nn.Module, device: torch.device, claims: Claims) -> Verdict:
     draws = _draws(module, device, claims.x_adv, claims.seeds)
     label, logits = _most_common(draws.argmax(2)), draws.mean(1)
     distance = measure(claimed - clean, claims.norm)
-    within: Flags = distance <= claims.eps + _slack(claims.norm, clean.shape[1])
+    within: Booleans = distance <= claims.eps + _slack(claims.norm, clean.shape[1])
 
-    failures: dict[str, Flags] = {
+    failures: dict[str, Booleans] = {
         "not a number": np.any(~np.isfinite(claimed), axis=1),
         "outside the pixel box": np.any((claimed < 0) | (claimed > 1), axis=1),
         "farther than eps": np.zeros_like(within) if claims.any_distance else ~within,
@@ -96,19 +95,19 @@ def verify(module: nn.Module, device: torch.device, claims: Claims) -> Verdict:
 
 
 def measure(delta: Numbers, norm: str) -> Numbers:
-    """Return the size of each row in the named norm."""
+    """Return the norm of each row."""
     order = {"Linf": np.inf, "L2": 2, "L1": 1, "L0": 0}[norm]
     sizes: Numbers = np.linalg.norm(delta, ord=order, axis=1)
     return sizes
 
 
 def _slack(norm: str, n: int) -> float:
-    """What rounding an image of n values to float32 may add to its distance."""
+    """The distance that rounding an image of n values to float32 may add."""
     return 0.0 if norm == "L0" else float(measure(np.full((1, n), _ROUNDING), norm)[0])
 
 
-def _reached(label: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], targeted: bool) -> Flags:
-    reached: Flags = (label == wanted) if targeted else (label != wanted)
+def _reached(label: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], targeted: bool) -> Booleans:
+    reached: Booleans = (label == wanted) if targeted else (label != wanted)
     return reached
 
 
@@ -118,31 +117,32 @@ def _flat(x: Tensor) -> Numbers:
 
 
 def _draws(module: nn.Module, device: torch.device, x: Tensor, seeds: Sequence[str] | None) -> Numbers:
-    """Return `[claims, draws, classes]` logits: one draw where nothing is random.
+    """Return `[claims, draws, classes]` logits, with one draw where the model is not random.
 
-    The draws of a claim are one batch with a seed of its own, so that they do not depend on the other claims.
+    All draws of a claim have one seed of their own, so that they do not depend on other claims.
     """
     if seeds is None:
         return _fresh_logits(module, device, x)[:, None]
     found = []
     for image, seed in zip(x, seeds, strict=True):
-        with seeded(seed, device):
+        with _seeded(seed, device):
             found.append(_fresh_logits(module, device, image.expand(REDRAWS, *image.shape)))
     return np.stack(found)
 
 
 def _most_common(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the label most draws give, the lowest of several."""
+    """Return the most frequent label of each claim; the lowest of several."""
     return np.array([np.bincount(row).argmax() for row in labels])
 
 
 def _fresh_logits(module: nn.Module, device: torch.device, x: Tensor) -> Numbers:
-    kind = image_dtype(module)
+    floats = (values.dtype for values in module.parameters() if values.is_floating_point())
+    dtype = next(floats, torch.float32)
     out = []
-    with torch.no_grad(), full_precision(device):
+    with torch.no_grad(), _own_precision(device):
         for batch in torch.split(x.to(device), BATCH):
             full = torch.cat((batch, batch[:1].expand(BATCH - len(batch), *batch.shape[1:])))
-            out.append(module(full.to(kind))[: len(batch)].float().cpu())
+            out.append(module(full.to(dtype))[: len(batch)].float().cpu())
     logits: Numbers = torch.cat(out).numpy().astype(np.float64)
     return logits
 
@@ -154,3 +154,25 @@ def _margin(logits: Numbers, wanted: npt.NDArray[np.int64], targeted: bool) -> N
     others[rows, wanted] = -np.inf
     margin: Numbers = own - others.max(1)
     return -margin if targeted else margin
+
+
+@contextmanager
+def _own_precision(device: torch.device) -> Iterator[None]:
+    """Turn off everything that reduces precision: autocast, TF32 and non-deterministic kernels."""
+    matmul = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+    try:
+        with torch.autocast(device.type, enabled=False), exact:
+            yield
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+
+
+@contextmanager
+def _seeded(seed: str, device: torch.device) -> Iterator[None]:
+    """Seed the generators of torch, from which random models draw, and restore them afterwards."""
+    digest = hashlib.blake2b(seed.encode(), digest_size=8).digest()
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(int.from_bytes(digest, "little", signed=True))
+        yield

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from robustassay.attacks.attack import Attack
 from robustassay.errors import AssayError, ModelFailed
-from robustassay.evaluation.verify import Claims, Verdict, measure, verify
+from robustassay.evaluation.verify import ClaimedImages, Verdict, measure, verify
 from robustassay.records import SCHEMA
 from robustassay.rng import Streams
 from robustassay.target import GradientAccess, Ledger, NoRowsLeft, StartImages, SurrogateFailed, TargetModel
@@ -187,7 +187,7 @@ class _Search:
 
     def _judge(self, rows: Tensor, x_adv: Tensor) -> Verdict:
         ledger, goal, norm = self.ledger, self.ledger.goal, self.threat.norm
-        claims = Claims(
+        claims = ClaimedImages(
             x0=ledger.ball.centre[rows],
             x_adv=x_adv,
             wanted=goal.labels[rows],

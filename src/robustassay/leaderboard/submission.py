@@ -13,7 +13,7 @@ from robustassay.data import Dataset
 from robustassay.errors import AssayError, BadData, BadRequest
 from robustassay.evaluation import Result
 from robustassay.evaluation.model_ref import ModelRef
-from robustassay.evaluation.verify import Claims, verify
+from robustassay.evaluation.verify import ClaimedImages, verify
 from robustassay.files import write_atomically
 from robustassay.leaderboard import records_file, whitelist
 from robustassay.leaderboard.admission import Check, admit
@@ -160,7 +160,7 @@ def _claims(
     ids = [str(records["sample_id"].iloc[at]) for at in kept]
     aims: list[Any] = [records["target" if threat.get("target") else "label"].iloc[at] for at in kept]
     random = bool(records["redrawn"].notna().any())
-    claims = Claims(
+    claims = ClaimedImages(
         x0=dataset.images([order[at] for at in kept]),
         x_adv=torch.stack([images[sample] for sample in ids]),
         wanted=torch.tensor([int(aim) for aim in aims]),

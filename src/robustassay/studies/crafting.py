@@ -26,7 +26,7 @@ from robustassay.evaluation.manifest import write_manifest
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.evaluation.progress import Progress, ProgressMeter
 from robustassay.evaluation.spec import RunSpec
-from robustassay.evaluation.verify import Claims, verify
+from robustassay.evaluation.verify import ClaimedImages, verify
 from robustassay.records import SCHEMA
 from robustassay.registry import describe, name_of
 from robustassay.rng import Streams
@@ -180,7 +180,7 @@ class Crafting:
     ) -> pa.Table:
         """Verify what the examples do to their source and write it down; a failure there is kept and called one."""
         norm, targeted = self.threat.norm, isinstance(goal, Targeted)
-        claims = Claims(ball.centre, x_adv, goal.labels, targeted, norm.name, norm.eps, any_distance=False)
+        claims = ClaimedImages(ball.centre, x_adv, goal.labels, targeted, norm.name, norm.eps, any_distance=False)
         verdict = verify(whole.module, whole.device, claims)
         if any(why not in (None, "goal not reached") for why in verdict.problem):
             raise BadRequest(f"{self.title}: an image leaves the pixel box or the radius; mend the attack.")
