@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     import torch
 
 MANIFEST: Final = "manifest.json"
-SEARCH: Final = ("eot", "search")
-"""Entries of a manifest's model that belong to the attack on it: draws per gradient, and the surrogate."""
 VERDICT: Final = ("label", "target", "clean_label", "clean_ok", "success")
 """Columns in which two records of one sample must agree."""
 _RECORD_BYTES: Final = 512  # generous: a Parquet row of ours takes about 150

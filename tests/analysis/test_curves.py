@@ -19,7 +19,7 @@ from robustassay.analysis.curves import Curve
 from robustassay.analysis.rates import Rate, attack_success_rate, robust_accuracy
 from robustassay.cli import main
 from robustassay.errors import BadRequest
-from robustassay.report import charts
+from robustassay.report.charts import curve_chart
 from robustassay.threat import Norm
 from tests.support.toys import Linear, distances, images
 
@@ -452,7 +452,7 @@ def test_effort_within_an_eps_and_normalised_l2(runs, tmp_path):
     small = pd.read_parquet(tmp_path / "n.parquet")
     assert small["eps"].to_numpy() == pytest.approx(plain.to_frame()["eps"].to_numpy() / math.sqrt(3072))
     assert small["accuracy"].tolist() == plain.to_frame()["accuracy"].tolist()
-    (within,) = charts.read_chart(
+    (within,) = curve_chart.read_chart(
         [runs / "l2"], "queries", "accuracy", plain.median / math.sqrt(3072), values=3072
     ).curves
     assert within.at(within.end) == plain.at(plain.median) != plain.at(0.5)
@@ -499,12 +499,12 @@ def test_bad_requests_get_one_sentence(runs, capsys, monkeypatch, case):
 
 def test_a_run_that_confirms_makes_no_curve_of_its_own(tmp_path, capsys):
     sure = evaluate("bim:steps=1,rel_step=0.01", 0.006, search=ra.Search(confirm="bim:steps=20"), out=tmp_path)
-    alone = charts.read_chart([tmp_path], "eps", "accuracy")
+    alone = curve_chart.read_chart([tmp_path], "eps", "accuracy")
     assert len(alone.curves) == len(alone.left_out) == 1
     assert alone.curves[0].at(0.006) == robust_accuracy(sure.parts["bim"].records)
-    merged = charts.read_chart([tmp_path], "eps", "accuracy", worst_case=True)
+    merged = curve_chart.read_chart([tmp_path], "eps", "accuracy", worst_case=True)
     assert merged.curves[0].at(0.006) == robust_accuracy(sure.records)
     assert main(["curve", str(tmp_path)]) == 0
     assert "--worst-case counts it" in capsys.readouterr().err
     with pytest.raises(BadRequest, match="only confirm others"):
-        charts.read_chart([tmp_path / "confirm"], "eps", "accuracy")
+        curve_chart.read_chart([tmp_path / "confirm"], "eps", "accuracy")

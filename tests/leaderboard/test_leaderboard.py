@@ -19,7 +19,7 @@ from robustassay.errors import BadData, BadRequest
 from robustassay.evaluation import Result
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.evaluation.spec import RunSpec
-from robustassay.leaderboard import EntryCard, External, boards, gather, measured, read_folder, to_model_info
+from robustassay.leaderboard import EntryCard, External, boards, gather, measured_entry, read_folder, to_model_info
 from robustassay.leaderboard import card_of_zoo as zoo_card
 from robustassay.leaderboard.admission import admit
 from robustassay.leaderboard.audit import contradictions
@@ -118,13 +118,13 @@ def test_entries_are_grouped_where_they_cannot_be_told_apart():
     rng = np.random.default_rng(0)
     base = rng.random(400)
     falls = {"best": base < 0.30, "near": base < 0.31, "worst": base < 0.60}
-    (board,) = boards([measured(EntryCard(name=name), [fake(name, fell)]) for name, fell in falls.items()])
+    (board,) = boards([measured_entry(EntryCard(name=name), [fake(name, fell)]) for name, fell in falls.items()])
     places = {entry.card.name: (board.place(entry), board.group(entry)) for entry in board.entries}
     assert places["best"] == ((1, 2), "a")
     assert places["near"] == ((1, 2), "a")
     assert places["worst"] == ((3, 3), "b")
     assert [entry.card.name for entry in board.entries] == ["best", "near", "worst"]
-    short = measured(EntryCard(name="short"), [fake("short", base[:50] < 0.2)])
+    short = measured_entry(EntryCard(name="short"), [fake("short", base[:50] < 0.2)])
     (board,) = boards([*board.entries, short])
     assert board.samples == 400
     assert board.place(short) is None  # judged on other samples, so not compared
@@ -135,7 +135,7 @@ def test_best_known_is_the_worst_case_over_all_runs_and_over_others():
     standard, more, partial = whole.copy(), whole.copy(), whole.copy()[:50]
     standard[:40], more[30:60], partial[45:50] = True, True, True
     results = [fake("m", standard), fake("m", more, attack="square"), fake("m", partial, attack="cw")]
-    entry = measured(EntryCard(name="m"), results)
+    entry = measured_entry(EntryCard(name="m"), results)
     assert (entry.robust.value, entry.robust.by) == (0.6, "autoattack")
     assert (entry.best_known.value, entry.best_known.external) == (0.4, False)
     low, high = rates.Rate(60, 100).interval()
@@ -147,21 +147,21 @@ def test_best_known_is_the_worst_case_over_all_runs_and_over_others():
         External(accuracy=0.1, norm="L2", eps=0.5, by="another threat"),
         External(accuracy=0.35, norm="Linf", eps=8 / 255, by="an adaptive attack"),
     )
-    entry = measured(EntryCard(name="m", external=others), results)
+    entry = measured_entry(EntryCard(name="m", external=others), results)
     assert (entry.best_known.value, entry.best_known.by) == (0.35, "an adaptive attack")
     assert entry.best_known.external
     assert to_model_info(entry)["external"] == "35.00"
     assert to_model_info(entry)["autoattack_acc"] == "60.00"
-    assert to_model_info(measured(EntryCard(name="m"), results[1:]))["autoattack_acc"] is None
+    assert to_model_info(measured_entry(EntryCard(name="m"), results[1:]))["autoattack_acc"] is None
 
 
 def test_a_confirming_run_counts_and_settles_doubts():
     first = fake("m", [True, False, False, False], attack="express")
     first.records["margin"] = first.records["margin"].where(first.records["success"], 0.01)  # close calls
-    assert measured(EntryCard(name="m"), [first]).doubtful == 3
+    assert measured_entry(EntryCard(name="m"), [first]).doubtful == 3
     again = fake("m", [True, True, False, False], attack="autoattack", confirms=[first.manifest["key"]])
     again = dataclasses.replace(again, records=again.records.iloc[1:3])
-    entry = measured(EntryCard(name="m"), [first, again])
+    entry = measured_entry(EntryCard(name="m"), [first, again])
     assert (entry.robust.value, entry.robust.by) == (0.5, "express, confirmed")
     assert entry.doubtful == 1  # the sample that nobody tried again
 
@@ -247,7 +247,7 @@ def test_an_export_covers_robustbenchs_fields_and_reads_back(runs, tmp_path):
         own = measured_here[entry.card.name]
         assert entry.best_known.value == pytest.approx(own.best_known.value, abs=5e-5)
         assert entry.clean.value == pytest.approx(own.clean.value, abs=5e-5)
-        assert entry.arena == own.arena
+        assert entry.threat == own.threat
     exported = json.loads((tmp_path / "model_info/cifar10/Linf/resnet20-pgd.json").read_text())
     assert exported.keys() >= RB.keys()
     assert exported["venue"] == "ICLR 2018"
@@ -256,7 +256,7 @@ def test_an_export_covers_robustbenchs_fields_and_reads_back(runs, tmp_path):
 def test_a_published_accuracy_lowers_what_is_known_of_the_same_model(tmp_path):
     model_info(tmp_path, Good2020=RB | {"eps": "8/255"})
     published, _ = read_folder(tmp_path)
-    own = measured(EntryCard(name="robustbench:Good2020"), [fake("m", np.arange(10) < 5)])
+    own = measured_entry(EntryCard(name="robustbench:Good2020"), [fake("m", np.arange(10) < 5)])
     (board,) = boards([own, *published])
     mine = next(entry for entry in board.entries if entry.kind == "measured")
     assert (mine.best_known.value, mine.best_known.external, mine.robust.value) == (0.0715, True, 0.5)

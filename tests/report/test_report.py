@@ -26,8 +26,9 @@ from robustassay.errors import BadRequest, StoreFailed
 from robustassay.models.card import ModelCard
 from robustassay.models.weights import hash_state
 from robustassay.registry import lookup
-from robustassay.report import build, formatting, gallery, pictures
-from robustassay.report.website.writing import LIST
+from robustassay.report import build, formatting
+from robustassay.report.site import gallery, pictures
+from robustassay.report.site.writing import LIST
 from robustassay.store import Store
 from tests.support.synthetic_runs import write_runs
 
@@ -319,19 +320,19 @@ def frame(broken, backwards, iterations, clean_wrong=""):
     ],
 )
 def test_which_pairs_of_attacks_say_something(weak, strong, flagged):
-    upsets = trust.rank({"weak": weak, "strong": strong}).upsets
+    upsets = trust.check_order({"weak": weak, "strong": strong}).violations
     assert [(upset.stronger, upset.weaker) for upset in upsets] == ([("strong", "weak")] if flagged else [])
 
 
 def test_noise_must_lose_to_everything():
     parts = {"noise": frame("0123", 0, 10), "fgsm": frame("0", 1, 1), "square": frame("4", 0, 1000)}
-    ranking = trust.rank(parts, noise=["noise"])
+    ranking = trust.check_order(parts, noise=["noise"])
     assert ranking.pairs == 2
-    assert {(upset.stronger, upset.only_weaker, upset.only_stronger) for upset in ranking.upsets} == {
+    assert {(upset.stronger, upset.only_weaker, upset.only_stronger) for upset in ranking.violations} == {
         ("fgsm", 3, 0),
         ("square", 4, 1),
     }
-    assert ranking.upsets[0].chance == pytest.approx(1 / 8)
+    assert ranking.violations[0].p_value == pytest.approx(1 / 8)
 
 
 def test_partial_runs_are_named_and_left_out_of_the_headline(toy, tmp_path):

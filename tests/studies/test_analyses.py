@@ -17,7 +17,7 @@ from robustassay.analysis.ood import auroc
 from robustassay.cli import main
 from robustassay.errors import BadRequest
 from robustassay.models.sources.extras import need
-from robustassay.report import panels
+from robustassay.report.charts import panels
 from robustassay.studies import out_of_distribution
 from robustassay.studies.analyses import KINDS
 from robustassay.studies.measures.smoothness import OUTPUT, Smoothness

@@ -181,7 +181,7 @@ def test_adversarial_intervals_along_a_ray():
 
 
 def test_pictures_are_drawn(tmp_path):
-    from robustassay.report import planes
+    from robustassay.report.charts import planes
 
     dataset = data.load("cifar10-1k").take(1)
     nets = {name: network(models.load(name)) for name in ("vgg11-natural", "resnet20-natural")}

@@ -1,4 +1,4 @@
-"""What one run shows, and what in its records speaks against believing it."""
+"""The numbers of one run, and signs in its records that its robust accuracy is too high."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from robustassay.analysis import rates
 from robustassay.analysis.rates import Rate
 
 CLOSE_CALL: Final = 0.05
-"""A sample that stands with less than this part of its clean margin left may fall to the next attack."""
+"""An unbroken sample with less than this part of its clean margin left is in doubt: the next attack may break it."""
 
 UNMOVED: Final = 0.95
-"""One that has more than this left was not moved: the attack failed there, which is no robustness."""
+"""An unbroken sample with more than this part left is in doubt: the attack did not work there at all."""
 
-BLIND_GAIN: Final = 0.002
-"""Where an attack without gradients breaks more than this part after the others, gradients hid something
-(Croce & Hein 2020)."""
+SQUARE_GAIN: Final = 0.002
+"""If Square, without gradients, breaks more than this part of the samples after the other stages, gradients were
+masked (Croce & Hein 2020)."""
 
 WITHOUT_GRADIENTS: Final = "square"
 
@@ -27,22 +27,22 @@ UNJUDGED: Final = "unjudged"
 """The flag of a run in which the model itself failed on some samples."""
 
 HARMLESS: Final = frozenset({"randomised"})
-"""Flags that the evaluation answers itself, by averaging and re-drawing."""
+"""Flags that are no warning: the evaluation handles random models itself, by averaging and repeated draws."""
 
 
 @final
 @dataclass(frozen=True)
-class Summary:
+class RunNumbers:
     """The numbers of one run."""
 
     clean: Rate
     robust: Rate
     success: Rate
-    confirmed: int  # claims of the attack that verified, those of minimum-norm attacks beyond eps included
-    invalid: Mapping[str, int]  # claims that did not verify, by reason
+    confirmed: int  # claims that were verified, those of minimum-norm attacks beyond eps included
+    invalid: Mapping[str, int]  # claims that were not verified, by reason
     eight_bits: Rate  # successes of the attack that survive rounding to 8 bits
     median_distance: float  # of the same; NaN without one
-    forwards: float  # mean passes a sample
+    forwards: float  # mean passes per sample
     backwards: float
     seconds: float
 
@@ -53,7 +53,7 @@ class Summary:
 
     @property
     def invalid_claims(self) -> int:
-        """How many claims did not verify."""
+        """How many claims were not verified."""
         return sum(self.invalid.values())
 
     @property
@@ -63,7 +63,7 @@ class Summary:
 
 
 def unjudged(robust: Rate, failures: Mapping[str, str]) -> dict[str, str]:
-    """Say what the samples leave open that the model failed on: each may be robust or broken."""
+    """Return a flag if the model failed on some samples: each of them may be robust or broken."""
     if not failures:
         return {}
     total, (sample, why) = robust.total + len(failures), next(iter(failures.items()))
@@ -74,14 +74,14 @@ def unjudged(robust: Rate, failures: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def summarise(records: pd.DataFrame) -> Summary:
-    """Read the numbers of one run off its records.
+def summarise(records: pd.DataFrame) -> RunNumbers:
+    """Compute the numbers of one run from its records.
 
-    A clean mistake succeeds before the attack begins; it says nothing of distance or rounding and is left out there.
+    Samples misclassified without an attack are left out of distance and rounding.
     """
     found = records[(records["claimed_at_query"] > 0).fillna(False).astype(bool)]
     won = found[found["success"].astype(bool)]
-    return Summary(
+    return RunNumbers(
         clean=rates.clean_accuracy(records),
         robust=rates.robust_accuracy(records),
         success=rates.attack_success_rate(records),
@@ -96,7 +96,7 @@ def summarise(records: pd.DataFrame) -> Summary:
 
 
 def invalid_claims(records: pd.DataFrame) -> dict[str, int]:
-    """Count the claimed successes that did not verify, by reason."""
+    """Count the claimed successes that were not verified, by reason."""
     failed = records[records["claimed"].astype(bool) & ~records["valid"].fillna(True).astype(bool)]
     counts = failed["problem"].fillna("no reason recorded").value_counts().sort_index()
     return {str(problem): int(count) for problem, count in counts.items()}
@@ -105,42 +105,42 @@ def invalid_claims(records: pd.DataFrame) -> dict[str, int]:
 def covering(parts: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Keep the parts that hold the same samples as the largest.
 
-    A part with fewer samples would make the worst case look better than it is: what it never attacked would stand.
+    A part with fewer samples would make the worst case too high: samples that it did not attack would count as robust.
     """
     wanted = set(max(parts.values(), key=len)["sample_id"])
     return {name: records for name, records in parts.items() if set(records["sample_id"]) == wanted}
 
 
 def doubtful(records: pd.DataFrame, flags: Collection[str]) -> pd.Series:
-    """Say which standing samples a stronger attack may still break: close calls, samples no attack could move.
+    """Say which unbroken samples are in doubt: their margin is almost zero, or no attack reduced it.
 
-    Where a flag says that gradients may mislead, every sample that stands is in doubt.
+    If a flag says that gradients may mislead, every unbroken sample is in doubt.
     """
-    standing = records["clean_ok"].astype(bool) & ~records["success"].astype(bool)
+    unbroken = records["clean_ok"].astype(bool) & ~records["success"].astype(bool)
     left = records["margin"] / records["clean_margin"]
-    alarmed = bool(set(flags) - HARMLESS - {UNJUDGED})  # that other samples failed says nothing of these
-    return standing & (alarmed | (left < CLOSE_CALL) | (left > UNMOVED))
+    flagged = bool(set(flags) - HARMLESS - {UNJUDGED})  # a failure on other samples says nothing about these
+    return unbroken & (flagged | (left < CLOSE_CALL) | (left > UNMOVED))
 
 
 def flags_of(records: pd.DataFrame) -> dict[str, str]:
-    """Return the flags that only a finished run can raise, with what each means."""
+    """Return the flags that the records of a run raise, with what each means."""
     gain = int((records["claimed_by"] == WITHOUT_GRADIENTS).fillna(False).astype(bool).sum())
-    if gain <= BLIND_GAIN * len(records):
+    if gain <= SQUARE_GAIN * len(records):
         return {}
     text = (
-        f"Square, which sees no gradient, broke {gain} samples that the stages before it left standing: gradients "
-        "may mislead, and a stronger attack may find more."
+        f"Square, which uses no gradients, broke {gain} samples that the stages before it did not: gradients may "
+        "mislead, and a stronger attack may break more."
     )
     return {"square-gains": text}
 
 
 def after_each_stage(records: pd.DataFrame, stages: Collection[str]) -> dict[str, Rate]:
     """Return the robust accuracy after each stage of a composed attack, in the order they ran."""
-    standing, found = rates.clean_accuracy(records).count, {}
+    unbroken, found = rates.clean_accuracy(records).count, {}
     broken = records[records["clean_ok"].astype(bool) & records["success"].astype(bool)]["claimed_by"].value_counts()
     for stage in stages:
-        standing -= int(broken.get(stage, 0))
-        found[stage] = Rate(standing, len(records))
+        unbroken -= int(broken.get(stage, 0))
+        found[stage] = Rate(unbroken, len(records))
     return found
 
 
@@ -153,9 +153,9 @@ class Effort(Enum):
     ITERATED = auto()
 
 
-# Where the weaker of such a pair wins, gradients mislead or the stronger attack is broken (Athalye et al. 2018,
-# arXiv:1802.00420). One step may lose to a patient attack without gradients, so that pair says nothing.
-MUST_NOT_LOSE_TO: Final[Mapping[Effort, Collection[Effort]]] = {
+# If the weaker of such a pair breaks more samples, gradients mislead or the stronger attack failed (Athalye et al.
+# 2018, arXiv:1802.00420). A one-step attack may break fewer than one without gradients, so that pair is not compared.
+WEAKER: Final[Mapping[Effort, Collection[Effort]]] = {
     Effort.NOISE: (),
     Effort.ONE_STEP: (Effort.NOISE,),
     Effort.NO_GRADIENT: (Effort.NOISE,),
@@ -164,7 +164,7 @@ MUST_NOT_LOSE_TO: Final[Mapping[Effort, Collection[Effort]]] = {
 
 
 def effort(records: pd.DataFrame, is_noise: bool) -> Effort:
-    """Tell how hard an attack tried from what it spent on the sample that held out longest."""
+    """Say how hard an attack tries, from the most that it spent on a sample."""
     if is_noise:
         return Effort.NOISE
     if not (records["backwards"] > 0).any():
@@ -174,7 +174,7 @@ def effort(records: pd.DataFrame, is_noise: bool) -> Effort:
 
 @final
 @dataclass(frozen=True)
-class Upset:
+class OrderViolation:
     """A stronger attack that broke fewer samples than a weaker one."""
 
     stronger: str
@@ -184,8 +184,8 @@ class Upset:
     samples: int
 
     @property
-    def chance(self) -> float:
-        """How often two equally strong attacks would differ at least so far (sign test, McNemar 1947)."""
+    def p_value(self) -> float:
+        """The chance that two equally strong attacks differ at least as much (sign test, McNemar 1947)."""
         from scipy.stats import binomtest
 
         found = binomtest(self.only_weaker, self.only_weaker + self.only_stronger, alternative="greater")
@@ -194,33 +194,33 @@ class Upset:
 
 @final
 @dataclass(frozen=True)
-class Ranking:
-    """How many pairs of attacks could be compared, and those that came out the wrong way round."""
+class AttackOrder:
+    """How many pairs of attacks were compared, and the pairs in which the weaker one broke more samples."""
 
     pairs: int
-    upsets: tuple[Upset, ...]
+    violations: tuple[OrderViolation, ...]
 
 
-def rank(parts: Mapping[str, pd.DataFrame], noise: Collection[str] = ()) -> Ranking:
-    """Compare each attack with every weaker one on the samples both faced; `noise` names the random ones."""
+def check_order(parts: Mapping[str, pd.DataFrame], noise: Collection[str] = ()) -> AttackOrder:
+    """Compare each attack with every weaker one on the samples of both; `noise` names the random baselines."""
     efforts = {name: effort(records, name in noise) for name, records in parts.items()}
     compared = [
         _compare(stronger, weaker, parts)
         for stronger, weaker in permutations(parts, 2)
-        if efforts[weaker] in MUST_NOT_LOSE_TO[efforts[stronger]]
+        if efforts[weaker] in WEAKER[efforts[stronger]]
     ]
     pairs = [pair for pair in compared if pair.samples]
-    return Ranking(len(pairs), tuple(pair for pair in pairs if pair.only_weaker > pair.only_stronger))
+    return AttackOrder(len(pairs), tuple(pair for pair in pairs if pair.only_weaker > pair.only_stronger))
 
 
-def _compare(stronger: str, weaker: str, parts: Mapping[str, pd.DataFrame]) -> Upset:
+def _compare(stronger: str, weaker: str, parts: Mapping[str, pd.DataFrame]) -> OrderViolation:
     strong, weak = (_broken(parts[name]) for name in (stronger, weaker))
     common = strong.index.intersection(weak.index)
     strong, weak = strong.loc[common], weak.loc[common]
-    return Upset(stronger, weaker, int((weak & ~strong).sum()), int((strong & ~weak).sum()), len(common))
+    return OrderViolation(stronger, weaker, int((weak & ~strong).sum()), int((strong & ~weak).sum()), len(common))
 
 
 def _broken(records: pd.DataFrame) -> pd.Series:
-    """Say by sample id which correctly classified samples fell."""
-    fell = records["clean_ok"].astype(bool) & records["success"].astype(bool)
-    return fell.set_axis(records["sample_id"])
+    """Say by sample id which correctly classified samples were broken."""
+    broken = records["clean_ok"].astype(bool) & records["success"].astype(bool)
+    return broken.set_axis(records["sample_id"])

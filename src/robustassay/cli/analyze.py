@@ -75,7 +75,7 @@ def analyze(
     from robustassay.cli.options import norm_of
     from robustassay.cli.terminal import Terminal
     from robustassay.errors import UnknownName
-    from robustassay.report import panels
+    from robustassay.report.charts import panels
     from robustassay.studies import analyses
     from robustassay.studies.study import time_left
     from robustassay.studies.workbench import MEMBERS, OUTSIDE, SHIFT, TEST, Workbench

@@ -65,7 +65,7 @@ def corruptions(
     from robustassay.errors import UnknownName
     from robustassay.evaluation.corrupted import CorruptionBench
     from robustassay.evaluation.model_ref import ModelRef, choose_device
-    from robustassay.report import corruption_map
+    from robustassay.report.charts import corruption_map
 
     if map is not None:
         corruption_map.check_name(map)

@@ -48,16 +48,16 @@ def curve(
         Print the table only.
     """
     from robustassay.cli.terminal import Terminal
-    from robustassay.report import charts
+    from robustassay.report.charts import curve_chart
 
     if out is not None:
-        charts.check_name(out)
+        curve_chart.check_name(out)
     within = None if eps is None else parse_eps(eps)
-    chart = charts.read_chart(runs, versus, rate, within, worst_case, values)
+    chart = curve_chart.read_chart(runs, versus, rate, within, worst_case, values)
     terminal = Terminal(quiet=quiet)
     terminal.listing(*chart.table([parse_eps(place) for place in at or ()]))
     for title in chart.left_out:
         terminal.say(f"Left out: {title} looked only at what other runs left in doubt; --worst-case counts it.")
     if out is not None:
-        charts.save(chart, out)
+        curve_chart.save(chart, out)
         terminal.say(f"Saved {out}")

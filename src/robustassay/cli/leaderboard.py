@@ -134,7 +134,7 @@ def build(
     made, folder = boards(found.entries), out or board
     write(made, folder, found.problems)
     for one in made:
-        terminal.say(f"{one.arena}, {len(one.entries)} entries")
+        terminal.say(f"{one.threat}, {len(one.entries)} entries")
         terminal.listing(list(HEADING), lines(one))
     for problem in found.problems:
         terminal.say(f"Left out: {problem}")

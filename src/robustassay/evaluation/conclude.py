@@ -8,8 +8,9 @@ from robustassay.evaluation.adaptive import ADAPTIVE, Remedy
 from robustassay.evaluation.checks import check_attack
 from robustassay.evaluation.interrupt import StopRequest
 from robustassay.evaluation.prepare import PreparedEvaluation
-from robustassay.evaluation.result import CONFIRMS, Result
+from robustassay.evaluation.result import Result
 from robustassay.evaluation.run import OutputFolder, open_store, run_attack
+from robustassay.results.identity import CONFIRMS
 
 
 def conclude(

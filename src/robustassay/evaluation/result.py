@@ -1,10 +1,10 @@
-"""What an evaluation found: every sample, and the numbers derived from them."""
+"""The result of an evaluation: one record per sample, and the numbers computed from them."""
 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, final
 
 import pandas as pd
 import pyarrow as pa
@@ -13,24 +13,24 @@ from robustassay.analysis import curves, rates, trust
 from robustassay.errors import BadRequest
 from robustassay.evaluation.spec import check_version
 from robustassay.records import SCHEMA, to_pandas
-from robustassay.store import SEARCH, Store
+from robustassay.results import evidence
+from robustassay.results.discovery import child_run_folders
+from robustassay.results.identity import comparison, confirms
+from robustassay.results.worst_case import worst_case
+from robustassay.store import Store
 
 if TYPE_CHECKING:
     import torch
 
 
-CONFIRMS: Final = "confirms"
-"""The key in the manifest of a run that covers only what another, named there, left in doubt."""
-
-
 @final
 @dataclass(frozen=True)
 class Result:
-    """The records of one evaluation, one row a sample.
+    """The records of one evaluation, one row per sample.
 
-    Where several attacks were asked for, `parts` holds each one's own result and the records are the worst
-    case per sample, with a column `attack` that names whose row it is. `failures` holds the samples that have no
-    row because the model itself failed on them, with its error: they count neither as robust nor as broken.
+    For several attacks, `parts` holds the result of each, and the records are the worst case per sample, with a column
+    `attack` that names the attack of the row. `failures` maps samples without a record to the error that the model
+    raised on them: they count neither as robust nor as broken.
     """
 
     manifest: Mapping[str, Any]
@@ -46,12 +46,12 @@ class Result:
 
     @property
     def robust_accuracy(self) -> float:
-        """Part of the samples classified correctly and not broken."""
+        """Part of the samples classified correctly and not broken: an upper bound of the true robust accuracy."""
         return rates.robust_accuracy(self.records).value
 
     @property
     def attack_success_rate(self) -> float:
-        """How often the goal was reached: of correctly classified samples, or of all when targeted."""
+        """Part of the correctly classified samples (targeted: of all samples) on which the attack reached its goal."""
         return rates.attack_success_rate(self.records).value
 
     @property
@@ -61,28 +61,24 @@ class Result:
 
     @property
     def invalid_claims(self) -> int:
-        """How many claimed successes did not verify, over all attacks; none is counted."""
+        """How many claimed successes were not verified, over all attacks; they count as failures of the attack."""
         if self.parts:
             return sum(part.invalid_claims for part in self.parts.values())
-        return int((self.records["claimed"] & ~self.records["valid"].fillna(True).astype(bool)).sum())
+        return evidence.invalid_claims([self])
 
     @property
     def flags(self) -> dict[str, str]:
-        """Reasons to doubt the robust accuracy, each with what it means; empty is good."""
-        unjudged = trust.unjudged(rates.robust_accuracy(self.records), self.failures)
-        if self.parts:
-            found = {name: text for part in self.parts.values() for name, text in part.flags.items()}
-            return {name: text for name, text in found.items() if name != trust.UNJUDGED} | unjudged
-        return {**self.manifest.get("flags", {}), **trust.flags_of(self.records), **unjudged}
+        """Warnings about the robust accuracy, each with what it means; empty if there are none."""
+        if not self.parts:
+            return evidence.run_flags(self.manifest, self.records, self.failures)
+        found = evidence.merged_flags(self.parts.values())
+        found.pop(trust.UNJUDGED, None)
+        return found | trust.unjudged(rates.robust_accuracy(self.records), self.failures)
 
     @property
     def doubtful(self) -> list[str]:
-        """The ids of standing samples that a stronger attack may still break."""
-        in_doubt = trust.doubtful(self.records, self.flags)
-        confirmed = {
-            sample for part in self.parts.values() if CONFIRMS in part.manifest for sample in part.records["sample_id"]
-        }
-        return [sample for sample in self.records["sample_id"][in_doubt] if sample not in confirmed]
+        """The ids of unbroken samples that a stronger attack may still break."""
+        return evidence.samples_in_doubt(self.records, self.flags, self.parts.values())
 
     @property
     def stages(self) -> dict[str, float]:
@@ -93,12 +89,12 @@ class Result:
     def curve(
         self, versus: curves.Versus = "eps", rate: curves.Measure = "accuracy", eps: float | None = None
     ) -> curves.Curve:
-        """Return accuracy or attack success versus eps, iterations or queries; of several attacks, the worst case.
+        """Return accuracy or attack success versus eps, iterations or queries; for several attacks, the worst case.
 
-        `eps` says how close an attack that seeks the minimum must come, where the curve is not over eps itself.
+        `eps` is the distance within which a success of a minimum-norm attack counts; a curve over eps needs none.
         """
         if "counting" in self.manifest:
-            raise BadRequest("Draw the result itself: of its 8-bit view only the rate at its own eps is known.")
+            raise BadRequest("Draw the full result instead: the 8-bit view has no curve.")
         if not self.parts:
             return curves.of_run(self.manifest, self.records, versus, rate, eps)
         parts = {
@@ -106,13 +102,11 @@ class Result:
             for name, part in self.parts.items()
         }
         whole = next(iter(parts.values()))
-        confirmed = [
-            part.over(whole) if CONFIRMS in self.parts[name].manifest else part for name, part in parts.items()
-        ]
+        confirmed = [part.over(whole) if confirms(self.parts[name].manifest) else part for name, part in parts.items()]
         return curves.merge(confirmed, f"worst case of {', '.join(parts)}")
 
     def counting_uint8_only(self) -> "Result":
-        """Return the same result with only those successes that survive rounding to 8 bits."""
+        """Return a copy that counts only successes that survive rounding to 8 bits."""
         survives = self.records["success"] & self.records["uint8_ok"].fillna(False)
         manifest = {**self.manifest, "counting": "8-bit successes only"}
         return dataclasses.replace(self, manifest=manifest, records=self.records.assign(success=survives))
@@ -120,17 +114,17 @@ class Result:
     @classmethod
     def worst_of(cls, parts: Mapping[str, "Result"]) -> "Result":
         """Merge the results of several attacks on one model, threat and set of samples."""
-        parts = dict(sorted(parts.items(), key=lambda item: CONFIRMS in item[1].manifest))
+        parts = dict(sorted(parts.items(), key=lambda item: bool(confirms(item[1].manifest))))
         first = next(iter(parts.values()))
         everyone = first._samples
         for name, part in parts.items():
-            if _about(part) != _about(first):
+            if comparison(part.manifest["spec"]) != comparison(first.manifest["spec"]):
                 raise BadRequest(f"{name} is a run of another model, data or threat: load the runs one by one.")
             samples = part._samples
-            if not (samples <= everyone if CONFIRMS in part.manifest else samples == everyone):
+            if not (samples <= everyone if confirms(part.manifest) else samples == everyone):
                 raise BadRequest(f"{name} covers other samples than the rest: finish all runs first, or load it alone.")
-        records = rates.worst_case({name: part.records for name, part in parts.items()})
-        # What one attack broke is broken; what stood, while the model failed under another attack, nobody knows.
+        records = worst_case(parts)
+        # If one attack broke a sample it is broken; if none did and the model failed under another, it is unknown.
         failed = {sample: why for part in parts.values() for sample, why in part.failures.items()}
         records = records[records["success"] | ~records["sample_id"].isin(list(failed))].reset_index(drop=True)
         failures = {sample: why for sample, why in failed.items() if sample not in set(records["sample_id"])}
@@ -142,10 +136,10 @@ class Result:
         return {*self.records["sample_id"], *self.failures}
 
     def save(self, path: str | Path) -> None:
-        """Write everything to a folder, from which `Result.load` reads it back; what is there is kept."""
+        """Write the result to a folder that `Result.load` reads; records already there are kept."""
         folder = Path(path)
         if "counting" in self.manifest:
-            raise BadRequest("Save the result itself: this view counts 8-bit successes only and is no run.")
+            raise BadRequest("Save the full result instead: the 8-bit view is not a run.")
         if self.parts:
             for name, part in self.parts.items():
                 part.save(folder / name)
@@ -163,14 +157,14 @@ class Result:
         folder = Path(path)
         if Store(folder).exists():
             return cls.of_store(Store(folder))
-        runs = sorted(child for child in folder.glob("*") if Store(child).exists()) if folder.is_dir() else []
+        runs = child_run_folders(folder)
         if not runs:
             raise BadRequest(f"{path} holds no run: give the folder named by --out of an evaluation.")
         return cls.worst_of({run.name: cls.of_store(Store(run)) for run in runs})
 
     @classmethod
     def of_store(cls, store: Store, ids: "list[str] | None" = None) -> "Result":
-        """Read the records of some samples, in that order; all, in the order of their ids, by default."""
+        """Read the records of some samples, in that order; by default of all samples, in the order of their ids."""
         import torch
 
         check_version(store.manifest(), store.path)
@@ -195,7 +189,7 @@ class Result:
 
 
 def _gather_images(records: pd.DataFrame, parts: Mapping[str, Result]) -> "torch.Tensor | None":
-    """Take each sample's image from the attack whose row it is; all parts are in the order of their own records."""
+    """Take each sample's image from the attack of its row; the images of a part are in the order of its records."""
     import torch
 
     where = {
@@ -208,10 +202,3 @@ def _gather_images(records: pd.DataFrame, parts: Mapping[str, Result]) -> "torch
             return None
         images.append(x_adv[where[name][sample]])
     return torch.stack(images)
-
-
-def _about(result: Result) -> dict[str, Any]:
-    """Say what a run is about; not how its model was searched, which depends on the attack."""
-    spec = result.manifest["spec"]
-    model = {key: value for key, value in spec["model"].items() if key not in SEARCH}
-    return {"model": model, "data": spec["data"], "threat": spec["threat"]}

@@ -1,4 +1,4 @@
-"""An entry: one model under one threat, every number read off its records or marked as published by others."""
+"""An entry: one model under one threat; every number is computed from records or marked as published by others."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,22 +10,23 @@ from robustassay.analysis import rates, trust
 from robustassay.analysis.compare import standing
 from robustassay.eps import format_eps
 from robustassay.evaluation import Result
-from robustassay.evaluation.result import CONFIRMS
 from robustassay.leaderboard.card import EntryCard
+from robustassay.results import evidence
+from robustassay.results.identity import attack_name, confirms, hardware_name, run_key
 
 STANDARD: Final = ("autoattack", "express")
-"""Attacks strong enough to stand for robust accuracy, the first choice first."""
+"""Attacks strong enough for the headline robust accuracy, the first choice first."""
 
 FAMILY: Final = {"cifar10-1k": "cifar10"}
-"""Samples of a dataset stand on its board."""
+"""Subsets of a dataset, and the dataset whose board they are on."""
 
-WEAK: Final = "No attack followed the gradient for more than one step: a real one would break more."
+WEAK: Final = "No attack followed the gradient for more than one step: a stronger attack would break more samples."
 
 
 @final
 @dataclass(frozen=True, order=True)
-class Arena:
-    """What entries must share to be compared."""
+class BoardThreat:
+    """The dataset and threat of a board: what entries must share to be compared."""
 
     dataset: str
     norm: str
@@ -42,8 +43,8 @@ class Arena:
 
 @final
 @dataclass(frozen=True)
-class Number:
-    """An accuracy, where it comes from, and its 95 % interval where its samples are known."""
+class Accuracy:
+    """An accuracy, who or what measured it, and its 95 % interval where the samples are known."""
 
     value: float
     by: str
@@ -53,21 +54,21 @@ class Number:
     external: bool = False
 
     @classmethod
-    def of(cls, rate: rates.Rate, by: str) -> "Number":
-        """Take a rate that was measured here."""
+    def of(cls, rate: rates.Rate, by: str) -> "Accuracy":
+        """Make one from a rate that was measured here."""
         low, high = rate.interval()
         return cls(rate.value, by, low, high, rate.total)
 
 
 @final
 @dataclass(frozen=True)
-class Attacked:
-    """What one run shows."""
+class EntryRun:
+    """The numbers of one run of an entry."""
 
     attack: Mapping[str, Any]
-    robust: Number
-    stages: Mapping[str, float]  # of a composed attack: the robust accuracy after each
-    forwards: float  # passes an image
+    robust: Accuracy
+    stages: Mapping[str, float]  # of a composed attack: the robust accuracy after each stage
+    forwards: float  # mean passes per image
     backwards: float
     seconds: float
     date: str
@@ -81,21 +82,21 @@ class Entry:
     """One row of a board."""
 
     card: EntryCard
-    arena: Arena
+    threat: BoardThreat
     kind: Literal["measured", "published"]
-    clean: Number
-    robust: Number
-    best_known: Number  # the worst case over all evaluations
+    clean: Accuracy
+    robust: Accuracy
+    best_known: Accuracy  # the lowest over all evaluations: an upper bound of the true robust accuracy
     flags: Mapping[str, str] = field(default_factory=dict)
     doubtful: int = 0
-    attacks: tuple[Attacked, ...] = ()
+    attacks: tuple[EntryRun, ...] = ()
     unreliable: bool = False
     corruption_error: float | None = None  # mCE, of published corruption entries that have one
-    standing: pd.Series | None = field(default=None, repr=False)  # by data and sample id
+    robust_samples: pd.Series | None = field(default=None, repr=False)  # true or false, by data and sample id
 
     @property
     def seconds(self) -> float | None:
-        """What all its evaluations took."""
+        """The seconds of all its evaluations."""
         return sum(one.seconds for one in self.attacks) if self.attacks else None
 
     @property
@@ -105,117 +106,103 @@ class Entry:
 
     @property
     def hardware(self) -> str:
-        """What the evaluations ran on."""
+        """The hardware of the evaluations."""
         return ", ".join(dict.fromkeys(one.hardware for one in self.attacks))
 
 
-def arena_of(spec: Mapping[str, Any]) -> Arena:
-    """Say where the runs of a specification compete."""
+def board_threat(spec: Mapping[str, Any]) -> BoardThreat:
+    """Return the board of the runs of a specification."""
     data, threat = str(spec["data"]["name"]), spec["threat"]
-    rule = threat.get("target")
-    told = None if rule is None else rule if isinstance(rule, str) else str(rule)
-    return Arena(FAMILY.get(data, data), threat["norm"], float(threat["eps"]), told, threat.get("query_budget"))
+    target = None if threat.get("target") is None else str(threat["target"])
+    return BoardThreat(FAMILY.get(data, data), threat["norm"], float(threat["eps"]), target, threat.get("query_budget"))
 
 
-def measured(card: EntryCard, results: Sequence[Result]) -> Entry:
-    """Make the entry of a model from all its runs under one threat; every run counts where it meets the base's samples.
+def measured_entry(card: EntryCard, results: Sequence[Result]) -> Entry:
+    """Make the entry of a model from all its runs under one threat.
 
-    The base is the standard attack, where one was run, or else the run on most samples. A success of any other run on
-    these samples is one more that fell, so that the best known accuracy can only be lower.
+    The base run is the standard attack, or else the run on most samples. Other runs count on the samples of the base:
+    whatever they break there lowers the best known accuracy.
     """
     base = _base(results)
     own = set(base.records["sample_id"])
     parts = {
-        str(result.manifest["key"]): result.records[result.records["sample_id"].isin(own)]
+        run_key(result.manifest): result.records[result.records["sample_id"].isin(own)]
         for result in [base, *(other for other in results if other is not base)]
         if result.manifest["spec"]["data"] == base.manifest["spec"]["data"]
     }
     parts = {key: records for key, records in parts.items() if len(records)}
-    counted = [result for result in results if str(result.manifest["key"]) in parts]
-    confirmed = {key: parts[key] for key in [str(base.manifest["key"]), *_confirming(base, counted)]}
+    counted = [result for result in results if run_key(result.manifest) in parts]
+    base_key = run_key(base.manifest)
+    confirming = [run_key(one.manifest) for one in counted if base_key in confirms(one.manifest)]
+    confirmed = {key: parts[key] for key in [base_key, *confirming]}
     headline, worst = rates.worst_case(confirmed), rates.worst_case(parts)
-    flags = {name: text for result in counted for name, text in result.flags.items()}
-    if invalid := sum(result.invalid_claims for result in counted):
-        flags["invalid-claims"] = f"{invalid} claimed successes did not verify; these samples count as standing."
-    if not any(_tries(result) is trust.Effort.ITERATED for result in counted):
-        flags["weak-evaluation"] = WEAK
-    by = _name(base) + (", confirmed" if len(confirmed) > 1 else "")
-    known = Number.of(rates.robust_accuracy(worst), by if len(parts) == len(confirmed) else f"{len(parts)} runs")
-    arena = arena_of(base.manifest["spec"])
+    flags = _warnings(counted)
+    by = attack_name(base.manifest) + (", confirmed" if len(confirmed) > 1 else "")
+    known = Accuracy.of(rates.robust_accuracy(worst), by if len(parts) == len(confirmed) else f"{len(parts)} runs")
+    threat = board_threat(base.manifest["spec"])
     sha = str(base.manifest["spec"]["data"]["sha256"])
-    stands = standing(worst)
+    robust_samples = standing(worst)
     return Entry(
         card=card,
-        arena=arena,
+        threat=threat,
         kind="measured",
-        clean=Number.of(rates.clean_accuracy(worst), "no attack"),
-        robust=Number.of(rates.robust_accuracy(headline), by),
-        best_known=_worst(known, card, arena),
+        clean=Accuracy.of(rates.clean_accuracy(worst), "no attack"),
+        robust=Accuracy.of(rates.robust_accuracy(headline), by),
+        best_known=_worst(known, card, threat),
         flags=flags,
-        doubtful=_in_doubt(worst, flags, counted),
-        attacks=tuple(_attacked(result) for result in results),
+        doubtful=len(evidence.samples_in_doubt(worst, flags, counted)),
+        attacks=tuple(_entry_run(result) for result in results),
         unreliable=bool(flags.keys() - trust.HARMLESS),
-        standing=stands.set_axis(pd.Index([f"{sha[:12]}/{sample}" for sample in stands.index])),
+        robust_samples=robust_samples.set_axis(pd.Index([f"{sha[:12]}/{one}" for one in robust_samples.index])),
     )
 
 
 def with_external(entry: Entry, accuracy: float, by: str) -> Entry:
-    """Lower what is known of an entry by what somebody else measured."""
+    """Replace the best known accuracy of an entry by a lower one that somebody else measured."""
     if accuracy >= entry.best_known.value:
         return entry
-    return replace(entry, best_known=Number(accuracy, by, external=True))
+    return replace(entry, best_known=Accuracy(accuracy, by, external=True))
 
 
-def _worst(known: Number, card: EntryCard, arena: Arena) -> Number:
-    """Take an external accuracy under the same threat where it is lower than all that was measured here."""
-    others = [one for one in card.external if (one.norm, one.eps) == (arena.norm, arena.eps)]
+def _worst(known: Accuracy, card: EntryCard, threat: BoardThreat) -> Accuracy:
+    """Return an external accuracy under the same threat if it is lower than all that were measured here."""
+    others = [one for one in card.external if (one.norm, one.eps) == (threat.norm, threat.eps)]
     lowest = min(others, key=lambda one: one.accuracy, default=None)
-    if lowest is None or lowest.accuracy >= known.value or arena.target or arena.query_budget:
+    if lowest is None or lowest.accuracy >= known.value or threat.target or threat.query_budget:
         return known
-    return Number(lowest.accuracy, lowest.by, external=True)
+    return Accuracy(lowest.accuracy, lowest.by, external=True)
 
 
 def _base(results: Sequence[Result]) -> Result:
-    whole = [result for result in results if CONFIRMS not in result.manifest] or list(results)
+    complete = [result for result in results if not confirms(result.manifest)] or list(results)
     for name in STANDARD:
-        if found := [result for result in whole if _name(result) == name]:
+        if found := [result for result in complete if attack_name(result.manifest) == name]:
             return max(found, key=lambda result: len(result.records))
-    most = max(len(result.records) for result in whole)
-    widest = [result for result in whole if len(result.records) == most]
-    return min(widest, key=lambda result: result.robust_accuracy)
+    most = max(len(result.records) for result in complete)
+    largest = [result for result in complete if len(result.records) == most]
+    return min(largest, key=lambda result: result.robust_accuracy)
 
 
-def _confirming(base: Result, counted: Sequence[Result]) -> list[str]:
-    key = base.manifest["key"]
-    return [str(one.manifest["key"]) for one in counted if key in one.manifest.get(CONFIRMS, ())]
+def _warnings(counted: Sequence[Result]) -> dict[str, str]:
+    flags = evidence.merged_flags(counted)
+    if invalid := sum(result.invalid_claims for result in counted):
+        flags["invalid-claims"] = f"{invalid} claimed successes were not verified; they count as failed attacks."
+    if not evidence.has_iterated_attack(counted):
+        flags["weak-evaluation"] = WEAK
+    return flags
 
 
-def _in_doubt(worst: pd.DataFrame, flags: Mapping[str, str], counted: Sequence[Result]) -> int:
-    """Count the standing samples that a stronger attack may still break; those it was tried on are settled."""
-    settled = {s for one in counted if CONFIRMS in one.manifest for s in one.records["sample_id"]}
-    return int((trust.doubtful(worst, flags.keys()) & ~worst["sample_id"].isin(settled)).sum())
-
-
-def _tries(result: Result) -> trust.Effort:
-    return trust.effort(result.records, _name(result).endswith("noise"))
-
-
-def _attacked(result: Result) -> Attacked:
+def _entry_run(result: Result) -> EntryRun:
     manifest, records = result.manifest, result.records
-    part = f" on {len(records)} in doubt" if CONFIRMS in manifest else ""
-    hardware = manifest.get("hardware", {})
-    return Attacked(
+    part = f" on {len(records)} in doubt" if confirms(manifest) else ""
+    return EntryRun(
         attack=manifest["spec"]["attack"],
-        robust=Number.of(rates.robust_accuracy(records), _name(result) + part),
+        robust=Accuracy.of(rates.robust_accuracy(records), attack_name(manifest) + part),
         stages=result.stages,
         forwards=float(records["forwards"].mean()),
         backwards=float(records["backwards"].mean()),
         seconds=float(records["seconds"].sum()),
         date=str(manifest["started"])[:10],
-        hardware=f"{hardware.get('device', 'unknown')} ({hardware.get('machine', 'unknown')})",
-        key=str(manifest["key"]),
+        hardware=hardware_name(manifest),
+        key=run_key(manifest),
     )
-
-
-def _name(result: Result) -> str:
-    return str(result.manifest["spec"]["attack"]["name"])

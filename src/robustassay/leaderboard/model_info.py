@@ -1,6 +1,6 @@
-"""RobustBench's `model_info` files: DATASET/THREAT/NAME.json, one a model, all numbers in percent as text.
+"""RobustBench's `model_info` files: DATASET/THREAT/NAME.json, one file per model, all numbers in percent as text.
 
-What cannot be read is named and left out: a folder of hundreds of files must not fall with one of them.
+A file that cannot be read is named and left out, and does not stop the others.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any, Final
 from robustassay.eps import format_eps, parse_eps
 from robustassay.errors import BadData, BadRequest
 from robustassay.leaderboard.card import EntryCard
-from robustassay.leaderboard.entry import Arena, Entry, Number
+from robustassay.leaderboard.entry import Accuracy, BoardThreat, Entry
 
 THREATS: Final = ("Linf", "L2", "L1", "L0", "corruptions", "corruptions_3d")
 CLAIMED: Final = "the authors' own evaluation or another's, as published"
@@ -20,7 +20,7 @@ CLAIMED: Final = "the authors' own evaluation or another's, as published"
 
 def to_model_info(entry: Entry) -> dict[str, Any]:
     """Write an entry in RobustBench's fields; `autoattack_acc` is left empty where another attack was run."""
-    card, arena = entry.card, entry.arena
+    card, threat = entry.card, entry.threat
     by_autoattack = entry.robust.by.startswith("autoattack") or entry.kind == "published"
     below = entry.best_known if entry.best_known.value < entry.robust.value or not by_autoattack else None
     notes = [card.footnote, "" if below is None else f"{_percent(below.value)}% robust accuracy is due to {below.by}."]
@@ -30,16 +30,16 @@ def to_model_info(entry: Entry) -> dict[str, Any]:
         "authors": card.authors,
         "additional_data": bool(card.additional_data),
         "number_forward_passes": card.number_forward_passes,
-        "dataset": arena.dataset,
+        "dataset": threat.dataset,
         "venue": card.venue or "N/A",
         "architecture": card.architecture,
-        "eps": None if arena.eps is None else format_eps(arena.eps),
+        "eps": None if threat.eps is None else format_eps(threat.eps),
         "clean_acc": _percent(entry.clean.value),
         "reported": None if card.reported is None else _percent(card.reported),
         "footnote": " ".join(filter(None, notes)),
         "unreliable": entry.unreliable,
     }
-    if arena.norm.startswith("corruptions"):
+    if threat.norm.startswith("corruptions"):
         mce = {} if entry.corruption_error is None else {"corruptions_mce": _percent(entry.corruption_error)}
         return info | {"corruptions_acc": _percent(entry.robust.value)} | mce
     return info | {
@@ -84,11 +84,11 @@ def _entry(path: Path) -> Entry:
     lowest = first if external is None else min(first, external)
     return Entry(
         card=_card(path.stem, info),
-        arena=Arena(_text(info, "dataset", required=True), threat, eps),
+        threat=BoardThreat(_text(info, "dataset", required=True), threat, eps),
         kind="published",
-        clean=Number(clean, "published", external=True),
-        robust=Number(first, "mean over corruptions" if spoilt else "autoattack, published", external=True),
-        best_known=Number(lowest, CLAIMED if lowest < first else "as published", external=True),
+        clean=Accuracy(clean, "published", external=True),
+        robust=Accuracy(first, "mean over corruptions" if spoilt else "autoattack, published", external=True),
+        best_known=Accuracy(lowest, CLAIMED if lowest < first else "as published", external=True),
         unreliable=_flag(info, "unreliable") or False,
         corruption_error=_rate(info, "corruptions_mce", most=math.inf) if spoilt else None,
     )

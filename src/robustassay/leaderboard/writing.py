@@ -1,4 +1,4 @@
-"""Writes a leaderboard: board.json, board.csv, board.md, and one file an entry in RobustBench's form."""
+"""Writes a leaderboard: board.json, board.csv, board.md, and one file per entry in RobustBench's form."""
 
 import json
 import math
@@ -11,14 +11,15 @@ from typing import Any, Final
 import pandas as pd
 
 from robustassay.errors import StoreFailed
+from robustassay.files import write_atomically
 from robustassay.leaderboard.board import Board
-from robustassay.leaderboard.entry import Attacked, Entry, Number
+from robustassay.leaderboard.entry import Accuracy, Entry, EntryRun
 from robustassay.leaderboard.model_info import to_model_info
 from robustassay.names import slug
 
 FORMAT: Final = "assay-leaderboard-1"
 HEADING: Final = (
-    "rank", "group", "model", "clean", "robust", "best known", "reliable", "extra data", "architecture", "venue", "n",
+    "rank", "group", "model", "clean", "robust", "best known", "warnings", "extra data", "architecture", "venue", "n",
 )  # fmt: skip
 
 
@@ -28,27 +29,28 @@ def write(made: Sequence[Board], out: Path, problems: Iterable[str] = ()) -> Non
         out.mkdir(parents=True, exist_ok=True)
         content = {"format": FORMAT, "boards": [to_dict(board) for board in made], "left_out": list(problems)}
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-        (out / "board.json").write_text(text + "\n", encoding="utf-8")
-        pd.DataFrame([row for board in made for row in _rows(board)]).to_csv(out / "board.csv", index=False)
-        (out / "board.md").write_text(_markdown(made, list(problems)), encoding="utf-8")
-        shared = Counter((board.arena.dataset, board.arena.norm) for board in made)
+        write_atomically(out / "board.json", text + "\n")
+        rows = pd.DataFrame([row for board in made for row in _rows(board)])
+        write_atomically(out / "board.csv", rows.to_csv(index=False))
+        write_atomically(out / "board.md", _markdown(made, list(problems)))
+        shared = Counter((board.threat.dataset, board.threat.norm) for board in made)
         for board in made:
-            several = shared[board.arena.dataset, board.arena.norm] > 1
+            several = shared[board.threat.dataset, board.threat.norm] > 1
             for entry in board.entries:
-                _write_info(entry, out / "model_info", f"_eps{entry.arena.eps:.4g}" if several else "")
+                _write_info(entry, out / "model_info", f"_eps{entry.threat.eps:.4g}" if several else "")
     except OSError as error:
         raise StoreFailed(f"{out} cannot be written ({error.strerror or error}): choose another place.") from error
 
 
 def to_dict(board: Board) -> dict[str, Any]:
-    """Write a board as plain data; each entry has all of RobustBench's fields and ours beside them."""
-    arena = board.arena
+    """Return a board as plain data; each entry has all of RobustBench's fields and ours."""
+    threat = board.threat
     return {
-        "dataset": arena.dataset,
-        "norm": arena.norm,
-        "eps": arena.eps,
-        "target": arena.target,
-        "query_budget": arena.query_budget,
+        "dataset": threat.dataset,
+        "norm": threat.norm,
+        "eps": threat.eps,
+        "target": threat.target,
+        "query_budget": threat.query_budget,
         "compared_on": board.samples,
         "groups": [list(group) for group in board.ranks.groups] if board.ranks else [],
         "entries": [_entry(board, at, entry) for at, entry in enumerate(board.entries, 1)],
@@ -56,7 +58,7 @@ def to_dict(board: Board) -> dict[str, Any]:
 
 
 def lines(board: Board) -> list[list[str]]:
-    """Write a board as the lines of a table that people read, under `HEADING`."""
+    """Return the lines of a table of a board, under `HEADING`."""
     return [_line(board, at, entry) for at, entry in enumerate(board.entries, 1)]
 
 
@@ -83,16 +85,16 @@ def _entry(board: Board, position: int, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _attack(one: Attacked) -> dict[str, Any]:
-    told = asdict(one)
-    return told | {key: None for key in ("forwards", "backwards") if math.isnan(told[key])}
+def _attack(one: EntryRun) -> dict[str, Any]:
+    fields = asdict(one)
+    return fields | {key: None for key in ("forwards", "backwards") if math.isnan(fields[key])}
 
 
 def _rows(board: Board) -> Iterable[dict[str, Any]]:
     for at, entry in enumerate(board.entries, 1):
         place, (clean, robust, known) = board.place(entry), (entry.clean, entry.robust, entry.best_known)
         yield {
-            "board": str(board.arena),
+            "board": str(board.threat),
             "position": at,
             "rank_best": None if place is None else place[0],
             "rank_worst": None if place is None else place[1],
@@ -117,7 +119,7 @@ def _rows(board: Board) -> Iterable[dict[str, Any]]:
             "parameters": entry.card.parameters,
             "venue": entry.card.venue,
             "link": entry.card.link,
-            "eps": entry.arena.eps,
+            "eps": entry.threat.eps,
             "date": entry.date,
             "hardware": entry.hardware,
             "seconds": entry.seconds,
@@ -138,7 +140,7 @@ def _line(board: Board, position: int, entry: Entry) -> list[str]:
         f"{entry.clean.value:.1%}",
         f"{_spanned(entry.robust)} {entry.robust.by}",
         _spanned(entry.best_known) + (" external" if entry.best_known.external and entry.kind == "measured" else ""),
-        ", ".join(notes) or "yes",
+        ", ".join(notes) or "none",
         {True: "yes", False: "no", None: "?"}[card.additional_data],
         card.architecture,
         card.venue,
@@ -146,7 +148,7 @@ def _line(board: Board, position: int, entry: Entry) -> list[str]:
     ]
 
 
-def _spanned(number: Number) -> str:
+def _spanned(number: Accuracy) -> str:
     reach = "" if number.low is None or number.high is None else f" ({100 * number.low:.1f}–{100 * number.high:.1f})"
     return f"{number.value:.1%}{reach}"
 
@@ -154,36 +156,36 @@ def _spanned(number: Number) -> str:
 def _markdown(made: Sequence[Board], problems: Sequence[str]) -> str:
     text = ["# Leaderboard", ""]
     for board in made:
-        text += [f"## {board.arena}", "", *_words(board), ""]
+        text += [f"## {board.threat}", "", *_explanation(board), ""]
         rows = [HEADING, ["---"] * len(HEADING), *lines(board)]
         text += [f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
-        told = {name: text for entry in board.entries for name, text in entry.flags.items()}
-        text += ["", *(f"- {name}: {why}" for name, why in told.items()), ""]
+        flags = {name: text for entry in board.entries for name, text in entry.flags.items()}
+        text += ["", *(f"- {name}: {why}" for name, why in flags.items()), ""]
         text += [line for entry in board.entries for line in _breakdown(entry)] + [""]
     if problems:
         text += ["## Left out", "", *(f"- {problem}" for problem in problems), ""]
-    # Names and remarks come from others: none may be more than text, or more than its line.
+    # Names and remarks come from others: they are escaped and kept on one line.
     return "\n".join(" ".join(line.split()).replace("<", "&lt;") for line in text)
 
 
-def _words(board: Board) -> list[str]:
-    said = "Sorted by the best known accuracy: the worst case over all evaluations. Intervals are 95 % (Wilson)."
+def _explanation(board: Board) -> list[str]:
+    text = "Sorted by the best known accuracy: the lowest over all evaluations, an upper bound. Intervals are 95 %."
     if board.ranks:
-        said += (
-            f" Models that share a letter cannot be told apart on the {board.samples:,} samples they were all judged "
-            "on (exact McNemar tests, Holm-corrected); a rank is a range where more than one is possible."
+        text += (
+            f" Models that share a letter do not differ significantly on the {board.samples:,} samples that all "
+            "of them have (exact McNemar tests, Holm-corrected); a rank is a range where more than one is possible."
         )
     if any(entry.kind == "published" for entry in board.entries):
-        said += " Published entries are shown as others reported them, on other samples; they have no rank here."
-    return [said]
+        text += " Published entries are shown as others reported them, on other samples; they have no rank here."
+    return [text]
 
 
 def _breakdown(entry: Entry) -> list[str]:
-    """One line a run: what each attack left standing, and what it cost."""
+    """Write one line per run: its robust accuracy and its cost."""
     found = []
     for one in entry.attacks:
         stages = ", ".join(f"{name} {accuracy:.1%}" for name, accuracy in one.stages.items())
-        cost = f"{one.forwards:,.0f} forwards and {one.backwards:,.0f} backwards an image, {one.seconds:,.0f} s"
+        cost = f"{one.forwards:,.0f} forwards and {one.backwards:,.0f} backwards per image, {one.seconds:,.0f} s"
         place = f"{one.hardware}, {one.date}"
         after = f"; after each stage: {stages}" if stages else ""
         found.append(f"- {entry.card.name}, {one.robust.by}: {_spanned(one.robust)}{after} ({cost}; {place})")
@@ -191,12 +193,11 @@ def _breakdown(entry: Entry) -> list[str]:
 
 
 def _write_info(entry: Entry, folder: Path, ending: str) -> None:
-    """Write the file RobustBench would have; threats that it cannot say, with targets or budgets, have none."""
-    arena = entry.arena
-    if entry.kind == "published" or arena.target or arena.query_budget:
+    """Write a file in RobustBench's form; it has none for threats with targets or query budgets."""
+    threat = entry.threat
+    if entry.kind == "published" or threat.target or threat.query_budget:
         return
-    said = (arena.dataset, arena.norm, entry.card.name)
-    dataset, norm, name = map(slug, said)
+    dataset, norm, name = map(slug, (threat.dataset, threat.norm, entry.card.name))
     path = folder / dataset / norm / f"{name}{ending}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(to_model_info(entry), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_atomically(path, json.dumps(to_model_info(entry), indent=2, ensure_ascii=False) + "\n")

@@ -1,5 +1,5 @@
-"""A site of what the runs found; it draws what `robustassay.analysis` computed."""
+"""Reports of finished runs: `charts` draws pictures with matplotlib, `site` writes a static website."""
 
-from robustassay.report.website import build
+from robustassay.report.site import build
 
 __all__ = ["build"]

@@ -64,6 +64,6 @@ def dong2020(
 
 
 def _draw(panel: "Panel", path: Path) -> None:
-    from robustassay.report import charts
+    from robustassay.report.charts import curve_chart
 
-    charts.save(charts.Chart(panel.curves, panel.norm.name, (panel.norm.eps,), False, ()), path)
+    curve_chart.save(curve_chart.Chart(panel.curves, panel.norm.name, (panel.norm.eps,), False, ()), path)

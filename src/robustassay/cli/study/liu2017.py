@@ -68,7 +68,7 @@ def liu2017(
 
 def _draw(figure: "Figure", path: Path) -> None:
     from robustassay.analysis.transfer import TransferMatrix
-    from robustassay.report import matrices, planes
+    from robustassay.report.charts import matrices, planes
     from robustassay.studies.liu2017.figures import Boundaries, Distributions, Lines, Rays, Versus, Zooms
 
     match figure.content:

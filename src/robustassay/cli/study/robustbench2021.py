@@ -39,7 +39,7 @@ def robustbench2021(
     """
     from robustassay.cli.terminal import Terminal
     from robustassay.leaderboard.writing import HEADING, lines
-    from robustassay.report import panels
+    from robustassay.report.charts import panels
     from robustassay.studies import analyses
     from robustassay.studies import robustbench2021 as paper
     from robustassay.studies.photographs import at_hand, networks
@@ -63,7 +63,7 @@ def robustbench2021(
         done = bench.run(needs, progress)
     report = paper.write(done, analyses.make(done, kinds), scale, out, bench.folders(), published or (), panels.draw)
     for board in report.boards:
-        terminal.say(f"{board.arena}, {len(board.entries)} entries")
+        terminal.say(f"{board.threat}, {len(board.entries)} entries")
         terminal.listing(list(HEADING), lines(board))
     terminal.listing(["", "finding", ""], [[str(one.number), one.claim, one.verdict] for one in report.findings])
     terminal.say(f"Leaderboard, tables, figures and findings: {out / 'study.md'}")

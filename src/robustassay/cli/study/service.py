@@ -60,7 +60,7 @@ def service(
     from robustassay.cli.terminal import Terminal
     from robustassay.eps import parse_eps
     from robustassay.registry import lookup
-    from robustassay.report.services import draw_examples
+    from robustassay.report.charts.services import draw_examples
     from robustassay.studies import service as section7
 
     terminal = Terminal(quiet=quiet)

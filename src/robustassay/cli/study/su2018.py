@@ -54,7 +54,7 @@ def su2018(
 
 def _draw(figure: "Figure", path: Path) -> None:
     from robustassay.analysis.law import Scatter
-    from robustassay.report import matrices, scatter
+    from robustassay.report.charts import matrices, scatter
 
     if isinstance(figure.content, Scatter):
         scatter.draw(figure.content, path, figure.title)

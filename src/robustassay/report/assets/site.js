@@ -82,7 +82,7 @@
         for (const row of section.querySelectorAll("tbody tr")) {
           const text = texts.get(row);
           const fits = wanted.every((word) => text.includes(word));
-          row.hidden = !fits || (Boolean(fields.sound?.checked) && row.dataset.sound === undefined);
+          row.hidden = !fits || (Boolean(fields.unflagged?.checked) && row.dataset.unflagged === undefined);
           shown += Number(!row.hidden && !section.hidden);
         }
       }

@@ -78,7 +78,7 @@ def _page(
     text += ["| finding | |", "|---|---|", *(f"| {one.number}. {one.claim} | {one.verdict} |" for one in found), ""]
     for board in tables:
         rows = [list(HEADING), ["---"] * len(HEADING), *lines(board)]
-        text += [f"## Leaderboard: {board.arena}", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
+        text += [f"## Leaderboard: {board.threat}", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
     text += ["Per attack, with costs and flags: [leaderboard/board.md](leaderboard/board.md).", ""]
     text += [finding.markdown for finding in found]
     for analysis in made:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from robustassay.analysis.law import Law, Scatter
-from robustassay.report.matrices import figure_of
-from robustassay.report.plots import COLOURS, MARKS
+from robustassay.report.charts.curve_plot import COLOURS, MARKS
+from robustassay.report.charts.matrices import figure_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

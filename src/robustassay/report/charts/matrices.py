@@ -12,7 +12,7 @@ import pandas as pd
 from robustassay.analysis.intervals import wilson
 from robustassay.analysis.transfer import TransferMatrix
 from robustassay.errors import BadRequest
-from robustassay.report.plots import COLOURS, LOOK, MARKS
+from robustassay.report.charts.curve_plot import COLOURS, LOOK, MARKS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from robustassay.analysis.panels import Bars, Lines, Panel, Points, Reliabilities
-from robustassay.report.labels import place
-from robustassay.report.matrices import figure_of
-from robustassay.report.plots import COLOURS, MARKS, STYLES
+from robustassay.report.charts.curve_plot import COLOURS, MARKS, STYLES
+from robustassay.report.charts.label_placement import place
+from robustassay.report.charts.matrices import figure_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

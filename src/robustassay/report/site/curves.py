@@ -1,4 +1,4 @@
-"""Curves as the site draws them: every run's and every model's worst case, at as many places as an eye can use."""
+"""Curves of the site: one per run and one per model (the worst case), at a limited number of points."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,64 +11,64 @@ import pandas as pd
 from robustassay.analysis import curves
 from robustassay.analysis.curves import Curve, Measure, Versus
 from robustassay.errors import BadRequest
-from robustassay.report.plots import SHOWN
-from robustassay.report.ranking import Frames
-from robustassay.report.runs import Run
+from robustassay.report.charts.curve_plot import SHOWN
+from robustassay.results.models import Frames
+from robustassay.results.runs import StoredRun
 
 WORST: Final = "worst case of all attacks"
 PLACES: Final = 28
-"""Points of a curve at most: each then stands for less than a twenty-fifth of the samples that fall."""
+"""Points of a curve at most: between two of them less than 1/25 of the broken samples are broken."""
 DIGITS: Final = 4
 UNIT: Final = 10**DIGITS
-"""Rates are written as whole numbers of so many parts: a third of the bytes of thousands of curves."""
+"""Rates are written as whole multiples of 1/UNIT, which takes a third of the bytes."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Trace:
-    """One curve: accuracy and success with their intervals, at the same places."""
+class SiteCurve:
+    """One curve: accuracy and success with their intervals, at the same points."""
 
     versus: Versus
-    axis: str  # what curves must share to be drawn together: `Run.field` over eps, else `Run.arena`
+    axis: str  # equal for curves drawn together: `StoredRun.eps_axis_key` over eps, else `StoredRun.comparison_key`
     model_id: str
     attack: str
     pages: tuple[str, ...]  # of the runs it is made of
-    exact: bool  # every step is here, else as many as an eye can use
-    only_points: bool  # nothing is known in between
-    flat: bool  # known beyond its end, where it stays as it is
-    end: float  # where most of it has happened
+    exact: bool  # all steps are here, not a selection
+    only_points: bool  # no value is known between the points
+    flat: bool  # constant beyond its end
+    end: float  # where the axis may end
     samples: int
     x: tuple[float, ...]
     rates: Mapping[Measure, tuple[tuple[float, float, float], ...]]  # value, low, high
 
     def to_json(self, model: int) -> dict[str, Any]:
-        """Write the curve for the page, with its model by number."""
-        told = {"model": model, "attack": self.attack, "n": self.samples, "end": self.end, "x": self.x}
+        """Return the curve as plain data, with the number of its model."""
+        facts = {"model": model, "attack": self.attack, "n": self.samples, "end": self.end, "x": self.x}
         page = {"page": self.pages[0]} if len(self.pages) == 1 else {}
         kind = {"exact": int(self.exact), "points": int(self.only_points), "flat": int(self.flat)}
         columns = {
             measure[0]: [[round(UNIT * value) for value in column] for column in zip(*rows, strict=True)]
             for measure, rows in self.rates.items()
         }
-        return {**told, **page, **kind, **columns}
+        return {**facts, **page, **kind, **columns}
 
 
-def trace(runs: Sequence[Run], frames: Frames, labels: Mapping[str, str]) -> Iterator[Trace]:
-    """Draw all curves of one model in one field: its runs differ in attack and eps."""
+def site_curves(runs: Sequence[StoredRun], frames: Frames, labels: Mapping[str, str]) -> Iterator[SiteCurve]:
+    """Make all curves of one model from runs that differ in attack and eps only."""
     for versus in get_args(Versus):
-        axes: dict[str, list[Run]] = defaultdict(list)
+        axes: dict[str, list[StoredRun]] = defaultdict(list)
         for run in runs:
-            axes[run.field if versus == "eps" else run.arena].append(run)
+            axes[run.eps_axis_key if versus == "eps" else run.comparison_key].append(run)
         for axis, together in axes.items():
             yield from _on_axis(versus, axis, together, frames, labels)
 
 
 def _on_axis(
-    versus: Versus, axis: str, runs: Sequence[Run], frames: Frames, labels: Mapping[str, str]
-) -> Iterator[Trace]:
+    versus: Versus, axis: str, runs: Sequence[StoredRun], frames: Frames, labels: Mapping[str, str]
+) -> Iterator[SiteCurve]:
     ordered = sorted(runs, key=lambda run: (bool(run.confirms), -len(frames[run.key])))
     parts = [(run, _curve(run, frames, versus)) for run in ordered]
-    by_attack: dict[str, list[tuple[Run, Curve]]] = defaultdict(list)
+    by_attack: dict[str, list[tuple[StoredRun, Curve]]] = defaultdict(list)
     for run, curve in parts:
         if not run.confirms:
             by_attack[labels[run.key]].append((run, curve))
@@ -80,34 +80,34 @@ def _on_axis(
         yield _thin(curve, axis, runs[0].model_id, WORST, pages)
 
 
-def _curve(run: Run, frames: Frames, versus: Versus) -> Curve:
+def _curve(run: StoredRun, frames: Frames, versus: Versus) -> Curve:
     records = frames[run.key]
-    if records["improvements"].isna().any():  # of an older version: when the last claim came is known, and no other
+    if records["improvements"].isna().any():  # of an older version, which recorded the last claim only
         known = [() if one is None else one for one in records["improvements"]]
         records = records.assign(improvements=pd.Series(known, records.index, dtype=object))
     return curves.of_run(run.manifest, records, versus, "accuracy")
 
 
-def _join(parts: Sequence[tuple[Run, Curve]]) -> tuple[Curve, tuple[str, ...]]:
+def _join(parts: Sequence[tuple[StoredRun, Curve]]) -> tuple[Curve, tuple[str, ...]]:
     """Merge what can be merged with the first: the same samples, or what confirms some of them."""
     whole, pages = parts[0][1], [parts[0][0].page]
     for run, curve in parts[1:]:
         try:
             whole = curves.merge([whole, curve.over(whole) if run.confirms else curve], "")
-        except BadRequest:  # other samples: it is drawn alone, or not at all
+        except BadRequest:  # other samples
             continue
         pages.append(run.page)
     return whole, tuple(pages)
 
 
-def _thin(curve: Curve, axis: str, model_id: str, attack: str, pages: tuple[str, ...]) -> Trace:
+def _thin(curve: Curve, axis: str, model_id: str, attack: str, pages: tuple[str, ...]) -> SiteCurve:
     steps = np.array(curve.steps)
     exact = len(steps) <= PLACES
     if not exact:
         steps = steps[np.unique(np.linspace(0, len(steps) - 1, PLACES).round().astype(int))]
     kinds: tuple[Measure, ...] = get_args(Measure)
     frames = {kind: replace(curve, measure=kind).to_frame(list(steps)).fillna(0) for kind in kinds}
-    return Trace(
+    return SiteCurve(
         versus=curve.versus,
         axis=axis,
         model_id=model_id,
@@ -130,10 +130,10 @@ def _thin(curve: Curve, axis: str, model_id: str, attack: str, pages: tuple[str,
 
 
 def _end(curve: Curve) -> float:
-    """Say where the axis may end: the last few samples to fall would squeeze the rest."""
+    """Say where the axis may end: the last few samples to be broken would squeeze the rest."""
     if curve.only_at is not None:
         return 1.1 * max(curve.only_at)
-    fallen = curve.falls_at[np.isfinite(curve.falls_at) & (curve.falls_at > 0)]
-    if not len(fallen):
+    broken = curve.falls_at[np.isfinite(curve.falls_at) & (curve.falls_at > 0)]
+    if not len(broken):
         return curve.end if np.isfinite(curve.end) else 0.0
-    return float(f"{1.05 * float(fallen.quantile(SHOWN)):.6g}") if not np.isfinite(curve.end) else curve.end
+    return float(f"{1.05 * float(broken.quantile(SHOWN)):.6g}") if not np.isfinite(curve.end) else curve.end

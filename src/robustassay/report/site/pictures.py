@@ -1,4 +1,4 @@
-"""Images as the page embeds them."""
+"""Images as PNG data URIs."""
 
 import base64
 import io
@@ -10,13 +10,13 @@ from PIL import Image
 from torch import Tensor
 
 LARGEST_SIDE: Final = 128  # larger images are shrunk by a whole factor
-_SHOWN_SIDE: Final = 96  # small images are shown enlarged by a whole factor, about so large
+_SHOWN_SIDE: Final = 96  # small images are enlarged by a whole factor to about this size
 
 
 @final
 @dataclass(frozen=True)
-class Triptych:
-    """The original, the magnified change and the adversarial image; only the original where nothing was found."""
+class ImageTriple:
+    """The original, the magnified change and the adversarial image; only the original where no attack succeeded."""
 
     original: str
     change: str | None
@@ -27,29 +27,29 @@ class Triptych:
 
     @property
     def size_bytes(self) -> int:
-        """What the pictures add to the page."""
+        """The bytes that the pictures add to the page."""
         return sum(len(uri) for uri in (self.original, self.change, self.adversarial) if uri)
 
 
-def draw(x0: Tensor, x_adv: Tensor | None) -> Triptych:
-    """Draw a clean image [C, H, W] in [0, 1] and what an attack made of it."""
+def draw(x0: Tensor, x_adv: Tensor | None) -> ImageTriple:
+    """Draw a clean image [C, H, W] in [0, 1] and its adversarial image."""
     original, width, height = _embed(x0)
     scale = max(1, _SHOWN_SIDE // max(width, height))
     if x_adv is None:
-        return Triptych(original, None, None, 1, scale * width, scale * height)
+        return ImageTriple(original, None, None, 1, scale * width, scale * height)
     delta = x_adv - x0
     factor = magnification(float(delta.abs().max()))
     change, adversarial = _embed(0.5 + factor * delta)[0], _embed(x_adv)[0]
-    return Triptych(original, change, adversarial, factor, scale * width, scale * height)
+    return ImageTriple(original, change, adversarial, factor, scale * width, scale * height)
 
 
 def magnification(largest: float) -> int:
-    """Return the whole factor that spreads a change around middle grey without clipping it."""
+    """Return the largest whole factor by which a change around middle grey is not clipped."""
     return max(1, int(0.5 / max(largest, 1e-6) + 1e-4))
 
 
 def _embed(x: Tensor) -> tuple[str, int, int]:
-    """Write an image as a PNG data URI and return its width and height too."""
+    """Return an image as a PNG data URI, with its width and height."""
     levels = (x * 255).round().clamp(0, 255).to(torch.uint8)
     pixels = levels[0] if len(levels) == 1 else levels.permute(1, 2, 0)
     image = Image.fromarray(pixels.contiguous().numpy())

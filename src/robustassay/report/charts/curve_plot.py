@@ -11,7 +11,7 @@ from robustassay.errors import BadRequest
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from robustassay.report.charts import Chart
+    from robustassay.report.charts.curve_chart import Chart
 
 # Okabe and Ito's palette, without its yellow, which is lost on white: told apart with any kind of colour vision.
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

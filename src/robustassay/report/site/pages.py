@@ -1,4 +1,4 @@
-"""Renders the site: one function a kind of page, each a template filled with what was gathered."""
+"""Renders the site: one function per kind of page, each fills a template."""
 
 import json
 from collections import defaultdict
@@ -12,11 +12,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 import robustassay as ra
 from robustassay.report import formatting
-from robustassay.report.command import repeat
-from robustassay.report.ranking import Contest, Outcome, Standing
-from robustassay.report.website.content import Content
-from robustassay.report.website.graphs import CurveSheet, curve_sheets, trade_offs
-from robustassay.report.website.summary import costs, summary, title
+from robustassay.report.site.command import repeat
+from robustassay.report.site.content import Content
+from robustassay.report.site.graphs import CurveSheet, curve_sheets, trade_offs
+from robustassay.report.site.summary import costs, summary, title
+from robustassay.results.models import AttackSummary, ModelResult, ThreatRanking
 
 ASSETS: Final = (
     "style.css",
@@ -28,7 +28,7 @@ ASSETS: Final = (
     "echarts-NOTICE.txt",
 )
 LONGEST_LIST: Final = 12
-"""Findings of a check, and models of a headline, that the first page shows; the rest is one click away."""
+"""Findings per check, and models per threat, that the overview shows; the rest is on other pages."""
 
 File = tuple[str, str | bytes]
 
@@ -43,7 +43,7 @@ class _Site:
 
     @cached_property
     def environment(self) -> Environment:
-        """Templates that escape everything which comes from a run."""
+        """Templates that escape everything that comes from a run."""
         made = Environment(
             loader=PackageLoader("robustassay.report"),
             autoescape=True,
@@ -74,18 +74,18 @@ class _Site:
         """The pages that this site has."""
         content = self.content
         found = [("index.html", "Overview")]
-        if content.contests:
+        if content.rankings:
             found += [("leaderboard.html", "Leaderboard")]
         found += [("curves.html", "Curves")] if self.sheets else []
         found += [("tradeoff.html", "Trade-off")] if next(trade_offs(content), None) else []
         found += [("transfer.html", "Transfer")] if content.heat_maps else []
-        found += [("runs.html", "Runs")] if content.outcomes else []
+        found += [("runs.html", "Runs")] if content.attacks else []
         return [*found, *([("studies.html", "Studies")] if content.studies else [])]
 
-    def page(self, name: str, template: str, **told: Any) -> File:
-        """Fill a template; links in it start from where the page lies."""
+    def page(self, name: str, template: str, **values: Any) -> File:
+        """Fill a template; links in it are relative to the page."""
         root = "../" * name.count("/")
-        text = self.environment.get_template(f"{template}.html.jinja").render(root=root, here=name, **told)
+        text = self.environment.get_template(f"{template}.html.jinja").render(root=root, here=name, **values)
         return name, text
 
 
@@ -95,8 +95,8 @@ def pages(content: Content) -> Iterator[File]:
     for name in ASSETS:
         yield f"assets/{name}", (resources.files("robustassay.report") / "assets" / name).read_bytes()
     yield _overview(site)
-    if content.contests:
-        yield site.page("leaderboard.html", "leaderboard", boards=[_board(contest) for contest in content.contests])
+    if content.rankings:
+        yield site.page("leaderboard.html", "leaderboard", boards=[_board(ranking) for ranking in content.rankings])
     yield from _curves(site)
     yield from _comparisons(site)
     yield from _models(site)
@@ -106,22 +106,22 @@ def pages(content: Content) -> Iterator[File]:
 
 def _overview(site: _Site) -> File:
     content = site.content
-    pages = {outcome.key: outcome.run.page for outcome in content.outcomes}
-    return site.page("index.html", "overview", summary=summary(content), costs=costs(content.outcomes), pages=pages)
+    pages = {attack.key: attack.run.page for attack in content.attacks}
+    return site.page("index.html", "overview", summary=summary(content), costs=costs(content.attacks), pages=pages)
 
 
-def _board(contest: Contest) -> dict[str, Any]:
-    """Lay out one table of the leaderboard: a column an attack, in the order of how much they break."""
-    broke: dict[str, int] = defaultdict(int)
-    for standing in contest.standings:
-        for outcome in standing.outcomes:
-            broke[outcome.label] += outcome.broke
+def _board(ranking: ThreatRanking) -> dict[str, Any]:
+    """Lay out one table of the leaderboard: one column per attack, the strongest first."""
+    broken: dict[str, int] = defaultdict(int)
+    for result in ranking.models:
+        for attack in result.attacks:
+            broken[attack.label] += attack.broken
     return {
-        "contest": contest,
-        "letters": contest.letters(),
-        "places": {place.name: (place.best, place.worst) for place in (contest.ranks.places if contest.ranks else ())},
-        "attacks": sorted(broke, key=lambda label: -broke[label]),
-        "by_attack": {one.model_id: {found.label: found for found in one.outcomes} for one in contest.standings},
+        "ranking": ranking,
+        "letters": ranking.letters,
+        "rank_ranges": ranking.rank_ranges,
+        "attacks": sorted(broken, key=lambda label: -broken[label]),
+        "by_attack": {one.model_id: {found.label: found for found in one.attacks} for one in ranking.models},
     }
 
 
@@ -147,36 +147,38 @@ def _comparisons(site: _Site) -> Iterator[File]:
 
 def _models(site: _Site) -> Iterator[File]:
     content = site.content
-    own: dict[str, list[Standing]] = defaultdict(list)
-    for standing in content.standings:
-        own[standing.model_id].append(standing)
+    own: dict[str, list[ModelResult]] = defaultdict(list)
+    for result in content.results:
+        own[result.model_id].append(result)
     for identity, model in content.models.items():
         yield site.page(
             model.page,
             "model",
             model=model,
             spec=json.loads(identity),
-            standings=own[identity],
-            walls=content.walls.get(identity, ()),
+            results=own[identity],
+            galleries=content.galleries.get(identity, ()),
             reliability=content.reliabilities.get(model.name),
         )
 
 
 def _runs(site: _Site) -> Iterator[File]:
     content = site.content
-    if not content.outcomes:
+    if not content.attacks:
         return
     yield site.page("runs.html", "runs")
-    standing_of = {one.key: standing for standing in content.standings for one in standing.outcomes}
-    for outcome in content.outcomes:
-        yield _run(site, outcome, standing_of.get(outcome.key))
+    standing_of = {one.key: result for result in content.results for one in result.attacks}
+    for attack in content.attacks:
+        yield _run(site, attack, standing_of.get(attack.key))
 
 
-def _run(site: _Site, outcome: Outcome, standing: Standing | None) -> File:
-    model = site.content.models[outcome.run.model_id]
-    recipe = repeat(outcome.run, outcome.summary.samples, embedded=model.card is not None)
-    counted = standing is not None and outcome in standing.counted
-    return site.page(outcome.run.page, "run", one=outcome, run=outcome.run, model=model, recipe=recipe, counted=counted)
+def _run(site: _Site, attack: AttackSummary, result: ModelResult | None) -> File:
+    model = site.content.models[attack.run.model_id]
+    repeated = repeat(attack.run, attack.numbers.samples)
+    counted = result is not None and attack in result.counted
+    return site.page(
+        attack.run.page, "run", one=attack, run=attack.run, model=model, repeated=repeated, counted=counted
+    )
 
 
 def _studies(site: _Site) -> Iterator[File]:
@@ -190,6 +192,6 @@ def _studies(site: _Site) -> Iterator[File]:
 
 
 def _script(value: object) -> str:
-    """Write a value as JavaScript that no browser can take for markup."""
+    """Write a value as JavaScript that contains no HTML."""
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

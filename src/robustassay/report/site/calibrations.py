@@ -16,7 +16,7 @@ _ERROR_COLUMNS: Final = {"model", "ece", "ece_low", "ece_high", "temperature"}
 @final
 @dataclass(frozen=True)
 class Reliability:
-    """How sure one model is and how often it is right."""
+    """Confidence and accuracy of one model, by bins of confidence."""
 
     ece: float
     interval: tuple[float, float]
@@ -25,16 +25,16 @@ class Reliability:
     bins: tuple[tuple[float, float, int], ...]  # mean confidence, accuracy, images; empty bins are left out
 
     def to_json(self) -> dict[str, Any]:
-        """Write the diagram for the page."""
+        """Return the diagram as plain data."""
         return {
             "kind": "reliability",
-            "bins": [[round(sure, 4), round(right, 4), many] for sure, right, many in self.bins],
+            "bins": [[round(confidence, 4), round(accuracy, 4), n] for confidence, accuracy, n in self.bins],
             "images": self.images,
         }
 
 
 def find_reliabilities(places: Sequence[Path]) -> dict[str, Reliability]:
-    """Find the diagrams in these places or below them, by the name of the model; a later one takes the place."""
+    """Find the diagrams in these places or below them, by the name of the model; the last one found wins."""
     return {name: one for place in places for path in sorted(place.rglob(BINS)) for name, one in _read(path)}
 
 
@@ -55,6 +55,6 @@ def _read(path: Path) -> Iterator[tuple[str, Reliability]]:
                 interval=(float(row["ece_low"]), float(row["ece_high"])),
                 temperature=float(row["temperature"]),
                 images=int(own["images"].sum()),
-                bins=tuple((float(sure), float(right), int(many)) for sure, right, many in held),
+                bins=tuple((float(confidence), float(accuracy), int(n)) for confidence, accuracy, n in held),
             ),
         )

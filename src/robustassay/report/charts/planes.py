@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from robustassay.analysis.geometry import Linearity, Regions
-from robustassay.report.matrices import figure_of
-from robustassay.report.plots import COLOURS, STYLES
+from robustassay.report.charts.curve_plot import COLOURS, STYLES
+from robustassay.report.charts.matrices import figure_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,20 +1,20 @@
-"""Transfer as heat maps: what examples made on one model do to others, from runs and from studies."""
+"""Heat maps of transfer: success rates of examples crafted on one model and shown to another."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from robustassay.report.models import ReportedModel
-from robustassay.report.ranking import Outcome
+from robustassay.report.site.models import ReportedModel
+from robustassay.results.models import AttackSummary
 
 TRANSFER = "transfer"
 
 
 @final
 @dataclass(frozen=True)
-class Cell:
-    """One source and target: the rate, its interval where it is known, and the page of its run."""
+class TransferRate:
+    """The success rate from one source to one target, its interval where known, and the page of its run."""
 
     source: str
     target: str
@@ -27,13 +27,13 @@ class Cell:
 @final
 @dataclass(frozen=True)
 class HeatMap:
-    """Rates of examples made on one model and shown to another."""
+    """Success rates by source and target model."""
 
     title: str
-    cells: tuple[Cell, ...]
+    cells: tuple[TransferRate, ...]
 
     def to_json(self, families: Mapping[str, str]) -> dict[str, Any]:
-        """Write the map for the page; `families` lets it be sorted by them."""
+        """Return the map as plain data; `families` are those of the models, by which it can be sorted."""
         sources, targets = ([*dict.fromkeys(getattr(one, end) for one in self.cells)] for end in ("source", "target"))
         return {
             "kind": "heat",
@@ -47,22 +47,24 @@ class HeatMap:
         }
 
 
-def heat_maps(outcomes: Sequence[Outcome], models: Mapping[str, ReportedModel]) -> list[HeatMap]:
-    """Make a map of the transfer attacks under each threat: one a way of making the examples."""
-    found: dict[tuple[str, str], list[Cell]] = defaultdict(list)
+def heat_maps(attacks: Sequence[AttackSummary], models: Mapping[str, ReportedModel]) -> list[HeatMap]:
+    """Make one map per threat and crafting attack from the transfer runs."""
+    found: dict[tuple[str, str], list[TransferRate]] = defaultdict(list)
     titles = {}
-    for one in outcomes:
+    for one in attacks:
         spec = one.run.spec["attack"]
-        if one.run.attack != TRANSFER or not one.summary.success.total:
+        if one.run.attack != TRANSFER or not one.numbers.success.total:
             continue
-        way = one.run.arena, str(spec.get("attack"))
+        way = one.run.comparison_key, str(spec.get("attack"))
         titles[way] = f"{spec.get('attack')}, {one.run.threat} on {one.run.data}: attack success rate"
-        low, high = one.summary.success.interval()
-        value = one.summary.success.value
+        low, high = one.numbers.success.interval()
+        value = one.numbers.success.value
         target = models[one.run.model_id].label
-        found[way].append(Cell(str(spec.get("source")), target, value, round(low, 4), round(high, 4), one.run.page))
+        found[way].append(
+            TransferRate(str(spec.get("source")), target, value, round(low, 4), round(high, 4), one.run.page)
+        )
     return [HeatMap(titles[way], tuple(sorted(cells, key=_ends))) for way, cells in found.items()]
 
 
-def _ends(cell: Cell) -> tuple[str, str]:
+def _ends(cell: TransferRate) -> tuple[str, str]:
     return cell.source, cell.target

@@ -1,4 +1,4 @@
-"""Studies on the site: the page that a study wrote, with its figures beside it."""
+"""Pages of studies, with their figures and tables."""
 
 import re
 from collections.abc import Sequence
@@ -9,16 +9,16 @@ from typing import Final, final
 import pandas as pd
 
 from robustassay.names import slug
-from robustassay.report.website.heat_maps import Cell, HeatMap
+from robustassay.report.site.heat_maps import HeatMap, TransferRate
 
 PAGE: Final = "study.md"
-_TAKEN_ALONG: Final = {".png", ".svg", ".csv"}
+_COPIED_SUFFIXES: Final = {".png", ".svg", ".csv"}
 
 
 @final
 @dataclass(frozen=True)
 class StudyPage:
-    """One study's folder, and where its page lies on the site."""
+    """The folder of one study, and its page on the site."""
 
     folder: Path
     name: str
@@ -26,11 +26,11 @@ class StudyPage:
 
     @property
     def page(self) -> str:
-        """Where its page lies."""
+        """The path of its page."""
         return f"studies/{self.name}/index.html"
 
     def html(self) -> str:
-        """Turn what the study wrote into HTML; markup inside it is shown, and links can only be links."""
+        """Convert the Markdown page of the study to HTML; HTML inside it is escaped."""
         from markdown_it import MarkdownIt
 
         text = (self.folder / PAGE).read_text(encoding="utf-8")
@@ -45,13 +45,13 @@ class StudyPage:
         return html
 
     def files(self) -> list[Path]:
-        """List the figures and tables that the page may point at, by their path in the folder."""
+        """List the figures and tables that the page may link to, by their path in the folder."""
         found = [path for room in ("figures", "tables") for path in (self.folder / room).glob("*")]
         found += list(self.folder.glob("*.csv"))
-        return sorted(path.relative_to(self.folder) for path in found if path.suffix in _TAKEN_ALONG)
+        return sorted(path.relative_to(self.folder) for path in found if path.suffix in _COPIED_SUFFIXES)
 
     def heat_maps(self) -> list[HeatMap]:
-        """Read the transfer matrices that the study wrote: a row a source, a column a target."""
+        """Read the transfer matrices of the study: one row per source, one column per target."""
         return [found for path in sorted(self.folder.glob("transfer-*.csv")) if (found := self._heat_map(path))]
 
     def _heat_map(self, path: Path) -> HeatMap | None:
@@ -60,7 +60,7 @@ class StudyPage:
         except (OSError, ValueError):
             return None
         cells = [
-            Cell(str(source), str(target), float(value), page=self.page)
+            TransferRate(str(source), str(target), float(value), page=self.page)
             for source, row in rates.iterrows()
             for target, value in row.items()
             if pd.notna(value)

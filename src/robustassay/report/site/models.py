@@ -1,4 +1,4 @@
-"""The models of a report: what to call each, and what is known of it."""
+"""The models of a report: their labels, facts, cards and pages."""
 
 import hashlib
 import json
@@ -11,35 +11,35 @@ from robustassay import models
 from robustassay.errors import AssayError
 from robustassay.models.card import ModelCard
 from robustassay.names import slug
-from robustassay.report import formatting
-from robustassay.report.runs import Run
+from robustassay.results.labels import settings_label
+from robustassay.results.runs import StoredRun
 
 
 @final
 @dataclass(frozen=True)
 class ReportedModel:
-    """One model, told from its namesakes."""
+    """One model, with a label that no other model has."""
 
     name: str
     label: str
     facts: tuple[str, ...]
     card: ModelCard | None  # of an embedded model
-    page: str  # in a report
+    page: str  # its path in the site
 
     @property
     def family(self) -> str:
-        """What kind of network it is, as far as its card tells."""
+        """The architecture named on its card, else other."""
         return str(self.card.architecture["name"]) if self.card else "other"
 
 
-def reported_models(runs: Sequence[Run]) -> dict[str, ReportedModel]:
-    """Describe each model once, by `Run.model_id`."""
+def reported_models(runs: Sequence[StoredRun]) -> dict[str, ReportedModel]:
+    """Describe each model, by `StoredRun.model_id`."""
     specs = {run.model_id: json.loads(run.model_id) for run in runs}
     labels = {identity: str(spec["name"]) for identity, spec in specs.items()}
-    for tell in (_weights, _digest):  # the same weights may stand in two structures
+    for suffix in (_weights, _digest):  # two structures may have the same weights
         shared = Counter(labels.values())
         labels = {
-            identity: f"{specs[identity]['name']} ({tell(specs[identity])})" if shared[label] > 1 else label
+            identity: f"{specs[identity]['name']} ({suffix(specs[identity])})" if shared[label] > 1 else label
             for identity, label in labels.items()
         }
     return {identity: _describe(spec, labels[identity]) for identity, spec in specs.items()}
@@ -60,7 +60,7 @@ def _digest(spec: Mapping[str, Any]) -> str:
 
 
 def _page(spec: Mapping[str, Any]) -> str:
-    """Name a file after a model, whatever it is called; the hash tells it from all others."""
+    """Name a file after a model; the hash makes the name unique."""
     plain = slug(str(spec["name"]).lower(), keep="")[:48].lstrip("-")
     return f"models/{plain}-{_digest(spec)}.html" if plain else f"models/{_digest(spec)}.html"
 
@@ -74,12 +74,12 @@ def embedded_card(spec: Mapping[str, Any]) -> ModelCard | None:
 
     try:
         return models.card(name) if hash_state(models.load(name)) == spec.get("weights") else None
-    except AssayError:  # A damaged zoo must not take the report of finished runs with it.
+    except AssayError:  # A damaged zoo must not stop the report of finished runs.
         return None
 
 
 def _facts(card: ModelCard) -> tuple[str, ...]:
-    shape = formatting.settings(card.architecture)
+    shape = settings_label(card.architecture)
     return (
         card.title,
         f"{card.architecture['name']} ({shape})" if shape else str(card.architecture["name"]),

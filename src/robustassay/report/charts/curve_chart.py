@@ -13,8 +13,9 @@ from robustassay.analysis import curves
 from robustassay.analysis.curves import Curve, Measure, Versus
 from robustassay.eps import format_eps
 from robustassay.errors import BadRequest, StoreFailed
-from robustassay.report import formatting, plots
-from robustassay.report.runs import Run, find_runs
+from robustassay.report import formatting
+from robustassay.report.charts import curve_plot
+from robustassay.results.runs import StoredRun, find_runs
 
 COLUMNS: Final = 5
 """Places that a table shows a rate at, at most; the file holds them all."""
@@ -100,7 +101,7 @@ def read_chart(
     drawn = [run for run in runs if worst_case or not run.confirms]
     if not drawn:
         raise BadRequest("These runs only confirm others: give the folders of those too.")
-    groups: dict[tuple[str, ...], list[Run]] = {}
+    groups: dict[tuple[str, ...], list[StoredRun]] = {}
     unit = 1.0 if values is None else math.sqrt(values)
     close = None if within is None else within * unit
     for traits, run in sorted(
@@ -123,8 +124,8 @@ def read_chart(
 def save(chart: Chart, path: Path) -> None:
     """Write a picture (.png, .svg) or the data (.csv, .parquet), as the name says."""
     writers: dict[str, Callable[[], None]] = {
-        ".png": lambda: plots.draw(chart, path),
-        ".svg": lambda: plots.draw(chart, path),
+        ".png": lambda: curve_plot.draw(chart, path),
+        ".svg": lambda: curve_plot.draw(chart, path),
         ".csv": lambda: chart.to_frame().to_csv(path, index=False),
         ".parquet": lambda: chart.to_frame().to_parquet(path, index=False),
     }
@@ -142,7 +143,7 @@ def check_name(path: Path) -> None:
         raise BadRequest(f"{path} must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}.")
 
 
-def _join(runs: Sequence[Run], label: str, versus: Versus, measure: Measure, within: float | None) -> Curve:
+def _join(runs: Sequence[StoredRun], label: str, versus: Versus, measure: Measure, within: float | None) -> Curve:
     """Make one curve of the runs of a group; a run that confirms others looked at some of their samples only."""
     runs = sorted(runs, key=lambda run: bool(run.confirms))
     parts = [curves.of_run(run.manifest, run.read(), versus, measure, within, label) for run in runs]
@@ -151,7 +152,7 @@ def _join(runs: Sequence[Run], label: str, versus: Versus, measure: Measure, wit
     )
 
 
-def _traits(runs: Sequence[Run], versus: Versus, within: float | None, worst_case: bool) -> list[tuple[str, ...]]:
+def _traits(runs: Sequence[StoredRun], versus: Versus, within: float | None, worst_case: bool) -> list[tuple[str, ...]]:
     """Say what tells the curve of each run from those of the others; runs for which all of it agrees share one."""
     namesakes = {run.model: len({other.model_id for other in runs if other.model == run.model}) for run in runs}
     found: list[tuple[str, ...]] = []
@@ -165,7 +166,7 @@ def _traits(runs: Sequence[Run], versus: Versus, within: float | None, worst_cas
     return found
 
 
-def _attack(run: Run, runs: Sequence[Run]) -> str:
+def _attack(run: StoredRun, runs: Sequence[StoredRun]) -> str:
     """Name an attack, with the settings in which it differs from its namesakes and those that name something."""
     spec = run.spec["attack"]
     others = [other.spec["attack"] for other in runs if other.attack == run.attack]

@@ -1,4 +1,4 @@
-"""Puts a site in its folder: file by file, each whole, the first page last, and nothing left of an older site."""
+"""Writes a site to its folder: file by file, the first page last; files of an older site are removed."""
 
 import json
 from collections.abc import Iterable
@@ -10,14 +10,14 @@ from robustassay.files import write_atomically
 
 INDEX: Final = "index.html"
 LIST: Final = ".assay-report.json"
-"""Names the files that are ours, so that building again removes what is stale and touches nothing else."""
+"""Lists the files of the site, so that building again removes stale ones and touches nothing else."""
 
 
 def write(out: Path, files: Iterable[tuple[str, str | bytes]]) -> Path:
     """Write the files, given by their path in the site, and return the first page."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        old = _ours(out)
+        old = _listed_files(out)
         written, first = [], None
         for name, content in files:
             if name == INDEX:
@@ -43,8 +43,8 @@ def _place(path: Path, content: str | bytes) -> None:
     write_atomically(path, content)
 
 
-def _ours(out: Path) -> set[str]:
-    """Read what an older site wrote; a list that somebody bent to point elsewhere is not followed."""
+def _listed_files(out: Path) -> set[str]:
+    """Read the list of an older site; paths that lead out of the folder are ignored."""
     try:
         listed = json.loads((out / LIST).read_text(encoding="utf-8"))["files"]
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,0 +1,1 @@
+"""Pictures drawn with matplotlib, which is an extra: `pip install 'robustassay[plots]'`."""

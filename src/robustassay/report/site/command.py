@@ -1,0 +1,102 @@
+"""The command line that repeats a run."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, final
+
+from robustassay import data, models
+from robustassay.eps import format_eps
+from robustassay.errors import AssayError
+from robustassay.models.from_file import is_file_spec
+from robustassay.models.sources import is_source_spec
+from robustassay.results.runs import StoredRun
+
+_REFUSED_FLAGS: Final = frozenset({"no-gradients", "softmax"})
+"""Models with these flags are refused unless --despite-flags is given."""
+
+
+@final
+@dataclass(frozen=True)
+class RepeatCommand:
+    """A command line, or the reason why there is none, and what it needs."""
+
+    command: str | None
+    note: str | None = None
+
+
+def repeat(run: StoredRun, samples: int) -> RepeatCommand:
+    """Write the command that makes the same records."""
+    reason = _no_command(run)
+    if reason is not None:
+        return RepeatCommand(None, reason)
+    threat, target = run.spec["threat"], run.spec["threat"].get("target")
+    words = ["assay", "eval", run.model, "--data", run.data, "--attack", attack_option(run.spec["attack"])]
+    words += ["--norm", threat["norm"], "--eps", format_eps(float(threat["eps"])), "--seed", str(run.spec["seed"])]
+    words += ["--targeted", str(target)] if target else []
+    words += ["--query-budget", str(threat["query_budget"])] if threat.get("query_budget") else []
+    words += _search_options(run)
+    words += ["--limit", str(samples), "--out", f"runs/{run.key}"]
+    return RepeatCommand(shlex.join(words), None if run.data in data.names() else _other_data(run))
+
+
+def attack_option(spec: Mapping[str, Any]) -> str:
+    """Write an attack as `--attack` reads it: pgd:steps=40,rel_step=0.1."""
+    fields = ",".join(f"{key}={_plain(value)}" for key, value in spec.items() if key != "name")
+    return f"{spec['name']}:{fields}" if fields else str(spec["name"])
+
+
+def _search_options(run: StoredRun) -> list[str]:
+    """Write how the model was searched; exact search and no surrogate give the same records."""
+    model = run.spec["model"]
+    options = [] if "service" in model else ["--precision", "fast" if "search" in model else "exact"]
+    options += ["--eot", str(model["eot"])] if "eot" in model else []
+    return options + (["--despite-flags"] if _REFUSED_FLAGS & run.manifest.get("flags", {}).keys() else [])
+
+
+def _no_command(run: StoredRun) -> str | None:
+    """Say why no command line repeats a run; None where one does."""
+    attack, target = run.spec["attack"], run.spec["threat"].get("target")
+    if not _is_loadable(run.model_id, run.model):
+        return "The model was passed in Python, so no command line can name it."
+    if "remedy" in attack:
+        return "This run is part of an adaptive evaluation: repeat the runs it belongs to with --adaptive auto."
+    if run.confirms:
+        return "This run covers only the samples that other runs left in doubt: repeat those runs with --confirm."
+    if "." in run.attack or not all(isinstance(value, bool | int | float | str) for value in attack.values()):
+        return "The attack was passed in Python, so no command line can name it."
+    if target and str(target).startswith("list:"):
+        return "The targets came from a list that the run does not hold; add it with --targeted FILE."
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _is_loadable(model_id: str, name: str) -> bool:
+    """Say whether `assay eval` loads the model of a run by its name; only models of the zoo are loaded to find out."""
+    from robustassay.evaluation.model_ref import ModelRef
+    from robustassay.remote import is_service
+
+    identity = json.loads(model_id)
+    inner = name.rpartition("|")[2].strip()
+    if "service" in identity:
+        return is_service(name)
+    if "source" in identity:
+        return is_file_spec(inner) or is_source_spec(inner)
+    if inner not in models.names():
+        return False
+    try:
+        found = ModelRef.of(name).identity
+    except AssayError:  # an unknown defense, or a damaged zoo
+        return False
+    return all(identity.get(key) == value for key, value in found.items())
+
+
+def _plain(value: bool | int | float | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _other_data(run: StoredRun) -> str:
+    sha256 = run.spec["data"]["sha256"][:12]
+    return f"Put the path of your copy of {run.data} after --data; its SHA-256 begins with {sha256}."

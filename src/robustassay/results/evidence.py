@@ -1,0 +1,78 @@
+"""How far the records of one or several runs can be trusted: flags, unverified claims, samples in doubt."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, final
+
+import pandas as pd
+
+from robustassay.analysis import rates, trust
+from robustassay.results.identity import confirms, is_noise
+
+
+class SingleRun(Protocol):
+    """A manifest and its records; `Result` and `RunRecords` are such."""
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """The specification of the run, and where and when it ran."""
+
+    @property
+    def records(self) -> pd.DataFrame:
+        """One row per sample."""
+
+    @property
+    def flags(self) -> Mapping[str, str]:
+        """Reasons to doubt the robust accuracy."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RunRecords:
+    """The manifest and the records of one run."""
+
+    manifest: Mapping[str, Any]
+    records: pd.DataFrame = field(repr=False)
+
+    @property
+    def flags(self) -> dict[str, str]:
+        """Reasons to doubt the robust accuracy."""
+        return run_flags(self.manifest, self.records)
+
+
+def run_flags(
+    manifest: Mapping[str, Any], records: pd.DataFrame, failures: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the flags of one run: raised before it, shown by its records, and for samples the model failed on."""
+    unjudged = trust.unjudged(rates.robust_accuracy(records), failures or {})
+    return {**manifest.get("flags", {}), **trust.flags_of(records), **unjudged}
+
+
+def merged_flags(runs: Iterable[SingleRun]) -> dict[str, str]:
+    """Return the flags of all runs, each once."""
+    return {name: text for run in runs for name, text in run.flags.items()}
+
+
+def effort(run: SingleRun) -> trust.Effort:
+    """Say how hard the attack of a run tried, as its records show."""
+    return trust.effort(run.records, is_noise(run.manifest))
+
+
+def has_iterated_attack(runs: Iterable[SingleRun]) -> bool:
+    """Say whether an attack followed the gradient for more than one step."""
+    return any(effort(run) is trust.Effort.ITERATED for run in runs)
+
+
+def invalid_claims(runs: Iterable[SingleRun]) -> int:
+    """Count the claimed successes that did not verify, over all runs."""
+    return sum(sum(trust.invalid_claims(run.records).values()) for run in runs)
+
+
+def samples_in_doubt(worst: pd.DataFrame, flags: Collection[str], runs: Iterable[SingleRun]) -> list[str]:
+    """Return the ids of unbroken samples that a stronger attack may still break.
+
+    Samples of a confirming run are no longer in doubt: the stronger attack was tried on them.
+    """
+    confirmed = {sample for run in runs if confirms(run.manifest) for sample in run.records["sample_id"]}
+    doubtful = worst["sample_id"][trust.doubtful(worst, flags)]
+    return [sample for sample in doubtful if sample not in confirmed]
