@@ -78,7 +78,7 @@ def test_one_command_builds_a_board_of_ten_models_from_records(runs, tmp_path, c
     assert len(pd.read_csv(tmp_path / "board.csv")) == len(TEN)
     written = (tmp_path / "board.md").read_text()
     assert all(name in written for name in TEN)
-    assert "cannot be told apart" in written
+    assert "do not differ significantly" in written
 
 
 def fake(name, falls, clean=None, attack="autoattack", weights=None, eps=8 / 255, **remarks):

@@ -221,7 +221,7 @@ def test_the_leaderboard_searches_filters_and_breaks_down(visit):
     page.get_by_label("Threat").select_option(index=1)
     assert page.locator("section.board:visible").count() == 1
     page.get_by_label("Threat").select_option(index=0)
-    page.get_by_label("only what nothing speaks against").check()
+    page.get_by_label("hide flagged").check()
     assert 0 < len(page.locator("tbody tr:visible").all()) < rows  # a transfer attack alone is a weak one
     assert not page.locator("th.each").first.is_visible()
     page.get_by_label("each attack").check()

@@ -1,13 +1,11 @@
 """The command line that repeats a run."""
 
-import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, final
 
-from robustassay import data, models
+from robustassay import data
 from robustassay.eps import format_eps
 from robustassay.errors import AssayError
 from robustassay.models.from_file import is_file_spec
@@ -27,9 +25,9 @@ class RepeatCommand:
     note: str | None = None
 
 
-def repeat(run: StoredRun, samples: int) -> RepeatCommand:
-    """Write the command that makes the same records."""
-    reason = _no_command(run)
+def repeat(run: StoredRun, samples: int, loadable: bool) -> RepeatCommand:
+    """Write the command that makes the same records; `loadable` is what `is_loadable` says of the model."""
+    reason = _no_command(run, loadable)
     if reason is not None:
         return RepeatCommand(None, reason)
     threat, target = run.spec["threat"], run.spec["threat"].get("target")
@@ -56,10 +54,10 @@ def _search_options(run: StoredRun) -> list[str]:
     return options + (["--despite-flags"] if _REFUSED_FLAGS & run.manifest.get("flags", {}).keys() else [])
 
 
-def _no_command(run: StoredRun) -> str | None:
+def _no_command(run: StoredRun, loadable: bool) -> str | None:
     """Say why no command line repeats a run; None where one does."""
     attack, target = run.spec["attack"], run.spec["threat"].get("target")
-    if not _is_loadable(run.model_id, run.model):
+    if not loadable:
         return "The model was passed in Python, so no command line can name it."
     if "remedy" in attack:
         return "This run is part of an adaptive evaluation: repeat the runs it belongs to with --adaptive auto."
@@ -72,25 +70,26 @@ def _no_command(run: StoredRun) -> str | None:
     return None
 
 
-@lru_cache(maxsize=1024)
-def _is_loadable(model_id: str, name: str) -> bool:
-    """Say whether `assay eval` loads the model of a run by its name; only models of the zoo are loaded to find out."""
+def is_loadable(model: Mapping[str, Any]) -> bool:
+    """Say whether `assay eval` loads the model of a specification by its name.
+
+    Runs may come from other people: only embedded models behind known defenses are loaded to compare their weights.
+    """
     from robustassay.evaluation.model_ref import ModelRef
+    from robustassay.leaderboard import whitelist
     from robustassay.remote import is_service
 
-    identity = json.loads(model_id)
+    name = str(model["name"])
     inner = name.rpartition("|")[2].strip()
-    if "service" in identity:
+    if "service" in model:
         return is_service(name)
-    if "source" in identity:
+    if "source" in model:
         return is_file_spec(inner) or is_source_spec(inner)
-    if inner not in models.names():
-        return False
     try:
-        found = ModelRef.of(name).identity
-    except AssayError:  # an unknown defense, or a damaged zoo
+        found = ModelRef.of(whitelist.model(name), name).identity
+    except AssayError:  # another name, an unknown defense, or a damaged zoo
         return False
-    return all(identity.get(key) == value for key, value in found.items())
+    return all(model.get(key) == value for key, value in found.items())
 
 
 def _plain(value: bool | int | float | str) -> str:

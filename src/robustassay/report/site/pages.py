@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 import robustassay as ra
 from robustassay.report import formatting
-from robustassay.report.site.command import repeat
+from robustassay.report.site.command import is_loadable, repeat
 from robustassay.report.site.content import Content
 from robustassay.report.site.graphs import CurveSheet, curve_sheets, trade_offs
 from robustassay.report.site.summary import costs, summary, title
@@ -81,6 +81,11 @@ class _Site:
         found += [("transfer.html", "Transfer")] if content.heat_maps else []
         found += [("runs.html", "Runs")] if content.attacks else []
         return [*found, *([("studies.html", "Studies")] if content.studies else [])]
+
+    @cached_property
+    def loadable(self) -> dict[str, bool]:
+        """Whether `assay eval` loads a model by its name, by `StoredRun.model_id`."""
+        return {identity: is_loadable(json.loads(identity)) for identity in self.content.models}
 
     def page(self, name: str, template: str, **values: Any) -> File:
         """Fill a template; links in it are relative to the page."""
@@ -174,7 +179,7 @@ def _runs(site: _Site) -> Iterator[File]:
 
 def _run(site: _Site, attack: AttackSummary, result: ModelResult | None) -> File:
     model = site.content.models[attack.run.model_id]
-    repeated = repeat(attack.run, attack.numbers.samples)
+    repeated = repeat(attack.run, attack.numbers.samples, site.loadable[attack.run.model_id])
     counted = result is not None and attack in result.counted
     return site.page(
         attack.run.page, "run", one=attack, run=attack.run, model=model, repeated=repeated, counted=counted
