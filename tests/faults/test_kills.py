@@ -30,7 +30,8 @@ from robustassay.records import TIMING
 NURSERY = """
 import json, os, sys
 import matplotlib.figure, matplotlib.pyplot, pandas, pyarrow.parquet, torch
-import robustassay.cli, robustassay.evaluation, robustassay.leaderboard, robustassay.report.charts.curve_chart, robustassay.train
+import robustassay.cli, robustassay.evaluation, robustassay.leaderboard, robustassay.train
+import robustassay.report.charts.curve_chart
 import robustassay.studies.dong2020, robustassay.studies.study
 from robustassay.cli import main
 torch.set_num_threads(1)
