@@ -83,6 +83,10 @@ class DecisionAccess:
         """Return how close each row's best claim is; infinite for a row without one."""
         return self._copied(self._ledger.distance[self._rows])
 
+    def start_iterations(self) -> None:
+        """Begin iteration 1: for a loop that asks about the result of a step before it calls `drop_finished`."""
+        self._ledger.end_iteration(self._rows)
+
     def drop_finished(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """End an iteration: let finished rows go and return the tensors without them."""
         self._iteration += 1

@@ -234,8 +234,9 @@ class Ledger:
         return self._sight
 
     def _offer(self, rows: Tensor, x: Tensor, counts: Tensor, distance: Tensor, margin: Tensor) -> Offer:
-        iteration, _, _, queries = self._counts[rows].unbind(1)
-        return Offer(rows, x, counts, distance, margin, iteration, queries, len(self._stages) - 1)
+        iterations, _, _, queries = self._counts[rows].unbind(1)
+        # Iteration 0 is the clean image; a start point counts as iteration 1.
+        return Offer(rows, x, counts, distance, margin, iterations.clamp(min=1), queries, len(self._stages) - 1)
 
     def _note_lowest(self, rows: Tensor, x: Tensor, margin: Tensor) -> None:
         """Remember the lowest margin of each row so far, and where it was seen if a closer look may come."""

@@ -24,6 +24,7 @@ class UniformNoise(Attack[DecisionAccess]):
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
         """Draw, look, draw again."""
+        view.start_iterations()
         for _ in range(self.steps - 1):
             view.decisions(view.ball.sample(view.rng))
             view.drop_finished()
@@ -43,6 +44,7 @@ class GaussianNoise(Attack[DecisionAccess]):
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
         """Draw, look, draw again."""
+        view.start_iterations()
         for _ in range(self.steps - 1):
             view.decisions(_gaussian_at_radius(view))
             view.drop_finished()

@@ -113,6 +113,7 @@ def ascend(view: GradientAccess, steps: int, loss: Loss, *known: Tensor) -> Tens
     best, best_gradient, best_height, last_best = x, gradient, height, height
     length = 2 * view.ball.eps
     rises, halved = torch.zeros_like(height), torch.ones_like(height, dtype=torch.bool)
+    view.start_iterations()
     checkpoints = _checkpoints(steps)
     for k in range(1, steps):
         pull = MOMENTUM if k > 1 else 1.0
@@ -159,6 +160,7 @@ def _at_full_radius(view: GradientAccess) -> Tensor:
 def _ascend_sparsely(view: GradientAccess, steps: int, loss: Loss, told: list[Tensor]) -> Tensor:
     """Under L1, climb in balls of 3, 2 and 1 times the radius, each time from the best point so far."""
     known = [view.track(values) for values in told]
+    view.start_iterations()
     x = view.ball.project(view.ball.centre + view.rng.normal(*view.ball.centre.shape[1:]))
     for part, factor in ((0.3, 3.0), (0.3, 2.0), (0.4, 1.0)):
         x = _wider(view.ball, factor).project(x)
