@@ -54,7 +54,7 @@ FORMULAS: Final[dict[str, str]] = {
     "fab": "d, d0: shortest steps from x and from x0 onto the tangent of the boundary at x, inside the box\n"
     "x <- (1 - alpha) * (x + eta * d) + alpha * (x0 + eta * d0), alpha = min(|d| / (|d| + |d0|), alpha_max)\n"
     "x <- x0 + beta * (x - x0) wherever the goal is reached",
-    "smallest": "least eps at which `attack` succeeds: grow it until success, then close in to `tolerance`",
+    "minimum-radius": "least eps at which `attack` succeeds: grow it until success, then close in to `tolerance`",
     "square": "x' = P(x with +-eps, a sign a channel, on a random square of a part p of it); keep x' if m(x') < m(x)\n"
     "p falls from p_init by halves; under L2 and L1 bumps of the norm that is left move between windows",
     "nes": "g = mean over u of (m(x - sigma * u) - m(x + sigma * u)) / (2 * sigma) * u, u normal\n"

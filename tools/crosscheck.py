@@ -28,7 +28,7 @@ from robustassay.threat import Norm, ThreatModel
 from tools import peers
 
 MODELS = ("resnet20-natural", "resnet20-pgd")
-SLOW = ("cw", "cw-fast", "ead", "ead-fast")  # of which ART takes minutes
+SLOW = ("cw", "cw-fast", "ead", "ead-fast")  # ART takes minutes for these
 LIBRARIES = ("ours", *peers.PACKAGES)
 EPS, BUDGET = 8 / 255, "Linf 8/255"
 STEPS, SEARCHES, INITIAL_C, TARGETS, QUERIES = 40, 6, 0.1, 3, 300
@@ -53,20 +53,24 @@ HEAD = """# Our attacks beside those of other libraries
 
 Made by `make crosscheck` with {versions}, torch {torch}.
 
-The first {rows} images of cifar10-1k that a model classifies correctly (half as many for C&W and EAD, twice as many on
-a fixed budget), untargeted, at equal steps: {steps}; for C&W and EAD in each of {searches} searches for c, from
-{initial_c} on (`cw-fast` and `ead-fast`: from the c that a linear model needs); for APGD-T towards each of {targets}
-classes; for FAB half as many
-steps towards each. Square has {queries} queries and its schedule fitted to them, DeepFool 50 steps and 2 % overshoot. A
-step has no fixed cost: ART's C&W tries several lengths for each. All points were verified by us: clipped to [0, 1],
-label taken afresh, distance in float64. "authors" is the package of AutoAttack's authors. Best is the lowest median
-among those that broke the most images, ours where it is within 1 % of it.
+The first {rows} images of cifar10-1k that a model classifies correctly; half as many for C&W and EAD, twice as many for
+attacks within a radius. All attacks are untargeted and have equal steps: {steps}, except
+
+- C&W and EAD: {steps} steps in each of {searches} searches for c, from c = {initial_c}; `cw-fast` and `ead-fast` begin
+  at the c that a linear model needs;
+- APGD-T: {steps} steps towards each of {targets} classes; FAB: half as many towards each;
+- Square: {queries} queries, its schedule scaled to them; DeepFool: 50 steps, 2 % overshoot.
+
+A step has no fixed cost: ART's C&W tries several step lengths per step. We verified all points: clipped to [0, 1],
+label from a new forward pass, distance in float64. "authors" is the package of AutoAttack's authors. "Best" is the
+lowest median among the libraries that broke the most images; it is ours where ours is within 1 % of it.
 """
 
 REMARKS = """
-What to bear in mind: torchattacks' C&W searches for no c, so it has all steps at c = 1. foolbox's L2 FMN never
-projects, and its MI-FGSM adds up signs. The FAB of torchattacks and of the authors stops at the first class that falls,
-so both were run class by class and the nearest point kept. One image is {unit:.1f} points of robust accuracy.
+Notes. torchattacks' C&W does not search for c: it makes all steps at c = 1. foolbox's L2 FMN never projects, and its
+MI-FGSM adds up signs. The FAB of torchattacks and of the authors stops at the first class that succeeds, so both were
+run class by class and the nearest point was kept. Early stops of C&W and EAD depend on the batch in foolbox,
+torchattacks and adv-lib. One image is {unit:.1f} points of robust accuracy.
 """
 
 
@@ -82,7 +86,7 @@ class Row:
     raised: list[str] = field(default_factory=list)
 
     def add(self, library: str, distances: np.ndarray, eps: float | None) -> None:
-        """Book a library's distances, infinite where it failed."""
+        """Add a library's distances, infinite where it failed."""
         won = np.isfinite(distances) if eps is None else distances <= eps + 1e-6
         self.median[library] = float(np.median(distances)) if eps is None else 100 * float(1 - won.mean())
         self.broken[library] = float(won.mean())
@@ -123,7 +127,7 @@ def ours(spec: str, norm: Norm, model: nn.Module, x: Tensor, y: Tensor) -> Tenso
 
 
 def judge(model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor, norm: str) -> np.ndarray:
-    """Measure points that hold, with the code that judges all runs; the others are infinitely far."""
+    """Return the distances of points that verify; infinite for the others."""
     claims = ClaimedImages(x, x_adv.detach().float().clamp(0, 1), y, False, norm, 1.0, any_distance=True)
     verdict = verify(model, torch.device("cpu"), claims)
     return np.where(verdict.valid, verdict.distance, np.inf)

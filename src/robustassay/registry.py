@@ -10,7 +10,7 @@ from fractions import Fraction
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import MappingProxyType
-from typing import Any, Final, TypeVar, get_type_hints
+from typing import Any, Final, TypeVar, get_origin, get_type_hints
 
 from robustassay.errors import BadRequest, UnknownName
 
@@ -63,30 +63,98 @@ def name_of(kind: str, cls: type[Any]) -> str:
 
 
 def create(kind: str, spec: str) -> Any:
-    """Make one from its name and settings, such as "pgd:steps=100,restarts=5"."""
+    """Make one from its name and settings, such as "pgd:steps=100,restarts=5".
+
+    A setting that holds another value of the same kind is written with parentheses: "transfer:attack=mim(steps=5)".
+    """
     name, _, settings = spec.partition(":")
     cls = lookup(kind, name)
     hints = get_type_hints(cls)
     known = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
     values: dict[str, Any] = {}
-    for setting in filter(None, settings.split(",")):
+    for setting in filter(None, _split(name, settings)):
         key, _, text = (part.strip() for part in setting.partition("="))
         if key not in known:
             raise UnknownName(f"setting of {name}", key, known)
-        values[key] = _parse(name, key, text, known[key])
+        inner = _holds_its_own_kind(cls, known[key])
+        values[key] = _create_inner(kind, name, key, text) if inner else _parse(name, key, text, known[key])
     return cls(**values)
 
 
 def describe(kind: str, made: Any) -> dict[str, Any]:
     """Return the name and all settings: what identifies a registered value in a run or on a card."""
-    return {"name": name_of(kind, type(made)), **dataclasses.asdict(made)}
+    inner = {key: describe(kind, value) for key, value in _inner_values(made).items()}
+    return {"name": name_of(kind, type(made)), **dataclasses.asdict(made), **inner}
 
 
 def spell(kind: str, made: Any) -> str:
     """Return the shortest text from which `create` makes the same value again."""
     changed = (field for field in dataclasses.fields(made) if getattr(made, field.name) != field.default)
-    settings = ",".join(f"{field.name}={getattr(made, field.name)}" for field in changed)
-    return name_of(kind, type(made)) + (f":{settings}" if settings else "")
+    inner = {key: _in_parentheses(spell(kind, value)) for key, value in _inner_values(made).items()}
+    settings = {field.name: inner.get(field.name, getattr(made, field.name)) for field in changed}
+    return _text(name_of(kind, type(made)), settings)
+
+
+def spell_described(description: Mapping[str, Any]) -> str:
+    """Return what `describe` returned as text that `create` reads."""
+    settings = {key: spell_setting(value) for key, value in description.items() if key != "name"}
+    return _text(description["name"], settings)
+
+
+def spell_setting(value: Any) -> str:
+    """Return one setting of what `describe` returned as text that `create` reads."""
+    if isinstance(value, Mapping):
+        return _in_parentheses(spell_described(value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _text(name: str, settings: Mapping[str, Any]) -> str:
+    return name + (":" if settings else "") + ",".join(f"{key}={value}" for key, value in settings.items())
+
+
+def _in_parentheses(spec: str) -> str:
+    name, colon, settings = spec.partition(":")
+    return f"{name}({settings})" if colon else name
+
+
+def _holds_its_own_kind(cls: type[Any], hint: Any) -> bool:
+    """Return whether a field of a class is annotated with a base of that class, as attacks inside attacks are."""
+    base = get_origin(hint) or hint
+    return isinstance(base, type) and base is not object and issubclass(cls, base)
+
+
+def _inner_values(made: Any) -> dict[str, Any]:
+    """Return the settings that hold another value of the same kind."""
+    hints = get_type_hints(type(made))
+    names = [field.name for field in dataclasses.fields(made)]
+    return {name: getattr(made, name) for name in names if _holds_its_own_kind(type(made), hints[name])}
+
+
+def _split(owner: str, settings: str) -> list[str]:
+    """Split settings at the commas outside parentheses."""
+    parts, depth = [""], 0
+    for character in settings:
+        depth += (character == "(") - (character == ")")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+        if depth < 0:
+            break
+    if depth:
+        raise BadRequest(f"{owner}: the parentheses in {settings!r} do not match.")
+    return parts
+
+
+def _create_inner(kind: str, owner: str, key: str, text: str) -> Any:
+    """Make a value inside another one, from "mim" or "mim(steps=5)"."""
+    name, opened, settings = text.partition("(")
+    if not name or set(name) & set(":;/") or bool(opened) != text.endswith(")"):
+        raise BadRequest(
+            f"{owner}: write the settings of the inner {kind} in parentheses, as in {key}=pgd(steps=10,restarts=2), "
+            f"not {text!r}."
+        )
+    return create(kind, f"{name}:{settings[:-1]}")
 
 
 def _parse(owner: str, key: str, text: str, kind: type[Any]) -> Any:

@@ -61,7 +61,7 @@ def fallen_at(curve: Curve, where: float) -> list[str]:
 
 @pytest.mark.parametrize(
     ("attack", "norm"),
-    [("fmn:steps=30", ra.LInf), ("fmn:steps=30", ra.L2), ("smallest:attack=bim", ra.LInf)],
+    [("fmn:steps=30", ra.LInf), ("fmn:steps=30", ra.L2), ("minimum-radius:attack=bim", ra.LInf)],
 )
 def test_one_run_of_a_minimum_norm_attack_equals_separate_runs_at_ten_eps(attack, norm):
     typical = 0.0065 if norm is ra.LInf else 0.0275
@@ -70,7 +70,7 @@ def test_one_run_of_a_minimum_norm_attack_equals_separate_runs_at_ten_eps(attack
     seen = set()
     for part in np.linspace(0.2, 3, 10):
         eps = float(part * typical)
-        if attack.startswith("smallest"):  # its search starts from eps: what it found is recomputed instead
+        if attack.startswith("minimum-radius"):  # its search starts from eps: what it found is recomputed instead
             expected = sorted(records["sample_id"][~records["clean_ok"].astype(bool) | (records["distance"] <= eps)])
         else:
             alone = evaluate(attack, eps, norm)

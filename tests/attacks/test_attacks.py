@@ -4,6 +4,7 @@ The tests iterate over the registry. A new attack needs one row in `CASES`; with
 """
 
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
@@ -17,7 +18,7 @@ from torch import Tensor
 from robustassay import attacks
 from robustassay.attacks.attack import Attack
 from robustassay.errors import BadRequest, ModelFailed, UnknownName
-from robustassay.registry import describe, lookup
+from robustassay.registry import describe, lookup, spell, spell_described
 from robustassay.target import GradientAccess
 from robustassay.threat import L0, L1, L2, LabelList, LInf, Norm, TargetRule
 from tests.support.toys import (
@@ -93,7 +94,7 @@ CASES = {
     "prgf": Case(reach=1.05, settings="steps=60,samples=16,surrogate=none"),
     "rgf": Case(reach=1.05, settings="steps=80,samples=16"),
     "simba": Case(reach=1.1, settings="steps=150,basis=pixel"),
-    "smallest": Case(reach=1.06, settings="attack=apgd:steps=20"),
+    "minimum-radius": Case(reach=1.06, settings="attack=apgd(steps=20)"),
     "spsa": Case(reach=1.1, settings="steps=40,samples=20"),
     "zoo": Case(reach=1.1, settings="steps=80,rate=0.006,search_steps=5,initial_c=0.001"),
     "pma": Case(),
@@ -630,6 +631,38 @@ def test_settings_of_the_wrong_type_are_refused_when_made(settings: dict[str, An
 @pytest.mark.parametrize("name", attacks.attack_names())
 def test_description_and_creation_are_inverse(name: str) -> None:
     described = describe("attack", attacks.create(name))
-    assert described.pop("name") == name
-    settings = ",".join(f"{key}={value}" for key, value in described.items())
-    assert attacks.create(f"{name}:{settings}") == attacks.create(name)
+    assert described["name"] == name
+    assert attacks.create(spell_described(described)) == attacks.create(name)
+    assert spell("attack", attacks.create(name)) == name
+
+
+def test_an_attack_inside_an_attack_is_a_value_with_one_spelling() -> None:
+    pgd, mim = lookup("attack", "pgd"), lookup("attack", "mim")
+    radius, transfer = lookup("attack", "minimum-radius"), lookup("attack", "transfer")
+    spec = "minimum-radius:attack=transfer(source=resnet20-natural,attack=mim(steps=5,decay=0.5)),rounds=3"
+    made = attacks.create(spec)
+    assert made == radius(transfer("resnet20-natural", mim(steps=5, decay=0.5)), rounds=3)
+    assert spell("attack", made) == spec
+    described = describe("attack", made)
+    assert described["attack"]["attack"] == {"name": "mim", "steps": 5, "decay": 0.5, "path": 1.0}
+    assert attacks.create(spell_described(json.loads(json.dumps(described)))) == made
+    assert attacks.create("minimum-radius:attack=pgd") == radius(pgd()) == radius()
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("minimum-radius:attack=pgd:steps=10;restarts=2", r"in parentheses, as in attack=pgd\(steps=10,restarts=2\)"),
+        ("transfer:attack=mim:steps=5/decay=0.5", "in parentheses"),
+        ("minimum-radius:attack=pgd(steps=10", "do not match"),
+        ("minimum-radius:attack=pgd(steps=10))", "do not match"),
+        ("minimum-radius:attack=pgd(steps=10)x", "in parentheses"),
+        ("minimum-radius:attack=", "in parentheses"),
+        ("minimum-radius:attack=pgd(stepz=10)", "stepz"),
+    ],
+)
+def test_other_spellings_of_inner_attacks_are_refused(spec: str, message: str) -> None:
+    with pytest.raises((BadRequest, UnknownName), match=message):
+        attacks.create(spec)
+    with pytest.raises(BadRequest, match="must be an attack such as"):
+        lookup("attack", "minimum-radius")("pgd")

@@ -305,12 +305,12 @@ def test_ead_fast_lets_a_row_rest_when_it_makes_no_progress() -> None:
 def test_ead_makes_two_passes_per_step_and_stops_rows_that_make_no_progress() -> None:
     """A gradient at the look-ahead point and the scores of the new point; on a flat model the second check stops it."""
     x, labels = images(4, (6,)), torch.zeros(4, dtype=torch.int64)
-    still, _ = run(Constant(), attacks.create("ead:steps=50,search_steps=3"), L1(1), x, labels)
-    assert still["backwards"].tolist() == [3 * 6] * 4, "steps 0 to 5, checked at 0 and 5"
-    assert still["queries"].tolist() == [3 * 6 * 2 + 1] * 4, "and the point that every attack returns"
-    whole, _ = run(Constant(), attacks.create("ead:steps=50,search_steps=3,abort_early=false"), L1(1), x, labels)
-    assert whole["backwards"].tolist() == [3 * 50] * 4
-    assert whole["queries"].tolist() == [3 * 50 * 2 + 1] * 4
+    still, _ = run(Constant(), attacks.create("ead:steps=120,search_steps=2"), L1(1), x, labels)
+    assert still["backwards"].tolist() == [2 * 101] * 4, "steps 0 to 100, checked at 0 and 100"
+    assert still["queries"].tolist() == [2 * 101 * 2 + 1] * 4, "and the point that every attack returns"
+    whole, _ = run(Constant(), attacks.create("ead:steps=120,search_steps=2,abort_early=false"), L1(1), x, labels)
+    assert whole["backwards"].tolist() == [2 * 120] * 4
+    assert whole["queries"].tolist() == [2 * 120 * 2 + 1] * 4
 
 
 @pytest.mark.parametrize("kappa", [0.5, 2.0])

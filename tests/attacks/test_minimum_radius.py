@@ -1,4 +1,4 @@
-"""The smallest radius of a fixed-budget attack, sample by sample: against exact distances and against a grid."""
+"""The minimum radius of a fixed-budget attack, sample by sample: against exact distances and against a grid."""
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ def test_on_a_linear_model_it_is_the_exact_distance(norm: type[Norm], start):
     model, x = two_classes(30, seed=1, margin=0.5), images(8, (30,))
     labels = model(x).argmax(1)
     exact = distances(model, x, labels, norm.name)
-    attack = attacks.create("smallest:attack=bim:steps=40;rel_step=0.1,tolerance=0.01")
+    attack = attacks.create("minimum-radius:attack=bim(steps=40,rel_step=0.1),tolerance=0.01")
     records, _ = run(model, attack, norm(float(np.median(exact)) * start), x, labels)
     ratio = records["distance"].to_numpy(float) / exact
     assert (ratio >= 1 - 1e-5).all()
@@ -45,7 +45,7 @@ def test_it_agrees_with_a_grid_of_runs_and_costs_less():
 
 def test_no_row_depends_on_the_others():
     model = ra.load_model("resnet20-pgd")
-    spec = "smallest:attack=pgd:steps=5,tolerance=0.2"
+    spec = "minimum-radius:attack=pgd(steps=5),tolerance=0.2"
     together = ra.evaluate(model, "cifar10-1k", LInf(4 / 255), spec, limit=6).records
     parts = [
         ra.evaluate(model, "cifar10-1k", LInf(4 / 255), spec, limit=6, execution=ra.Execution(shard=(part, 3))).records
@@ -60,13 +60,13 @@ def test_what_seeks_the_minimum_itself_is_left_alone_or_refused():
     result = ra.evaluate(model, (x, model(x).argmax(1)), L2(1.0), "ddn:steps=5", search=ra.Search(smallest_eps=True))
     assert result.manifest["spec"]["attack"]["name"] == "ddn"
     with pytest.raises(BadRequest, match="by itself"):
-        attacks.create("smallest:attack=ddn")
+        attacks.create("minimum-radius:attack=ddn")
 
 
 def test_costs_count_every_trial():
     model, x = two_classes(6), images(3, (6,))
     records, _ = run(
-        model, attacks.create("smallest:attack=bim:steps=4,rounds=2"), LInf(1e-4), x, torch.zeros(3).long()
+        model, attacks.create("minimum-radius:attack=bim(steps=4),rounds=2"), LInf(1e-4), x, torch.zeros(3).long()
     )
     assert (records["backwards"] == 8).all()
     assert not records["claimed"].any()

@@ -197,7 +197,7 @@ def test_no_attack_remembers_anything(problem, name):
     assert one.equals(other)
 
 
-NEEDS_MORE = {"uniform-noise", "gaussian-noise", "smallest", "prgf"}
+NEEDS_MORE = {"uniform-noise", "gaussian-noise", "minimum-radius", "prgf"}
 """Noise finds nothing on purpose, and the others want to be told of an attack or a surrogate."""
 
 

@@ -15,7 +15,7 @@ def evaluate(model: str, spec: str, limit: int = 12, **options: object) -> ra.Re
 
 
 def test_through_itself_a_model_falls_to_the_last_point_of_the_attack():
-    result = evaluate("resnet20-natural", "transfer:source=resnet20-natural,attack=mim:steps=5")
+    result = evaluate("resnet20-natural", "transfer:source=resnet20-natural,attack=mim(steps=5)")
     assert result.clean_accuracy > 0.8
     assert result.robust_accuracy == 0
     counted = result.records[result.records["clean_ok"].astype(bool)]
@@ -25,15 +25,15 @@ def test_through_itself_a_model_falls_to_the_last_point_of_the_attack():
 
 
 def test_a_natural_substitute_breaks_a_natural_model_and_hardly_a_robust_one():
-    spec = "transfer:source=resnet20-natural,attack=mim:steps=5"
+    spec = "transfer:source=resnet20-natural,attack=mim(steps=5)"
     natural, robust = evaluate("resnet56-natural", spec, 24), evaluate("resnet20-pgd", spec, 24)
     assert natural.robust_accuracy < 0.5 * natural.clean_accuracy
     assert robust.robust_accuracy > 0.8 * robust.clean_accuracy
 
 
 def test_a_group_of_equals_is_as_good_as_one():
-    one = evaluate("resnet56-natural", "transfer:source=resnet20-natural,attack=bim:steps=3", 6)
-    two = evaluate("resnet56-natural", "transfer:source=resnet20-natural+resnet20-natural,attack=bim:steps=3", 6)
+    one = evaluate("resnet56-natural", "transfer:source=resnet20-natural,attack=bim(steps=3)", 6)
+    two = evaluate("resnet56-natural", "transfer:source=resnet20-natural+resnet20-natural,attack=bim(steps=3)", 6)
     assert one.x_adv is not None
     assert two.x_adv is not None
     assert one.records["success"].tolist() == two.records["success"].tolist()
@@ -43,9 +43,9 @@ def test_a_group_of_equals_is_as_good_as_one():
 
 def test_with_a_radius_of_its_own_for_every_sample():
     found = evaluate(
-        "resnet56-natural", "smallest:attack=transfer:source=resnet20-natural;attack=mim:steps=3", 8
+        "resnet56-natural", "minimum-radius:attack=transfer(source=resnet20-natural,attack=mim(steps=3))", 8
     ).records
-    white = evaluate("resnet56-natural", "smallest:attack=mim:steps=3", 8).records
+    white = evaluate("resnet56-natural", "minimum-radius:attack=mim(steps=3)", 8).records
     both = found["distance"].notna() & white["distance"].notna()
     assert both.sum() >= 5
     assert found["distance"][both].median() > white["distance"][both].median()

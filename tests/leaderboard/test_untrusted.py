@@ -164,6 +164,8 @@ ATTACKS = [
     {"name": "transfer", "source": "hf:someone/something"},
     {"name": "transfer", "source": "ensemble:members=evil.py:make|resnet20-natural"},
     {"name": "transfer", "source": "resnet20-pgd", "attack": "transfer:source=evil.py:make"},
+    {"name": "transfer", "source": "resnet20-pgd", "attack": {"name": "transfer", "source": "evil.py:make"}},
+    {"name": "transfer", "source": "resnet20-pgd", "attack": {"name": "pgd", "steps": 10**15}},
     {"name": "transfer", "source": ["evil.py:make"]},
     {"name": "prgf", "surrogate": "evil.py:make"},
     {"name": "prgf", "surrogate": "http://127.0.0.1:9/"},

@@ -257,7 +257,7 @@ def test_table_3_shows_median_and_accuracy():
     far = [0.0, 0.01, 0.02, 0.05, 0.06]
     bench = made_bench(
         {
-            ("Res-56", "white-box", "BIM", LINF, "eps"): ("smallest", far),
+            ("Res-56", "white-box", "BIM", LINF, "eps"): ("minimum-radius", far),
             ("Res-56", "white-box", "BIM", LINF, "fixed"): ("bim", far),
             ("Res-56", "white-box", "DeepFool", LINF, "both"): ("deepfool", [np.inf] * 4 + [0.001]),
             ("Res-56", "score", "NES", LINF, "fixed"): ("nes", [np.inf] * 5),
@@ -282,7 +282,7 @@ NEAR, FAR, STANDS = [0.001] * N, [0.1] * N, [np.inf] * N
 
 
 def test_nothing_can_be_said_of_nothing():
-    assert set(verdicts(made_bench({("Res-56", "white-box", "BIM", LINF, "eps"): ("smallest", NEAR)}))) == {
+    assert set(verdicts(made_bench({("Res-56", "white-box", "BIM", LINF, "eps"): ("minimum-radius", NEAR)}))) == {
         "cannot be said"
     }
 
@@ -298,8 +298,8 @@ def test_nothing_can_be_said_of_nothing():
 def test_first_finding(one, two, said):
     bench = made_bench(
         {
-            ("Res-56", "white-box", "BIM", LINF, "eps"): ("smallest", one),
-            ("PGD-AT", "white-box", "BIM", LINF, "eps"): ("smallest", two),
+            ("Res-56", "white-box", "BIM", LINF, "eps"): ("minimum-radius", one),
+            ("PGD-AT", "white-box", "BIM", LINF, "eps"): ("minimum-radius", two),
         }
     )
     assert verdicts(bench)[0] == said
@@ -343,8 +343,8 @@ def test_third_finding(others, random, said):
 def test_fourth_finding(plain, jpeg, said):
     bench = made_bench(
         {
-            ("Res-56", "white-box", "BIM", LINF, "eps"): ("smallest", plain),
-            ("JPEG", "white-box", "BIM", LINF, "eps"): ("smallest", jpeg),
+            ("Res-56", "white-box", "BIM", LINF, "eps"): ("minimum-radius", plain),
+            ("JPEG", "white-box", "BIM", LINF, "eps"): ("minimum-radius", jpeg),
         }
     )
     assert verdicts(bench)[3] == said
@@ -372,7 +372,7 @@ def test_missing_rows_are_named_on_the_page_and_figures_are_drawn(tmp_path):
     drawn = []
     bench = made_bench(
         {
-            ("Res-56", "white-box", "BIM", LINF, "eps"): ("smallest", NEAR),
+            ("Res-56", "white-box", "BIM", LINF, "eps"): ("minimum-radius", NEAR),
             ("Res-56", "white-box", "BIM", LINF, "fixed"): ("bim", NEAR),
             ("Res-56", "decision", "Boundary", L2, "both"): ("boundary", FAR),
         },

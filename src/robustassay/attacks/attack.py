@@ -46,8 +46,17 @@ class Attack(ABC, Generic[Box]):
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = _checked(type(self).__name__, field.name, getattr(self, field.name), type(field.default))
+            value = getattr(self, field.name)
+            if isinstance(field.default, Attack):
+                _check_inner(type(self).__name__, field.name, value)
+            else:
+                value = _checked(type(self).__name__, field.name, value, type(field.default))
             object.__setattr__(self, field.name, value)
+
+
+def _check_inner(attack: str, name: str, value: Any) -> None:
+    if not isinstance(value, Attack):
+        raise BadRequest(f"{attack}: {name} must be an attack such as attacks.PGD(steps=10), not {value!r}.")
 
 
 def _checked(attack: str, name: str, value: Any, kind: type[Any]) -> Any:

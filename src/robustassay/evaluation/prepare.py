@@ -23,7 +23,7 @@ from robustassay.evaluation.options import Execution, Search, default_wave_size,
 from robustassay.evaluation.progress import NoProgress, Progress
 from robustassay.evaluation.spec import RunSpec
 from robustassay.models.input_frame import as_model_input
-from robustassay.registry import describe, name_of, spell
+from robustassay.registry import describe, name_of
 from robustassay.target import TargetModel, check_supports
 from robustassay.threat import ThreatModel
 
@@ -176,7 +176,7 @@ def _create_attacks(requested: Sequence[str | Attack[Any]], smallest_eps: bool) 
     if not chosen:
         raise BadRequest("Name at least one attack, such as pgd.")
     if smallest_eps:
-        return [one if one.seeks_minimum else MinimumRadius(spell("attack", one).replace(",", ";")) for one in chosen]
+        return [one if one.seeks_minimum else MinimumRadius(one) for one in chosen]
     return chosen
 
 

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 MOST_LINKS: Final = 8
 """Defenses in a chain, and members of an ensemble."""
 
+MOST_INNER_ATTACKS: Final = 2
+"""Attacks inside attacks."""
+
 MOST_OF_A_DEFENSE: Final = 1_000
 MOST_OF_AN_ATTACK: Final = 1_000_000
 """Upper limits for numbers in settings: copies, draws, steps, queries."""
@@ -70,10 +73,10 @@ def check_dataset(name: str) -> None:
         raise BadRequest(f"The dataset {name[:_LONGEST]!r} is not known by name: state it with --data.")
 
 
-def attack(description: Mapping[str, Any]) -> Attack[Any]:
+def attack(description: Mapping[str, Any], depth: int = 0) -> Attack[Any]:
     """Build the attack of a manifest from its name and settings, or refuse it."""
     name = description.get("name")
-    if not isinstance(name, str) or name not in attacks.attack_names():
+    if depth > MOST_INNER_ATTACKS or not isinstance(name, str) or name not in attacks.attack_names():
         raise BadRequest(f"{str(name)[:_LONGEST]!r} is no attack of this version.")
     cls = registry.lookup("attack", name)
     fields = {field.name: field for field in dataclasses.fields(cls)}
@@ -82,7 +85,9 @@ def attack(description: Mapping[str, Any]) -> Attack[Any]:
     hints = get_type_hints(cls)
     settings = {key: value for key, value in description.items() if key != "name"}
     for key, value in settings.items():
-        if key not in fields or not _is_allowed(key, value, hints[key], fields[key].default):
+        if key in fields and isinstance(fields[key].default, Attack) and isinstance(value, Mapping):
+            settings[key] = attack(value, depth + 1)
+        elif key not in fields or not _is_allowed(key, value, hints[key], fields[key].default):
             raise BadRequest(f"The attack {name} cannot be rebuilt with {key[:40]}={str(value)[:80]}.")
     made: Attack[Any] = cls(**settings)
     return made

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from robustassay.eps import format_eps
+from robustassay.registry import spell_setting
 
 MISSING: Final = "–"
 _NARROW_SPACE: Final = "\u202f"
@@ -87,4 +88,4 @@ def threat(spec: Mapping[str, Any]) -> str:
 
 def settings(spec: Mapping[str, Any]) -> str:
     """Write all fields but the name: steps 40, rel_step 0.1."""
-    return ", ".join(f"{key} {value}" for key, value in spec.items() if key != "name")
+    return ", ".join(f"{key} {spell_setting(value)}" for key, value in spec.items() if key != "name")

@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from robustassay import attacks
 from robustassay.analysis.intervals import wilson
 from robustassay.attacks.transfer.transfer import Transfer as Substitute
 from robustassay.attacks.transfer.transfer import load_substitute
@@ -86,7 +87,7 @@ def _make(group: Group, dataset: Dataset, norm: Norm, attack: str, seed: int) ->
     threat = ThreatModel(norm, RandomTarget() if group.targeted else None)
     logits = load_substitute(group.source, x.device).logits(x)
     goal = threat.goal(dataset.ids, dataset.labels, logits, seed)
-    x_adv = Substitute(source=group.source, attack=attack.replace(",", "/")).make(ball, goal, rng)
+    x_adv = Substitute(source=group.source, attack=attacks.create(attack)).make(ball, goal, rng)
     return goal.labels if isinstance(goal, Targeted) else None, x_adv
 
 

@@ -31,7 +31,7 @@ class RowState:
         return tuple(vars(self).values())
 
 
-def check_interval(steps: int) -> int:
+def progress_interval(steps: int) -> int:
     """Return the steps between two checks of progress: a divisor of `steps`, so that all rows are checked together."""
     shortest = min(steps, max(WINDOW, steps // 10))
     return next(n for n in range(shortest, steps + 1) if steps % n == 0)

@@ -13,6 +13,9 @@ from torch import Tensor
 GROWTH: Final = 10.0
 """The factor between two values of c as long as none was large enough."""
 
+SHORTEST_INTERVAL: Final = 100
+"""The fewest steps between two checks for an early stop: within fewer, the loss may rise because Adam overshoots."""
+
 
 @final
 @dataclass(frozen=True)
@@ -38,6 +41,16 @@ class PenaltySearch:
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
         """The fields in order, for `view.drop_finished`."""
         return self.c, self.low, self.high
+
+
+def stalled(loss: Tensor, loss_before: Tensor) -> Tensor:
+    """Return the rows whose loss did not fall since the check before, by the authors' rule."""
+    return loss > 0.9999 * loss_before
+
+
+def check_interval(steps: int) -> int:
+    """Return the steps between two checks for an early stop: a tenth of all, as in the authors' code, or more."""
+    return max(SHORTEST_INTERVAL, steps // 10)
 
 
 def next_c(

@@ -8,16 +8,13 @@ from torch import Tensor
 
 from robustassay.attacks.attack import Attack
 from robustassay.attacks.common import adam
-from robustassay.attacks.common.penalty_search import PenaltySearch
+from robustassay.attacks.common.penalty_search import PenaltySearch, check_interval, stalled
 from robustassay.registry import register
 from robustassay.target import GradientAccess
 from robustassay.threat import L2, Goal, per_row
 
 INSIDE: Final = 1 - 1e-6
 """The authors' factor that keeps pixels off 0 and 1, where the tanh is flat."""
-
-STALLED: Final = 0.9999
-"""A row stops early if its loss is above this part of the loss a tenth of the steps before."""
 
 
 @final
@@ -66,8 +63,8 @@ class CW(Attack[GradientAccess]):
             of_x = 2 * (x - view.ball.centre) - per_row(c.float(), x) * gradient
             mean, square = adam.update_moments(mean, square, of_x * (1 - w.tanh().square()) / 2)
             w = w - self.rate * adam.direction(mean, square, k)
-            if self.abort_early and (k - 1) % max(1, self.steps // 10) == 0:
-                going, loss_before = loss <= STALLED * loss_before, loss
+            if self.abort_early and (k - 1) % check_interval(self.steps) == 0:
+                going, loss_before = ~stalled(loss, loss_before), loss
                 view = view.subset(going)
                 row, c, w, mean, square, loss_before = (t[going] for t in (row, c, w, mean, square, loss_before))
             row, c, w, mean, square, loss_before = view.drop_finished(row, c, w, mean, square, loss_before)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from robustassay.attacks.attack import Attack
 from robustassay.attacks.common import adam
-from robustassay.attacks.common.fast_penalty_search import FINER, RowState, check_interval, first_c, growth_of
+from robustassay.attacks.common.fast_penalty_search import FINER, RowState, first_c, growth_of, progress_interval
 from robustassay.attacks.common.penalty_search import next_c
 from robustassay.registry import register
 from robustassay.target import GradientAccess
@@ -60,7 +60,7 @@ class CWFast(Attack[GradientAccess]):
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
         """Search for the smallest c at which the descent succeeds."""
         view.require_margin(self.kappa)
-        rows, window = self._begin(view, x0), check_interval(self.steps)
+        rows, window = self._begin(view, x0), progress_interval(self.steps)
         for iteration in range(1, self.search_steps * self.steps + 1):
             self._step(view, rows)
             if iteration % window == 0:

@@ -3,19 +3,16 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
 
 from robustassay.attacks.attack import Attack
-from robustassay.attacks.common.penalty_search import PenaltySearch
+from robustassay.attacks.common.penalty_search import PenaltySearch, check_interval, stalled
 from robustassay.registry import register
 from robustassay.target import GradientAccess
 from robustassay.threat import L1, Goal, per_row
-
-STALLED: Final = 0.9999
-"""A row stops early if its loss is above this part of the loss a tenth of the steps before."""
 
 
 def elastic_net(attack: Any, delta: Tensor) -> Tensor:
@@ -79,9 +76,9 @@ class EAD(Attack[GradientAccess]):
             logits = view.scores(x)
             hinge = -self._minus_hinge(logits, view.goal)
             succeeded[row] |= view.goal.reached(logits) & (hinge == 0)
-            if self.abort_early and k % max(1, self.steps // 10) == 0:
+            if self.abort_early and k % check_interval(self.steps) == 0:
                 loss = c * hinge + elastic_net(self, (x - x0).flatten(1).double())
-                going, loss_before = loss <= STALLED * loss_before, loss
+                going, loss_before = ~stalled(loss, loss_before), loss
                 view = view.subset(going)
                 row, c, x, y, loss_before = (tensor[going] for tensor in (row, c, x, y, loss_before))
             row, c, x, y, loss_before = view.drop_finished(row, c, x, y, loss_before)

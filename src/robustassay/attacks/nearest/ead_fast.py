@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from robustassay.attacks.attack import Attack
-from robustassay.attacks.common.fast_penalty_search import FINER, RowState, check_interval, first_c, growth_of
+from robustassay.attacks.common.fast_penalty_search import FINER, RowState, first_c, growth_of, progress_interval
 from robustassay.attacks.common.penalty_search import next_c
 from robustassay.attacks.nearest.ead import elastic_net, shrink
 from robustassay.registry import register
@@ -86,7 +86,7 @@ class EADFast(Attack[GradientAccess]):
     def _descend(self, view: GradientAccess, rows: "_Rows") -> Tensor:
         """Make all descents, and return the successes of least squared L2 + beta * L1."""
         rows.row = torch.arange(len(rows.row), device=rows.row.device)  # of those that the view still holds
-        best_net, inner, window = rows.x.clone(), view.subset(rows.row), check_interval(self.steps)
+        best_net, inner, window = rows.x.clone(), view.subset(rows.row), progress_interval(self.steps)
         for iteration in range(1, self.search_steps * self.steps + 1):
             self._step(inner, rows)
             if iteration % window == 0:

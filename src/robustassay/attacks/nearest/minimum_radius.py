@@ -1,4 +1,4 @@
-"""The smallest radius at which an attack on a fixed budget succeeds."""
+"""The minimum radius at which an attack within a radius succeeds."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,52 +8,48 @@ import torch
 from torch import Tensor
 
 from robustassay.attacks.attack import Attack
+from robustassay.attacks.gradient.pgd import PGD
 from robustassay.errors import BadRequest
-from robustassay.registry import create, register
+from robustassay.registry import name_of, register
 from robustassay.target import DecisionAccess, GradientAccess, NoRowsLeft
 from robustassay.threat import L0, L1, L2, LInf, per_row
 
 HALVINGS: Final = 6
-"""Looks along the line from a clean image to an adversarial one: they tell 1/64 of it apart."""
-
+"""Bisections on the line from a clean image to an adversarial one, to 1/64 of its length."""
 
 GROWTH: Final = 1.3
-"""Strides towards smaller radii grow by this: a trial that succeeds is cheap, one that fails costs all its steps."""
+"""The growth of steps towards smaller radii: a trial that succeeds is cheap, one that fails costs all its steps."""
+
+DEFAULT_ATTACK: Final = PGD()
 
 
 @final
-@register("attack", "smallest")
+@register("attack", "minimum-radius")
 @dataclass(frozen=True)
 class MinimumRadius(Attack[DecisionAccess]):
-    """Searches each sample's smallest radius for another attack, named in `attack` with ; between its settings.
+    """Searches the minimum radius of another attack for each sample: `minimum-radius:attack=pgd(steps=10,restarts=2)`.
 
-    The radius grows until the attack succeeds. A success is drawn towards the clean image along a line, and smaller
-    radii are tried, in growing strides, until one fails; success and failure then close in on each other until they
-    differ by `tolerance`, as a part. Every sample has its own radius, and all are tried together, from that of the
-    threat on, up to `rounds` times.
+    The radius grows until the attack succeeds. A success is moved towards the clean image by bisection, and smaller
+    radii are tried, in growing steps, until one fails. Bisection between the last failure and the best success then
+    goes on until they differ by the relative `tolerance`. Every sample has its own radius, first that of the threat;
+    all samples are tried together, up to `rounds` times.
     """
 
     access = DecisionAccess  # of the inner attack, once that is known
     norms = (LInf, L2, L1, L0)
     seeks_minimum = True
 
-    attack: str = "pgd"
+    attack: Attack[Any] = DEFAULT_ATTACK
     tolerance: float = 0.05
     rounds: int = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        inner = self.inner
-        if inner.seeks_minimum:
-            raise BadRequest(f"{self.attack} finds the smallest radius by itself: run it as it is.")
-        for name in ("access", "norms", "can_target", "tries_without_gradients"):
-            object.__setattr__(self, name, getattr(inner, name))
-
-    @property
-    def inner(self) -> Attack[Any]:
-        """The attack that is tried at each radius."""
-        made: Attack[Any] = create("attack", self.attack.replace(";", ","))
-        return made
+        if self.attack.seeks_minimum:
+            name = name_of("attack", type(self.attack))
+            raise BadRequest(f"{name} finds the minimum radius by itself: run it as it is.")
+        for fact in ("access", "norms", "can_target", "tries_without_gradients"):
+            object.__setattr__(self, fact, getattr(self.attack, fact))
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
         """Try, and move the radius, until both sides have met."""
@@ -75,7 +71,7 @@ class MinimumRadius(Attack[DecisionAccess]):
 
     def _try(self, trial: DecisionAccess, eps: Tensor) -> Tensor:
         """Attack at these radii; return larger ones to try next, where the margin would be gone if it fell evenly."""
-        attack, left = self.inner, trial.track_margins() if isinstance(trial, GradientAccess) else None
+        attack, left = self.attack, trial.track_margins() if isinstance(trial, GradientAccess) else None
         with suppress(NoRowsLeft):
             for _ in range(getattr(attack, "restarts", 1)):
                 trial.decisions(attack(trial, trial.ball.centre))

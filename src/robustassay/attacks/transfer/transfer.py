@@ -1,54 +1,51 @@
-"""Attacks through a substitute: made on models the attacker has, tried on the one he has not."""
+"""Transfer attacks: adversarial examples made on a substitute model, tried on the model under attack."""
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, final
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
 
 from robustassay import models
 from robustassay.attacks.attack import Attack
+from robustassay.attacks.gradient.mim import MIM
 from robustassay.defenses import Ensemble
 from robustassay.errors import BadRequest
 from robustassay.models.sources.imagenet import entry_of
-from robustassay.registry import create, register
+from robustassay.registry import name_of, register
 from robustassay.rng import Streams
 from robustassay.target import DecisionAccess, GradientAccess, Ledger, LocalModel, TargetModel
 from robustassay.threat import L1, L2, Ball, Goal, LInf
+
+DEFAULT_ATTACK: Final = MIM()
 
 
 @final
 @register("attack", "transfer")
 @dataclass(frozen=True)
 class Transfer(Attack[DecisionAccess]):
-    """Runs another attack on a substitute and shows the model under attack its last point, a single query.
+    """Runs another attack on a substitute model and queries the model under attack once, at the last point.
 
-    `source` names a model of the zoo, or such as imagenet:resnet34, or several with + between them, which then answer
-    with the mean of their logits (Liu et al. 2017, arXiv:1611.02770). `attack` names the attack on it, with / between
-    its settings; it runs all its steps, as success on the substitute is no reason to stop. Queries to the substitute
-    are free.
+    `source` names a model of the zoo, or one such as imagenet:resnet34, or several joined by +, whose logits are then
+    averaged (Liu et al. 2017, arXiv:1611.02770). `attack` is the attack on it, as in `attack=mim(steps=5)`. It makes
+    all its steps: success on the substitute does not stop it. Queries to the substitute are free.
     """
 
     access = DecisionAccess
     norms = (LInf, L2, L1)
 
     source: str = "resnet20-pgd"
-    attack: str = "mim"
+    attack: Attack[Any] = DEFAULT_ATTACK
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not issubclass(self.inner.access, GradientAccess) or self.inner.seeks_minimum:
-            raise BadRequest(f"{self.attack} cannot be run on a substitute: use a gradient attack such as mim or pgd.")
+        if not issubclass(self.attack.access, GradientAccess) or self.attack.seeks_minimum:
+            name = name_of("attack", type(self.attack))
+            raise BadRequest(f"{name} cannot be run on a substitute: use a gradient attack such as mim or pgd.")
         for name in self.source.split("+"):
             _classes(name)
-        object.__setattr__(self, "norms", self.inner.norms)
-
-    @property
-    def inner(self) -> Attack[Any]:
-        """The attack on the substitute."""
-        made: Attack[Any] = create("attack", self.attack.replace("/", ","))
-        return made
+        object.__setattr__(self, "norms", self.attack.norms)
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
         """Attack the substitute to the end and return where that led."""
@@ -60,7 +57,7 @@ class Transfer(Attack[DecisionAccess]):
         rows = torch.arange(len(centre), device=centre.device)
         books = Ledger.never_done(ball, goal)
         view = GradientAccess(load_substitute(self.source, centre.device), books, rng, rows, lambda ledger: None)
-        last: Tensor = self.inner(view, centre)
+        last: Tensor = self.attack(view, centre)
         return last
 
 

@@ -1,7 +1,7 @@
 """The curves of finished runs: which runs make one curve, what each is called, and the files they are written to."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from robustassay.analysis import curves
 from robustassay.analysis.curves import Curve, Measure, Versus
 from robustassay.eps import format_eps
 from robustassay.errors import BadRequest, StoreFailed
+from robustassay.registry import spell_setting
 from robustassay.report import formatting
 from robustassay.report.charts import curve_plot
 from robustassay.results.runs import StoredRun, find_runs
@@ -170,8 +171,9 @@ def _attack(run: StoredRun, runs: Sequence[StoredRun]) -> str:
     """Name an attack, with the settings in which it differs from its namesakes and those that name something."""
     spec = run.spec["attack"]
     others = [other.spec["attack"] for other in runs if other.attack == run.attack]
-    told = [key for key in spec if isinstance(spec[key], str) or any(other.get(key) != spec[key] for other in others)]
-    return " ".join([run.attack, *(f"{key} {spec[key]}" for key in told if key != "name")])
+    names_something = {key for key, value in spec.items() if isinstance(value, str | Mapping)}
+    told = [key for key in spec if key in names_something or any(other.get(key) != spec[key] for other in others)]
+    return " ".join([run.attack, *(f"{key} {spell_setting(spec[key])}" for key in told if key != "name")])
 
 
 def _labels(groups: Sequence[tuple[str, ...]]) -> list[str]:

@@ -10,6 +10,7 @@ from robustassay.eps import format_eps
 from robustassay.errors import AssayError
 from robustassay.models.from_file import is_file_spec
 from robustassay.models.sources import is_source_spec
+from robustassay.registry import spell_described
 from robustassay.results.runs import StoredRun
 
 _REFUSED_FLAGS: Final = frozenset({"no-gradients", "softmax"})
@@ -42,8 +43,7 @@ def repeat(run: StoredRun, samples: int, loadable: bool) -> RepeatCommand:
 
 def attack_option(spec: Mapping[str, Any]) -> str:
     """Write an attack as `--attack` reads it: pgd:steps=40,rel_step=0.1."""
-    fields = ",".join(f"{key}={_plain(value)}" for key, value in spec.items() if key != "name")
-    return f"{spec['name']}:{fields}" if fields else str(spec["name"])
+    return spell_described(spec)
 
 
 def _search_options(run: StoredRun) -> list[str]:
@@ -63,7 +63,7 @@ def _no_command(run: StoredRun, loadable: bool) -> str | None:
         return "This run is part of an adaptive evaluation: repeat the runs it belongs to with --adaptive auto."
     if run.confirms:
         return "This run covers only the samples that other runs left in doubt: repeat those runs with --confirm."
-    if "." in run.attack or not all(isinstance(value, bool | int | float | str) for value in attack.values()):
+    if "." in run.attack or not all(isinstance(value, bool | int | float | str | Mapping) for value in attack.values()):
         return "The attack was passed in Python, so no command line can name it."
     if target and str(target).startswith("list:"):
         return "The targets came from a list that the run does not hold; add it with --targeted FILE."
@@ -90,10 +90,6 @@ def is_loadable(model: Mapping[str, Any]) -> bool:
     except AssayError:  # another name, an unknown defense, or a damaged zoo
         return False
     return all(model.get(key) == value for key, value in found.items())
-
-
-def _plain(value: bool | int | float | str) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _other_data(run: StoredRun) -> str:

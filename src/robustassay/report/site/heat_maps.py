@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from robustassay.registry import spell_setting
 from robustassay.report.site.models import ReportedModel
 from robustassay.results.models import AttackSummary
 
@@ -55,8 +56,8 @@ def heat_maps(attacks: Sequence[AttackSummary], models: Mapping[str, ReportedMod
         spec = one.run.spec["attack"]
         if one.run.attack != TRANSFER or not one.numbers.success.total:
             continue
-        way = one.run.comparison_key, str(spec.get("attack"))
-        titles[way] = f"{spec.get('attack')}, {one.run.threat} on {one.run.data}: attack success rate"
+        way = one.run.comparison_key, spell_setting(spec.get("attack"))
+        titles[way] = f"{way[1]}, {one.run.threat} on {one.run.data}: attack success rate"
         low, high = one.numbers.success.interval()
         value = one.numbers.success.value
         target = models[one.run.model_id].label

@@ -62,9 +62,9 @@ COLUMNS: Final = (
     Column("white-box", "DeepFool", ("deepfool:steps=100",), ("deepfool:steps=100",), can_target=False),
     Column("white-box", "C&W", (), ("cw:search_steps={searches},steps={cw_steps},initial_c=1.0",)),
     Column("transfer", "FGSM", (_THROUGH + "fgsm",) * 2, (_THROUGH + "fg",) * 2),
-    Column("transfer", "BIM", *((_THROUGH + "bim:steps=10/rel_step=0.15",) * 2,) * 2),
-    Column("transfer", "MIM", *((_THROUGH + "mim:steps=10/path=1.5",) * 2,) * 2),
-    Column("transfer", "DIM", *((_THROUGH + "dim:steps=10/path=1.5",) * 2,) * 2),
+    Column("transfer", "BIM", *((_THROUGH + "bim(steps=10,rel_step=0.15)",) * 2,) * 2),
+    Column("transfer", "MIM", *((_THROUGH + "mim(steps=10,path=1.5)",) * 2,) * 2),
+    Column("transfer", "DIM", *((_THROUGH + "dim(steps=10,path=1.5)",) * 2,) * 2),
     Column("score", "ZOO", (), ("zoo",)),
     Column("score", "NES", (f"nes{_ESTIMATED},rel_step=0.125",) * 2, (f"nes{_ESTIMATED},rel_step=0.15",) * 2),
     Column("score", "SPSA", (f"spsa{_ESTIMATED},rel_step=0.125",) * 2, (f"spsa{_ESTIMATED},rel_step=0.277",) * 2),
@@ -199,7 +199,7 @@ def _plan(column: Column, kind: Kind, text: str, scale: Scale) -> Passes:
         return Passes(gradients=scale.searches * scale.cw_steps)
     if column.name == "DeepFool":
         return Passes(gradients=50)  # five steps or so, in each a gradient for every class
-    steps = int(text.rpartition("steps=")[2].partition(",")[0].partition("/")[0]) if "steps=" in text else 1
+    steps = int(text.rpartition("steps=")[2].partition(",")[0].rstrip(")")) if "steps=" in text else 1
     return (
         Passes(on_source=attempts * steps)
         if column.group == "transfer"
