@@ -32,7 +32,7 @@ import json, os, sys
 import matplotlib.figure, matplotlib.pyplot, pandas, pyarrow.parquet, torch
 import robustassay.cli, robustassay.evaluation, robustassay.leaderboard, robustassay.train
 import robustassay.report.charts.curve_chart
-import robustassay.studies.dong2020, robustassay.studies.study
+import robustassay.studies.dong2020, robustassay.studies.runs
 from robustassay.cli import main
 torch.set_num_threads(1)
 print("ready", flush=True)
@@ -188,10 +188,11 @@ code = main(["eval", "models.py:one", "--attack", "pgd:steps=60", "--eps", "0.5/
 """
 STUDY = """
 import dataclasses
-from robustassay.studies import dong2020, study
-study._SECONDS_A_WAVE = 1e-9
-dong2020.QUICK = dataclasses.replace(
-    dong2020.QUICK, queries=20, samples=10, images=8, query_images=2,
+from robustassay.studies import runs
+from robustassay.studies.dong2020.settings import SETTINGS
+runs._SECONDS_PER_WAVE = 1e-9
+SETTINGS["quick"] = dataclasses.replace(
+    SETTINGS["quick"], queries=20, samples=10, images=8, query_images=2,
     without=frozenset({"transfer", "white-box L2", "score L2", "score eps", "decision", "score"}),
 )
 code = main(["study", "dong2020", "--quick", "--models", "models.py:one", "models.py:two",
@@ -209,7 +210,7 @@ code = main(["train", "natural:batch=20", "--data", "train.npz", "--name", "tiny
 
 COMMANDS = {
     "eval": Command(EVAL, (), runs_below),
-    "study": Command(STUDY, (), lambda out: (runs_below(out), files(out, "table*.csv", "table*.md"))),
+    "study": Command(STUDY, (), lambda out: (runs_below(out), files(out, "table*.csv"))),
     "curve": Command(CURVE, (), lambda out: files(out, "curve.csv"), lambda out: set()),
     "leaderboard add": Command(
         ADD, (), lambda out: files(out, "*.parquet", "*.safetensors", "card.json"), lambda out: set()

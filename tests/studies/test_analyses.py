@@ -19,9 +19,9 @@ from robustassay.errors import BadRequest
 from robustassay.models.sources.extras import need
 from robustassay.report.charts import panels
 from robustassay.studies import out_of_distribution
-from robustassay.studies.analyses import KINDS
-from robustassay.studies.measures.smoothness import OUTPUT, Smoothness
-from robustassay.studies.workbench import Workbench
+from robustassay.studies.analyses import ANALYSES
+from robustassay.studies.analyses.setup import AdversarialPredictionsTask, AnalysisSetup
+from robustassay.studies.measures.smoothness import OUTPUT, LipschitzEstimate
 from robustassay.target import LocalModel
 from robustassay.threat import L1, L2, LInf
 from tests.support import toys
@@ -181,24 +181,24 @@ def test_a_linear_models_slope_is_its_norm():
     weight = draw.normal(size=(3, 12))
     model = toys.Linear(torch.tensor(weight, dtype=torch.float32), torch.zeros(3))
     x, ids = toys.images(5, (3, 2, 2), low=0.5, high=0.5), toys.names(5)
-    under_l2 = Smoothness(L2(0.2), steps=50).estimate(model, x, ids)
+    under_l2 = LipschitzEstimate(L2(0.2), steps=50).estimate(model, x, ids)
     assert under_l2.tolist() == pytest.approx([np.linalg.norm(weight, 2)] * 5, rel=0.01)
     # From Linf to L1 the norm is reached at a corner; there are few enough to try them all.
     corners = np.array(list(product((-1, 1), repeat=12))).T
     exact = np.abs(weight @ corners).sum(0).max()
-    under_linf = Smoothness(LInf(8 / 255), steps=50, restarts=8).estimate(model, x, ids)
+    under_linf = LipschitzEstimate(LInf(8 / 255), steps=50, restarts=8).estimate(model, x, ids)
     assert under_linf.tolist() == pytest.approx([exact] * 5, rel=0.01)
-    alone = Smoothness(LInf(8 / 255), steps=5).estimate(model, x[3:4], ids[3:4])
-    assert alone[0] == Smoothness(LInf(8 / 255), steps=5).estimate(model, x, ids)[3]  # whatever its batch mates
+    alone = LipschitzEstimate(LInf(8 / 255), steps=5).estimate(model, x[3:4], ids[3:4])
+    assert alone[0] == LipschitzEstimate(LInf(8 / 255), steps=5).estimate(model, x, ids)[3]  # whatever its batch mates
     with pytest.raises(BadRequest, match="Linf and L2"):
-        Smoothness(L1(1.0))
+        LipschitzEstimate(L1(1.0))
 
 
 def test_stages_are_measured_on_the_way_to_the_output():
     torch.manual_seed(0)
     module = nn.Sequential(nn.Flatten(), nn.Linear(12, 6, bias=False), nn.ReLU(), nn.Linear(6, 3)).eval()
     x = toys.images(3, (3, 2, 2))
-    found = Smoothness(L2(0.1), steps=40).stages(LocalModel(module, 3, CPU, 8), x, toys.names(3), most=4)
+    found = LipschitzEstimate(L2(0.1), steps=40).stages(LocalModel(module, 3, CPU, 8), x, toys.names(3), most=4)
     assert list(dict.fromkeys(found["stage"])) == ["0", "1", "2", OUTPUT]
     by_stage = found.groupby("stage")["slope"].mean()
     assert by_stage["0"] == pytest.approx(1, rel=0.01)
@@ -208,7 +208,7 @@ def test_stages_are_measured_on_the_way_to_the_output():
     assert by_stage["2"] <= by_stage["1"] * 1.001  # a rectifier adds no slope
     assert found[found["stage"] == OUTPUT]["depth"].eq(1).all()
     wrapped = nn.Sequential(module)
-    again = Smoothness(L2(0.1), steps=2).stages(LocalModel(wrapped.eval(), 3, CPU, 8), x, toys.names(3), most=4)
+    again = LipschitzEstimate(L2(0.1), steps=2).stages(LocalModel(wrapped.eval(), 3, CPU, 8), x, toys.names(3), most=4)
     assert "0.1" in set(again["stage"])
 
 
@@ -239,26 +239,33 @@ def models(tmp_path):
 
 def test_analyze_makes_every_kind_once(models, tmp_path, monkeypatch, capsys):
     out, made = tmp_path / "out", []
-    for name in ("_answers", "_slopes", "_adversarial"):
-        whole = getattr(Workbench, name)
+    for name in ("predict", "estimate_lipschitz"):
+        whole = getattr(AnalysisSetup, name)
 
-        def counted(self, need, *rest, whole=whole):
-            made.append(need)
-            return whole(self, need, *rest)
+        def counted(self, key, whole=whole):
+            made.append(key)
+            return whole(self, key)
 
-        monkeypatch.setattr(Workbench, name, counted)
+        monkeypatch.setattr(AnalysisSetup, name, counted)
+    read = AdversarialPredictionsTask.run
+
+    def counted_task(self, results, progress):
+        made.append(self.key)
+        return read(self, results, progress)
+
+    monkeypatch.setattr(AdversarialPredictionsTask, "run", counted_task)
     test = data.load("cifar10-1k")
     np.savez(tmp_path / "train.npz", x=test.images(range(500, 512)).numpy(), y=test.labels[500:512].numpy())
     arguments = [
-        "analyze", *models, "--what", ",".join(KINDS), "--limit", "12", "--attack", "fgsm", "--out", str(out),
-        "--shift", "fog:severity=5", "--outside", "noise", "--members", str(tmp_path / "train.npz"),
+        "analyze", *models, "--what", ",".join(ANALYSES), "--limit", "12", "--attack", "fgsm", "--out", str(out),
+        "--shift", "fog:severity=5", "--ood", "noise", "--members", str(tmp_path / "train.npz"),
     ]  # fmt: skip
     assert main(arguments) == 0
     told = capsys.readouterr()
-    assert "pieces of work" in told.err
-    asked = [need for need in made if need.kind != "adversarial"]
+    assert "tasks, about" in told.err
+    asked = [key for key in made if key[1] != "adversarial predictions"]
     assert len(set(asked)) == len(asked) == 2 * (4 + 1)
-    for kind in KINDS:
+    for kind in ANALYSES:
         table = pd.read_csv(out / f"{kind}.csv")
         assert set(table.iloc[:, 0]) == set(models), kind
     pictures = {path.stem for path in out.glob("*.png")}
@@ -276,13 +283,13 @@ def test_analyze_makes_every_kind_once(models, tmp_path, monkeypatch, capsys):
     made.clear()
     monkeypatch.setattr(panels, "draw", lambda panel, path: None)
     assert main(arguments) == 0
-    assert {need.kind for need in made} <= {"adversarial"}  # which reads what it has kept
+    assert {key[1] for key in made} <= {"adversarial predictions"}  # which reads what it has kept
     assert main([*arguments[:4], "calibration,nonsense"]) == 2
     assert main(["analyze", models[0], "--what", "privacy", "--members", "cifar10-1k", "--out", str(out)]) == 2
     assert "among the test images" in capsys.readouterr().err
 
 
-def test_outsiders_are_the_same_in_any_company_and_not_the_images():
+def test_out_of_distribution_images_do_not_depend_on_the_batch_and_differ_from_the_test_images():
     test = data.load("cifar10-1k").take(6)
     for kind in out_of_distribution.KINDS:
         strange = out_of_distribution.out_of_distribution_images(test, kind)

@@ -1,4 +1,4 @@
-"""Studies: what is declared, that nothing done is done again, and that tables and findings follow from records."""
+"""Dong et al.: the declared runs, resuming, and tables and findings that follow from records."""
 
 import dataclasses
 from pathlib import Path
@@ -15,10 +15,17 @@ from robustassay.evaluation import Result, evaluate, inspection, prepare, wave
 from robustassay.evaluation import wave_runner as evaluation
 from robustassay.evaluation.progress import NoProgress
 from robustassay.records import SCHEMA
-from robustassay.studies import dong2020, study
-from robustassay.studies.dong2020 import Bench, Row, columns, rows
-from robustassay.studies.dong2020.columns import COLUMNS, NORMS, place
-from robustassay.studies.study import Cell, Passes, Study
+from robustassay.studies import runs, timing
+from robustassay.studies.dong2020 import STUDY, defenses
+from robustassay.studies.dong2020.attacks import ATTACKS, NORMS
+from robustassay.studies.dong2020.defenses import Defense
+from robustassay.studies.dong2020.measurements import DongMeasurements, run_key
+from robustassay.studies.dong2020.plan import attack_runs
+from robustassay.studies.dong2020.settings import FULL, QUICK, SETTINGS
+from robustassay.studies.runs import AttackRun, Workspace
+from robustassay.studies.study import Plan
+from robustassay.studies.timing import Passes, PassTimes
+from robustassay.studies.writer import write
 from robustassay.threat import LInf, ThreatModel
 
 LINF, L2 = NORMS
@@ -39,7 +46,7 @@ def two():
 """
 
 TINY = dataclasses.replace(
-    columns.QUICK,
+    QUICK,
     queries=40,
     samples=10,
     images=6,
@@ -52,7 +59,7 @@ TINY = dataclasses.replace(
 def models(tmp_path):
     path = tmp_path / "models.py"
     path.write_text(MODELS)
-    return [Row(name, f"{path}:{name}") for name in ("one", "two")]
+    return [Defense(name, f"{path}:{name}") for name in ("one", "two")]
 
 
 @pytest.fixture
@@ -70,34 +77,37 @@ def waves(monkeypatch):
 
 
 def planned(models, out, images=6):
-    dataset = data.load("cifar10-1k").take(images)
-    return Study(columns.cells(models, TINY), dataset, out)
+    return plan_of(attack_runs(models, TINY), data.load("cifar10-1k").take(images), out)
+
+
+def plan_of(some, dataset, out):
+    return Plan(Workspace(dataset, out).tasks(some), dict)
 
 
 def test_a_resumed_or_extended_study_runs_nothing_twice(models, waves, tmp_path):
     whole = planned(models[:1], tmp_path / "out")
-    assert whole.estimate() > 0
-    first = dict(whole.run(NoProgress()))
-    assert len(waves) == len(whole.cells) == 10
-    assert whole.estimate() == 0
+    assert whole.seconds() > 0
+    first = whole.run(NoProgress())
+    assert len(waves) == len(whole.tasks) == 10
+    assert whole.seconds() == 0
 
     before = len(waves)
-    again = dict(planned(models[:1], tmp_path / "out").run(NoProgress()))
+    again = planned(models[:1], tmp_path / "out").run(NoProgress())
     assert len(waves) == before
-    for cell, result in first.items():
-        pd.testing.assert_frame_equal(again[cell].records, result.records)
+    for key, result in first.items():
+        pd.testing.assert_frame_equal(again[key].records, result.records)
 
-    dict(planned(models, tmp_path / "out").run(NoProgress()))  # one more model
+    planned(models, tmp_path / "out").run(NoProgress())  # one more model
     assert len(waves) == 2 * before
 
-    dict(planned(models, tmp_path / "out", images=8).run(NoProgress()))  # more images: only the new ones
+    planned(models, tmp_path / "out", images=8).run(NoProgress())  # more images: only the new ones
     assert {len(ids) for _, ids in waves[2 * before :]} == {2}
     assert len(waves) == 2 * before + 2 * 7  # the score attacks keep their three images
 
 
 def test_an_interrupted_study_goes_on_where_it_was(models, waves, tmp_path, monkeypatch):
-    undisturbed = {cell.place: result for cell, result in planned(models, tmp_path / "undisturbed").run(NoProgress())}
-    cells, count = planned(models, tmp_path / "out"), len(waves)
+    undisturbed = planned(models, tmp_path / "undisturbed").run(NoProgress())
+    plan, count = planned(models, tmp_path / "out"), len(waves)
 
     counted = vars(evaluation)["run_wave"]
 
@@ -109,38 +119,38 @@ def test_an_interrupted_study_goes_on_where_it_was(models, waves, tmp_path, monk
     with monkeypatch.context() as patch:
         patch.setattr(evaluation, "run_wave", stop_at_fourth)
         with pytest.raises(Interrupted):
-            dict(cells.run(NoProgress()))
+            plan.run(NoProgress())
     assert len(waves) == count + 4
-    resumed = {cell.place: result for cell, result in planned(models, tmp_path / "out").run(NoProgress())}
+    resumed = planned(models, tmp_path / "out").run(NoProgress())
     assert len(waves) == 2 * count  # the four were not repeated
-    for there, result in undisturbed.items():
+    for key, result in undisturbed.items():
         same = result.records.drop(columns="seconds")
-        pd.testing.assert_frame_equal(resumed[there].records.drop(columns="seconds"), same)
+        pd.testing.assert_frame_equal(resumed[key].records.drop(columns="seconds"), same)
 
 
 def test_other_settings_go_to_other_folders_and_finished_runs_of_another_model_are_refused(models, tmp_path):
-    cell = columns.cells(models[:1], TINY)[0]
-    assert cell.folder(0) != cell.folder(1) != dataclasses.replace(cell, query_budget=7).folder(1)
-    whole = Study((cell,), data.load("cifar10-1k").take(6), tmp_path / "out")
-    list(whole.run(NoProgress()))
+    first = attack_runs(models[:1], TINY)[0]
+    assert first.folder(0) != first.folder(1) != dataclasses.replace(first, query_budget=7).folder(1)
+    whole = plan_of((first,), data.load("cifar10-1k").take(6), tmp_path / "out")
+    whole.run(NoProgress())
     path = Path(models[0].model.rpartition(":")[0])
     path.write_text(MODELS.replace("make(1)", "make(3)"))  # the same name, other weights
-    study._subject.cache_clear()
+    timing.load_once.cache_clear()
     with pytest.raises(BadRequest, match="another"):
-        list(whole.run(NoProgress()))
+        whole.run(NoProgress())
 
 
 def test_the_estimate_is_planned_passes_times_their_measured_time(models, monkeypatch, tmp_path):
-    monkeypatch.setattr(study, "_speed", lambda model, dataset, device: study.Speed(2.0, 5.0))
+    monkeypatch.setattr(runs, "pass_times", lambda model, dataset, device: PassTimes(2.0, 5.0))
     threat = ThreatModel(LInf(8 / 255))
-    cells = (
-        Cell(("a", "b"), models[0].model, threat, "bim", Passes(gradients=10)),
-        Cell(("a", "c"), models[0].model, threat, "nes", Passes(forwards=100), limit=2),
-        Cell(("a", "d"), models[0].model, threat, "mim", Passes(on_source=7), source="resnet20-pgd"),
+    declared = (
+        AttackRun(("a", "b"), models[0].model, threat, "bim", Passes(gradients=10)),
+        AttackRun(("a", "c"), models[0].model, threat, "nes", Passes(forwards=100), limit=2),
+        AttackRun(("a", "d"), models[0].model, threat, "mim", Passes(source_gradients=7), source="resnet20-pgd"),
     )
-    whole = Study(cells, data.load("cifar10-1k").take(3), tmp_path)
-    opening = 100 * 2 + 50 * 5
-    assert whole.estimate() == 3 * 10 * 5 + 2 * 100 * 2 + 3 * 7 * 5 + 2 * opening  # one a number of samples
+    whole = plan_of(declared, data.load("cifar10-1k").take(3), tmp_path)
+    preflight = 100 * 2 + 50 * 5
+    assert whole.seconds() == 3 * 10 * 5 + 2 * 100 * 2 + 3 * 7 * 5 + 2 * preflight  # one per number of samples
 
 
 def test_a_model_is_looked_at_once_before_all_its_runs(models, monkeypatch, tmp_path):
@@ -151,13 +161,13 @@ def test_a_model_is_looked_at_once_before_all_its_runs(models, monkeypatch, tmp_
         return really(module, *rest)
 
     monkeypatch.setattr(prepare, "inspect_model", look)
-    study._subject.cache_clear()
+    timing.load_once.cache_clear()
     threat = ThreatModel(LInf(8 / 255))
     cells = [
-        Cell((name,), models[0].model, threat, name, Passes()) for name in ("fgsm", "bim:steps=2", "uniform-noise")
+        AttackRun((name,), models[0].model, threat, name, Passes()) for name in ("fgsm", "bim:steps=2", "uniform-noise")
     ]
-    whole = Study(tuple(cells), data.load("cifar10-1k").take(3), tmp_path)
-    together = [result.records for _, result in whole.run(NoProgress())]
+    whole = plan_of(cells, data.load("cifar10-1k").take(3), tmp_path)
+    together = [result.records for result in whole.run(NoProgress()).values()]
     assert len(looks) == 1
     for cell, records in zip(cells, together, strict=True):
         alone = evaluate(models[0].model, data.load("cifar10-1k").take(3), threat, cell.attack).records
@@ -165,13 +175,13 @@ def test_a_model_is_looked_at_once_before_all_its_runs(models, monkeypatch, tmp_
 
 
 def test_the_full_study_is_the_papers():
-    rows_here = [row for row in dong2020.ROWS if row.label in ("Res-56", "PGD-AT", "JPEG")]
-    full = columns.cells(rows_here, columns.FULL)
-    untargeted = {cell.place[2] for cell in full if "targeted" not in cell.place[1]}
-    assert len(COLUMNS) == len(untargeted) == 15
-    assert {cell.place[2] for cell in full if "targeted" in cell.place[1]} == untargeted - {"white-box-DeepFool"}
-    assert len({cell.folder(0) for cell in full}) == len({cell.place for cell in full}) == len(full)
-    spelled = {cell.place[1:]: cell for cell in full if cell.place[0] == "PGD-AT"}
+    rows_here = [row for row in defenses.DEFENSES if row.label in ("Res-56", "PGD-AT", "JPEG")]
+    full = attack_runs(rows_here, FULL)
+    untargeted = {cell.key[2] for cell in full if "targeted" not in cell.key[1]}
+    assert len(ATTACKS) == len(untargeted) == 15
+    assert {cell.key[2] for cell in full if "targeted" in cell.key[1]} == untargeted - {"white-box-DeepFool"}
+    assert len({cell.folder(0) for cell in full}) == len({cell.key for cell in full}) == len(full)
+    spelled = {cell.key[1:]: cell for cell in full if cell.key[0] == "PGD-AT"}
     bim = spelled["Linf", "white-box-BIM", "fixed"]
     assert bim.attack == "bim:steps=100,rel_step=0.125"
     assert float(bim.attack.rpartition("=")[2]) * bim.threat.norm.eps == pytest.approx(1 / 255)
@@ -182,39 +192,39 @@ def test_the_full_study_is_the_papers():
     assert spelled["Linf", "white-box-BIM", "eps"].smallest_eps
 
 
-def test_every_attack_of_every_scale_can_be_made():
+def test_every_attack_of_every_scope_can_be_made():
     from robustassay import attacks
 
-    for scale in (columns.FULL, columns.QUICK):
-        for cell in columns.cells([dong2020.ROWS[0]], scale):
+    for settings in (FULL, QUICK):
+        for cell in attack_runs([defenses.DEFENSES[0]], settings):
             made = attacks.create(cell.attack)
             assert type(cell.threat.norm) in made.norms
-            assert made.seeks_minimum == (cell.place[-1] == "both")
+            assert made.seeks_minimum == (cell.key[-1] == "both")
             assert made.can_target or cell.threat.target is None
 
 
 def test_quick_is_a_part_of_the_full_study():
-    quick = columns.cells([dong2020.ROWS[0]], columns.QUICK)
-    full = {cell.place for cell in columns.cells([dong2020.ROWS[0]], columns.FULL)}
-    assert {cell.place for cell in quick} < full
+    quick = attack_runs([defenses.DEFENSES[0]], QUICK)
+    full = {cell.key for cell in attack_runs([defenses.DEFENSES[0]], FULL)}
+    assert {cell.key for cell in quick} < full
     assert all(cell.threat.target is None for cell in quick)
 
 
 def test_missing_models_are_named_and_substitutes_stand_in(monkeypatch):
     zoo = {"resnet56-natural", "resnet20x2-pgd", "resnet20-pgd"}
-    monkeypatch.setattr(rows, "in_zoo", lambda model: model.rpartition("|")[2] in zoo)
-    here, missing = rows.choose(None)
+    monkeypatch.setattr(defenses, "is_available", lambda model: model.rpartition("|")[2] in zoo)
+    here, missing = defenses.choose(None)
     assert [row.label for row in here] == ["Res-56", "PGD-AT", "JPEG"]
     assert "TRADES" in [row.label for row in missing]
-    assert rows.substitute_for("resnet56-natural") == "resnet20x2-pgd"
-    assert rows.substitute_for("resnet20x2-pgd") == "resnet20-pgd"
+    assert defenses.substitute_for("resnet56-natural") == "resnet20x2-pgd"
+    assert defenses.substitute_for("resnet20x2-pgd") == "resnet20-pgd"
     zoo.add("resnet20x3-trades")
-    assert rows.substitute_for("jpeg:quality=75|resnet56-natural") == "resnet20x3-trades"
-    assert rows.substitute_for("resnet20x2-pgd") == "resnet20x3-trades"
-    assert rows.substitute_for("resnet20x3-trades") == "resnet20x2-pgd"
-    assert [row.label for row in rows.choose(["pgd-at", "resnet20-pgd"])[0]] == ["PGD-AT", "resnet20-pgd"]
+    assert defenses.substitute_for("jpeg:quality=75|resnet56-natural") == "resnet20x3-trades"
+    assert defenses.substitute_for("resnet20x2-pgd") == "resnet20x3-trades"
+    assert defenses.substitute_for("resnet20x3-trades") == "resnet20x2-pgd"
+    assert [row.label for row in defenses.choose(["pgd-at", "resnet20-pgd"])[0]] == ["PGD-AT", "resnet20-pgd"]
     with pytest.raises(BadRequest, match="no row or model"):
-        rows.choose(["nonsense"])
+        defenses.choose(["nonsense"])
 
 
 def result(attack, norm, distances, fixed, clean=None):
@@ -242,20 +252,20 @@ def result(attack, norm, distances, fixed, clean=None):
     return Result({"spec": spec, "title": attack}, records, None)
 
 
-def made_bench(runs, missing=()):
-    """A bench from {(row, group, name, norm, kind): (attack, distances)}."""
-    by_name = {(column.group, column.name): column for column in COLUMNS}
+def measurements(runs, missing=()):
+    """Measurements from {(row, group, name, norm, kind): (attack, distances)}."""
+    by_name = {(attack.group, attack.name): attack for attack in ATTACKS}
     labels = list(dict.fromkeys(row for row, *_ in runs))
     held = {
-        place(row, by_name[group, name], norm, False, kind): result(attack, norm, far, kind == "fixed", *clean)
+        run_key(row, by_name[group, name], norm, False, kind): result(attack, norm, far, kind == "fixed", *clean)
         for (row, group, name, norm, kind), (attack, far, *clean) in runs.items()
     }
-    return Bench(tuple(Row(label, label) for label in labels), tuple(missing), held, "a test")
+    return DongMeasurements(tuple(Defense(label, label) for label in labels), tuple(missing), held, "a test")
 
 
 def test_table_3_shows_median_and_accuracy():
     far = [0.0, 0.01, 0.02, 0.05, 0.06]
-    bench = made_bench(
+    measured = measurements(
         {
             ("Res-56", "white-box", "BIM", LINF, "eps"): ("minimum-radius", far),
             ("Res-56", "white-box", "BIM", LINF, "fixed"): ("bim", far),
@@ -263,7 +273,7 @@ def test_table_3_shows_median_and_accuracy():
             ("Res-56", "score", "NES", LINF, "fixed"): ("nes", [np.inf] * 5),
         }
     )
-    table = next(table for table in dong2020.tables(bench) if table.name == "table3")
+    table = next(table for table in STUDY.tables(measured) if table.name == "table3")
     assert table.lines == (
         ("white-box", "BIM", "0.020 / 40.0%"),
         ("white-box", "DeepFool", "∞ / 80.0%"),
@@ -273,8 +283,8 @@ def test_table_3_shows_median_and_accuracy():
     assert dataclasses.replace(table, lines=(("jpeg|net",),)).markdown.endswith("| jpeg\\|net |\n")
 
 
-def verdicts(bench):
-    return [finding.verdict for finding in dong2020.findings(bench)]
+def verdicts(measured):
+    return [finding.verdict for finding in STUDY.findings(measured)]
 
 
 N = 60
@@ -282,7 +292,7 @@ NEAR, FAR, STANDS = [0.001] * N, [0.1] * N, [np.inf] * N
 
 
 def test_nothing_can_be_said_of_nothing():
-    assert set(verdicts(made_bench({("Res-56", "white-box", "BIM", LINF, "eps"): ("minimum-radius", NEAR)}))) == {
+    assert set(verdicts(measurements({("Res-56", "white-box", "BIM", LINF, "eps"): ("minimum-radius", NEAR)}))) == {
         "cannot be said"
     }
 
@@ -296,13 +306,13 @@ def test_nothing_can_be_said_of_nothing():
     ],
 )
 def test_first_finding(one, two, said):
-    bench = made_bench(
+    measured = measurements(
         {
             ("Res-56", "white-box", "BIM", LINF, "eps"): ("minimum-radius", one),
             ("PGD-AT", "white-box", "BIM", LINF, "eps"): ("minimum-radius", two),
         }
     )
-    assert verdicts(bench)[0] == said
+    assert verdicts(measured)[0] == said
 
 
 @pytest.mark.parametrize(
@@ -320,20 +330,20 @@ def test_second_finding(natural, trained, mistakes, said):
     for norm in NORMS:
         runs["Res-56", "white-box", "BIM", norm, "fixed"] = ("bim", natural)
         runs["PGD-AT", "white-box", "BIM", norm, "fixed"] = ("bim", trained, right)
-    assert verdicts(made_bench(runs))[1] == said
+    assert verdicts(measurements(runs))[1] == said
     one_norm = {key: run for key, run in runs.items() if key[3] is LINF}
-    assert verdicts(made_bench(one_norm))[1] == "cannot be said"
+    assert verdicts(measurements(one_norm))[1] == "cannot be said"
 
 
 @pytest.mark.parametrize(("others", "random", "said"), [(NEAR, STANDS, "holds"), (STANDS, NEAR, "does not hold")])
 def test_third_finding(others, random, said):
-    bench = made_bench(
+    measured = measurements(
         {
             ("Res-56", "score", "NES", LINF, "fixed"): ("nes", others),
             ("RSE", "score", "NES", LINF, "fixed"): ("nes", random),
         }
     )
-    assert verdicts(bench)[2] == said
+    assert verdicts(measured)[2] == said
 
 
 @pytest.mark.parametrize(
@@ -341,13 +351,13 @@ def test_third_finding(others, random, said):
     [(NEAR, [0.002] * N, "holds"), ([0.002] * N, NEAR, "does not hold"), (NEAR, NEAR, "cannot be said")],
 )
 def test_fourth_finding(plain, jpeg, said):
-    bench = made_bench(
+    measured = measurements(
         {
             ("Res-56", "white-box", "BIM", LINF, "eps"): ("minimum-radius", plain),
             ("JPEG", "white-box", "BIM", LINF, "eps"): ("minimum-radius", jpeg),
         }
     )
-    assert verdicts(bench)[3] == said
+    assert verdicts(measured)[3] == said
 
 
 @pytest.mark.parametrize(
@@ -359,52 +369,54 @@ def test_fourth_finding(plain, jpeg, said):
     ],
 )
 def test_fifth_finding(samples, mim, said):
-    bench = made_bench(
+    measured = measurements(
         {
             ("Res-56", "transfer", "BIM", LINF, "fixed"): ("transfer", [np.inf] * samples),
             ("Res-56", "transfer", "MIM", LINF, "fixed"): ("transfer", mim),
         }
     )
-    assert verdicts(bench)[4] == said
+    assert verdicts(measured)[4] == said
 
 
 def test_missing_rows_are_named_on_the_page_and_figures_are_drawn(tmp_path):
     drawn = []
-    bench = made_bench(
+    measured = measurements(
         {
             ("Res-56", "white-box", "BIM", LINF, "eps"): ("minimum-radius", NEAR),
             ("Res-56", "white-box", "BIM", LINF, "fixed"): ("bim", NEAR),
             ("Res-56", "decision", "Boundary", L2, "both"): ("boundary", FAR),
         },
-        missing=[rows.ROWS[6]],
+        missing=[defenses.DEFENSES[6]],
     )
-    dong2020.write(bench, tmp_path, lambda panel, path: drawn.append((path.name, panel)))
+    report = write(STUDY, measured, tmp_path, lambda figure, path: drawn.append((path.name, figure)))
     assert [name for name, _ in drawn] == [
         "figure1-bim.png",
         "figure4-boundary.png",
         "figure6-boundary.png",
         "white-box-linf-untargeted-strength-bim.png",
     ]
-    curve: Curve = drawn[0][1].curves[0]
+    curve: Curve = drawn[0][1].content.curves[0]
     assert (curve.label, curve.at(0.0005).value, curve.at(0.002).value) == ("Res-56, BIM", 1.0, 0.0)
     page = (tmp_path / "study.md").read_text()
     assert "RSE: its model vgg16-rse is not in the zoo" in page
     assert "Figures 7 to 12" in page
     assert "![BIM](figures/figure1-bim.png)" in page
-    assert pd.read_csv(tmp_path / "table3.csv")["median_distance"].tolist() == [0.001]
-    assert (tmp_path / "findings.md").read_text().count("\n## ") == 5
+    assert pd.read_csv(tmp_path / "tables" / "table3.csv")["median_distance"].tolist() == [0.001]
+    assert len(report.findings) == page.count("\n### ") == 5
+    assert pd.read_csv(tmp_path / "tables" / "findings.csv")["verdict"].tolist() == verdicts(measured)
+    assert page.index("| finding |") < page.index("## How it was measured") < page.index("![BIM]")
 
 
 def test_the_command_writes_everything_and_names_what_it_leaves_out(models, tmp_path, monkeypatch, capsys):
     from robustassay.cli import main
 
-    monkeypatch.setattr(dong2020, "QUICK", TINY)
+    monkeypatch.setitem(SETTINGS, "quick", TINY)
     request = ["study", "dong2020", "--quick", "--models", models[0].model, "RSE", "--out", str(tmp_path / "out")]
-    monkeypatch.setattr(rows, "in_zoo", lambda model: "vgg16" not in model)
+    monkeypatch.setattr(defenses, "is_available", lambda model: "vgg16" not in model)
     assert main(request) == 0
     said = capsys.readouterr()
     assert "Left out: RSE, as its model vgg16-rse is not in the zoo." in said.err
-    assert "10 runs, about" in said.err
+    assert "10 tasks, about" in said.err
     assert "cannot be said" in said.out
     assert (tmp_path / "out" / "figures" / "figure1-deepfool.png").stat().st_size > 10_000
     assert main(request) == 0
@@ -413,20 +425,20 @@ def test_the_command_writes_everything_and_names_what_it_leaves_out(models, tmp_
 
 
 def test_natural_training_falls_below_adversarial_training_as_in_figure_1(tmp_path):
-    models = [Row("natural", "resnet20-natural"), Row("trained", "resnet20-pgd")]
+    models = [Defense("natural", "resnet20-natural"), Defense("trained", "resnet20-pgd")]
     wanted = {("BIM", "eps"), ("MIM", "eps"), ("DeepFool", "both")}
-    without = dataclasses.replace(columns.QUICK, without=frozenset({"transfer", "score", "decision"}))
+    without = dataclasses.replace(QUICK, without=frozenset({"transfer", "score", "decision"}))
     cells = [
         cell
-        for cell in columns.cells(models, without)
-        if cell.place[1] == "Linf" and (cell.place[2].rpartition("-")[2], cell.place[3]) in wanted
+        for cell in attack_runs(models, without)
+        if cell.key[1] == "Linf" and (cell.key[2].rpartition("-")[2], cell.key[3]) in wanted
     ]
     assert len(cells) == 6
-    whole = Study(tuple(cells), data.load("cifar10-1k").take(6), tmp_path)
-    bench = Bench(tuple(models), (), {cell.place: result for cell, result in whole.run(NoProgress())})
-    figure = dong2020.figures(bench)[0]
-    assert [panel.attack for panel in figure.panels] == ["BIM", "MIM", "DeepFool"]
-    for panel in figure.panels:
-        natural, trained = panel.curves
+    whole = plan_of(cells, data.load("cifar10-1k").take(6), tmp_path)
+    figures = STUDY.figures(DongMeasurements(tuple(models), (), whole.run(NoProgress())))
+    first = [figure for figure in figures if figure.group == figures[0].group]
+    assert [figure.title for figure in first] == ["BIM", "MIM", "DeepFool"]
+    for figure in first:
+        natural, trained = figure.content.curves
         assert natural.median < 2 / 255 < 3 / 255 < trained.median
         assert natural.at(4 / 255).value < trained.at(4 / 255).value

@@ -20,16 +20,25 @@ from robustassay.models.architectures.imagenet.catalogue import BY_NAME
 from robustassay.models.sources import imagenet
 from robustassay.models.weights import sha256_of
 from robustassay.store import Store
-from robustassay.studies import dong2020, photographs, study, su2018
-from robustassay.studies.dong2020.rows import substitute_for
-from robustassay.studies.su2018.bench import CLEVER, LINF, LTWO, RMSD
-from robustassay.studies.su2018.plan import Scale
+from robustassay.studies import photographs, timing
+from robustassay.studies.dong2020 import defenses
+from robustassay.studies.dong2020.defenses import substitute_for
+from robustassay.studies.dong2020.plan import attack_runs
+from robustassay.studies.dong2020.settings import IMAGENET
+from robustassay.studies.runs import Workspace
+from robustassay.studies.su2018 import STUDY as SU2018
+from robustassay.studies.su2018.measurements import CLEVER, LINF, LTWO, RMSD
+from robustassay.studies.su2018.models import choose
+from robustassay.studies.su2018.plan import plan_of
+from robustassay.studies.su2018.settings import SuSettings
 from robustassay.studies.su2018.tables import distortions
+from robustassay.studies.su2018.tasks import SuExperiment
+from robustassay.studies.writer import write
 from robustassay.threat import LabelList, LInf, ThreatModel
 
 SIDES = {"small": 32, "large": 48}
 
-TINY = Scale(
+TINY = SuSettings(
     eps=(16,),
     fixed=16,
     start=4,
@@ -48,7 +57,7 @@ TINY = Scale(
     clever_samples=2,
     clever_radius=5.0,
     photographs=True,
-    says="a test",
+    description="a test",
 )
 
 
@@ -78,7 +87,7 @@ def networks(tmp_path, monkeypatch):
         monkeypatch.setattr(where, "BY_NAME", entries)
     monkeypatch.setattr(imagenet, "ENTRIES", tuple(entries.values()))
     monkeypatch.setenv("ASSAY_WEIGHTS", str(tmp_path))
-    for memory in (photographs._frame, study._subject, study._speed):
+    for memory in (photographs._frame, timing.load_once, timing.pass_times):
         memory.cache_clear()
     return entries
 
@@ -100,7 +109,7 @@ def photos(tmp_path, networks):
             csv.writer(file).writerows([("file", "true_label", "target_label"), *rows])
 
     write([0] * 6)
-    seen = photographs.seen("imagenet:small", data.load(f"nips2017:{folder}"))
+    seen = photographs.as_seen_by("imagenet:small", data.load(f"nips2017:{folder}"))
     with torch.no_grad():
         write(models.load("imagenet:small")(seen.images(slice(None))).argmax(1).tolist())
     return folder
@@ -123,56 +132,55 @@ def test_targets_can_be_those_of_the_file(photos):
 
 def test_a_defended_network_is_shown_photographs_at_its_size(photos):
     for defense in ("jpeg", "bit-depth", "resize-pad", "randmix"):
-        seen = photographs.seen(f"{defense}|imagenet:large", data.load(f"nips2017:{photos}"))
+        seen = photographs.as_seen_by(f"{defense}|imagenet:large", data.load(f"nips2017:{photos}"))
         assert seen.images([0]).shape == (1, 3, 48, 48)
 
 
 def test_su2018_on_photographs_of_two_sizes(photos, tmp_path, monkeypatch):
     dataset = data.load(f"nips2017:{photos}")
-    named = su2018.choose(photographs.networks(None))
+    named = choose(photographs.networks(None))
     assert [(model.label, model.accuracy) for model in named] == [("small", 0.5), ("large", 0.6)]
-    work = su2018.Work(named, dataset, TINY, tmp_path / "out", 0, "cpu")
-    bench = work.run(NoProgress())
+    measured = plan_of(named, TINY, Workspace(dataset, tmp_path / "out", 0, "cpu")).run(NoProgress())
     small, large = named
-    assert bench.pixels == {small.name: 32 * 32, large.name: 48 * 48}
-    distances = bench.distances(small, "untargeted", "C&W κ=0")
+    assert measured.pixels == {small.name: 32 * 32, large.name: 48 * 48}
+    distances = measured.distances(small, "untargeted", "C&W κ=0")
     assert len(distances) == 3
-    values = bench.values(small, LTWO, "untargeted")
+    values = measured.values(small, LTWO, "untargeted")
     assert np.allclose(values, distances / 1024)
-    assert np.allclose(bench.values(small, RMSD, "untargeted"), distances / math.sqrt(3 * 1024))
-    assert bench.metrics == (LINF, LTWO, RMSD, CLEVER)
-    table = distortions(bench).frame.set_index(["model", "goal", "measure"])
+    assert np.allclose(measured.values(small, RMSD, "untargeted"), distances / math.sqrt(3 * 1024))
+    assert measured.metrics == (LINF, LTWO, RMSD, CLEVER)
+    table = distortions(measured).frame.set_index(["model", "goal", "measure"])
     told = table.loc[("small", "untargeted", "RMSD of C&W, x 255"), "mean"]
     assert told == pytest.approx(255 * distances.mean() / math.sqrt(3 * 1024))
-    outcomes = bench.outcomes["untargeted", "I-FGSM 2"]
+    outcomes = measured.outcomes["untargeted", "I-FGSM 2"]
     assert set(zip(outcomes["source"], outcomes["target"], strict=True)) == {
         (one.name, two.name) for one in named for two in named
     }
-    found = su2018.write(bench, tmp_path / "out", lambda figure, path: None)
+    report = write(SU2018, measured, tmp_path / "out", lambda figure, path: None)
     page = (tmp_path / "out" / "study.md").read_text()
-    assert "on ImageNet" in page
-    assert "Beside the paper" in page
+    assert "Comparison with the paper" in page
     assert "below 3 % for all settings" in page
-    assert len(found) == 4
+    assert len(report.findings) == 4
 
     def refuse(*_, **__):
         raise AssertionError("finished work was done again")
 
     monkeypatch.setattr(Store, "append", refuse)
-    again = su2018.Work(named, dataset, TINY, tmp_path / "out", 0, "cpu")
-    assert again.estimate() == 0
-    assert again.run(NoProgress()).pixels == bench.pixels
+    again = plan_of(named, TINY, Workspace(dataset, tmp_path / "out", 0, "cpu"))
+    assert again.seconds() == 0
+    assert again.run(NoProgress()).pixels == measured.pixels
 
 
 def test_examples_are_cut_or_padded_for_networks_of_another_size(photos, tmp_path):
     """What the large network is shown of a small image is that image on black, and the other way round its centre."""
     dataset = data.load(f"nips2017:{photos}")
-    work = su2018.Work(su2018.choose(photographs.networks(None)), dataset, TINY, tmp_path / "out", 0, "cpu")
-    assert work._sizes == {"imagenet:small": (32, 32), "imagenet:large": (48, 48)}
-    way = next(column for column in TINY.ways() if column.name == "I-FGSM 2")
-    shown = work._show("untargeted", way, work.models[0], {})()
+    chosen = choose(photographs.networks(None))
+    experiment = SuExperiment(chosen, TINY, Workspace(dataset, tmp_path / "out", 0, "cpu"))
+    assert experiment.input_sizes == {"imagenet:small": (32, 32), "imagenet:large": (48, 48)}
+    attack = next(attack for attack in TINY.transferred() if attack.name == "I-FGSM 2")
+    shown = experiment.transfer("untargeted", attack, chosen[0], {})
     to_large = shown[shown["target"] == "imagenet:large"].sort_values("sample")
-    x = photographs.seen("imagenet:small", dataset).images(slice(None))
+    x = photographs.as_seen_by("imagenet:small", dataset).images(slice(None))
     with torch.no_grad():
         clean = models.load("imagenet:large")(torch.nn.functional.pad(x, (8, 8, 8, 8))).argmax(1)
     assert to_large["target_ok"].tolist() == (clean == dataset.labels).tolist()
@@ -180,21 +188,21 @@ def test_examples_are_cut_or_padded_for_networks_of_another_size(photos, tmp_pat
 
 def test_networks_are_those_at_hand(networks, monkeypatch, tmp_path):
     assert photographs.networks(["small", "timm:resnet18"]) == ["imagenet:small", "timm:resnet18"]
-    assert photographs.at_hand(["large"]) == ["imagenet:large"]
-    assert photographs.at_hand(["unknown"]) == ["imagenet:small", "imagenet:large"]
+    assert photographs.available_networks(["large"]) == ["imagenet:large"]
+    assert photographs.available_networks(["unknown"]) == ["imagenet:small", "imagenet:large"]
     monkeypatch.setenv("ASSAY_WEIGHTS", str(tmp_path / "nowhere"))
     with pytest.raises(BadRequest, match="--weights"):
         photographs.networks(None)
 
 
 def test_dong2020_has_the_four_defenses_that_need_no_training(networks):
-    rows = dong2020.on_photographs("imagenet:large")
+    rows = defenses.imagenet_defenses("imagenet:large")
     assert [row.label for row in rows] == ["Natural", "JPEG", "Bit-Red", "R&P", "RandMix"]
     assert substitute_for(rows[1].model) == "imagenet:small"
-    cells = dong2020.cells(rows, dong2020.IMAGENET)
+    cells = attack_runs(rows, IMAGENET)
     assert {str(cell.threat.norm) for cell in cells} == {"Linf 16/255", "L2 12.3"}
     assert {cell.source for cell in cells} == {None, "imagenet:small"}
-    chosen, missing = dong2020.choose(["R&P"], rows)
+    chosen, missing = defenses.choose(["R&P"], rows)
     assert [row.model for row in chosen] == ["resize-pad|imagenet:large"]
     assert not missing
 

@@ -11,21 +11,26 @@ from torch import Tensor, nn
 
 from robustassay.attacks.gradient.fgsm import FGSM
 from robustassay.attacks.gradient.liu import Liu, hidden_or_found
-from robustassay.cli.study.liu2017 import _draw
+from robustassay.cli.study.drawing import draw
 from robustassay.data import Dataset
 from robustassay.errors import BadRequest, Interrupted, UnknownName
 from robustassay.evaluation.arguments import as_dataset
 from robustassay.evaluation.progress import NoProgress
 from robustassay.models.weights import hash_state
 from robustassay.rng import Streams
-from robustassay.studies import crafting, liu2017
-from robustassay.studies.cache import TableCache
+from robustassay.studies import crafting
+from robustassay.studies.cache import CachedTable
 from robustassay.studies.crafting import Crafting, LoadedModel
-from robustassay.studies.liu2017 import Bench, Scale, cost, plan, probes
+from robustassay.studies.liu2017 import STUDY, measures
+from robustassay.studies.liu2017.experiment import LiuExperiment
 from robustassay.studies.liu2017.findings import best_single, difference, held_out
-from robustassay.studies.liu2017.plan import Kind
+from robustassay.studies.liu2017.models import choose
+from robustassay.studies.liu2017.plan import tasks
+from robustassay.studies.liu2017.settings import FULL, QUICK, ExampleSet, LiuSettings
 from robustassay.studies.liu2017.tables import distances
 from robustassay.studies.measures import line_search
+from robustassay.studies.study import Plan
+from robustassay.studies.writer import write
 from robustassay.target import EnsembleModel, GradientAccess, Join, Ledger, LocalModel, TargetModel
 from robustassay.target.calls import BatchedCalls
 from robustassay.threat import L2, Ball, Goal, LInf, RandomTarget, Targeted, ThreatModel, Untargeted
@@ -177,25 +182,25 @@ def test_a_linear_search_finds_the_interval_that_bisection_misses():
         middle = (low + high) / 2
         low, high = (low, middle) if fooled(middle, source, target) else (middle, high)
     assert high == pytest.approx(40, abs=1e-3), "halving lands at the far interval"
-    assert float(line_search.least_rmsd([source], x, way, goal)) == pytest.approx(5.1, abs=1e-3)
-    assert float(line_search.least_rmsd([source, target], x, way, goal)) == pytest.approx(8.1, abs=1e-3)
-    assert float(line_search.least_rmsd([source, target], x, way, goal, end=7)) == np.inf
+    assert float(line_search.minimal_rmsd([source], x, way, goal)) == pytest.approx(5.1, abs=1e-3)
+    assert float(line_search.minimal_rmsd([source, target], x, way, goal)) == pytest.approx(8.1, abs=1e-3)
+    assert float(line_search.minimal_rmsd([source, target], x, way, goal, end=7)) == np.inf
     wrong = line_search.reached_along(target, x, way, goal, [0, 8.5, 20, 50])
     assert wrong.tolist() == [[False, True, False, True]]
 
 
 def test_matching_strength_reaches_the_rmsd_though_the_box_cuts_it():
     way = torch.randn(6, 3, 4, 4, generator=torch.Generator().manual_seed(3)).sign()
-    strength = line_search.matched(lambda strength: line_search.along(X, way, strength), X, 60)
+    strength = line_search.strength_for_rmsd(lambda strength: line_search.along(X, way, strength), X, 60)
     assert strength > 62, "clipping costs something here"
     assert float(rmsd(line_search.along(X, way, strength), X).mean()) == pytest.approx(60, abs=1e-3)
     with pytest.raises(BadRequest, match="cannot be reached"):
-        line_search.matched(lambda strength: line_search.along(X, way, strength), X, 250)
+        line_search.strength_for_rmsd(lambda strength: line_search.along(X, way, strength), X, 250)
 
     def by_rate(rate: float) -> Tensor:
         return Liu(steps=5, rate=rate / 255)(view(network(toy(1)), X, GOALS[0]), X)
 
-    rate = line_search.matched(by_rate, X, 5, high=4.0)
+    rate = line_search.strength_for_rmsd(by_rate, X, 5, high=4.0)
     assert float(rmsd(by_rate(rate), X).mean()) == pytest.approx(5, abs=1e-2)
 
 
@@ -207,7 +212,7 @@ def dataset(images: int = 24) -> Dataset:
     return as_dataset((x, network(toy(1)).logits(x).argmax(1)))
 
 
-def members(*seeds: int) -> dict[str, LoadedModel]:
+def models(*seeds: int) -> dict[str, LoadedModel]:
     modules = {f"m{seed}": toy(seed, 0.3) for seed in seeds}
     return {name: LoadedModel(name, network(each), {"weights": hash_state(each)}) for name, each in modules.items()}
 
@@ -216,7 +221,7 @@ def test_making_keeps_the_last_image_of_every_sample_and_resumes(tmp_path, monke
     few, whole = dataset().take(5), dataset()
     threat = ThreatModel(LInf(0.01), RandomTarget())
     monkeypatch.setattr(crafting, "WAVE", {"cpu": 4})
-    member = tuple(members(1).values())
+    member = tuple(models(1).values())
     first = Crafting("m1", member, Liu(steps=5), threat, few).examples(tmp_path / "run", NoProgress())
     assert ((first.x_adv - first.x).abs().flatten(1).amax(1) > 0.009).all(), "failures are kept as well"
     assert first.targets is not None
@@ -237,19 +242,31 @@ def test_making_keeps_the_last_image_of_every_sample_and_resumes(tmp_path, monke
 # ---------------------------------------------------------------- the study
 
 
-TINY = Scale(models=(), images=5, steps=3, draws=2, ray_step=10.0, grid=5)
+TINY = LiuSettings(models=(), images=5, steps=3, draws=2, line_step=10.0, grid=5)
 
 
-def bench(out: Any, **changes: Any) -> Bench:
-    return Bench(members(1, 2, 3), dataset(), dataclasses.replace(TINY, **changes), out, 0, NoProgress())
+def experiment(out: Any, **changes: Any) -> LiuExperiment:
+    return LiuExperiment(models(1, 2, 3), dataset(), dataclasses.replace(TINY, **changes), out, 0)
+
+
+def plan_for(it: LiuExperiment) -> Plan[LiuExperiment]:
+    return Plan(tasks(it), lambda _: it)
 
 
 def test_the_study_runs_from_end_to_end_and_a_second_run_computes_nothing(tmp_path, monkeypatch):
-    first = bench(tmp_path)
-    assert cost.estimate(first) > 0
-    made, found = liu2017.write(first, _draw)
-    assert {table.name for table in made} >= {"table1a", "table3", "table9", "table11", "table18", "table32", "table33"}
-    assert [one.number for one in found] == list(range(1, 10))
+    first = plan_for(experiment(tmp_path))
+    assert first.seconds() > 0
+    report = write(STUDY, first.run(NoProgress()), tmp_path, draw)
+    assert {table.name for table in report.tables} >= {
+        "table1a",
+        "table3",
+        "table9",
+        "table11",
+        "table18",
+        "table32",
+        "table33",
+    }
+    assert [one.number for one in report.findings] == list(range(1, 10))
     page = (tmp_path / "study.md").read_text()
     for name in ("main", "table3", *(f"figure{number}" for number in (1, 3, 4, 5, 6, 7))):
         assert (tmp_path / "figures" / f"{name}.png").stat().st_size > 5_000
@@ -258,32 +275,32 @@ def test_the_study_runs_from_end_to_end_and_a_second_run_computes_nothing(tmp_pa
     def forbidden(*_: Any, **__: Any) -> Any:
         raise AssertionError("a finished study asked a model")
 
-    again, other = bench(tmp_path), bench(tmp_path, steps=4)
+    again, other = plan_for(experiment(tmp_path)), plan_for(experiment(tmp_path, steps=4))
     monkeypatch.setattr(BatchedCalls, "_checked", forbidden)
-    assert cost.estimate(again) == 0
-    same, _ = liu2017.write(again, lambda figure, path: None)
-    for before, after in zip(made, same, strict=True):
+    assert again.seconds() == 0
+    same = write(STUDY, again.run(NoProgress()), tmp_path, lambda figure, path: None)
+    for before, after in zip(report.tables, same.tables, strict=True):
         pd.testing.assert_frame_equal(before.frame, after.frame)
     with pytest.raises(AssertionError, match="asked a model"):
-        liu2017.write(other, lambda figure, path: None)
+        other.run(NoProgress())
 
 
 def test_the_sets_are_what_they_say(tmp_path):
-    it = bench(tmp_path)
+    it = experiment(tmp_path)
     labels = it.images.labels
-    for name, member in it.members.items():
-        assert torch.equal(member.network.logits(it.x).argmax(1), labels), f"{name} knows every chosen image"
-    paced = distances(it, Kind("opt", True, True))
-    assert distances(it, Kind("fgs", True, True)).tolist() == pytest.approx(paced.tolist(), abs=1e-3)
-    assert distances(it, Kind("fg", True, True)).tolist() == pytest.approx(paced.tolist(), abs=1e-3)
-    small, usual = (distances(it, Kind(each, False, False)) for each in ("opt-small", "opt"))
+    for name, model in it.models.items():
+        assert torch.equal(model.target.logits(it.x).argmax(1), labels), f"{name} knows every chosen image"
+    paced = distances(it, ExampleSet("opt", True, True))
+    assert distances(it, ExampleSet("fgs", True, True)).tolist() == pytest.approx(paced.tolist(), abs=1e-3)
+    assert distances(it, ExampleSet("fg", True, True)).tolist() == pytest.approx(paced.tolist(), abs=1e-3)
+    small, usual = (distances(it, ExampleSet(each, False, False)) for each in ("opt-small", "opt"))
     assert (small < 0.1 * usual).all()
     assert list(paced.index) == ["-m1", "-m2", "-m3"]
-    assert [member.name for member in it.sources(Kind("opt", True, True))["-m2"]] == ["m1", "m3"]
-    table = probes.noise(it)
+    assert [model.name for model in it.sources(ExampleSet("opt", True, True))["-m2"]] == ["m1", "m3"]
+    table = measures.NOISE.get(it)
     assert table.groupby("std")["rmsd"].first().is_monotonic_increasing
     assert (table["total"] == 2 * 5).all()
-    least = probes.least(it)
+    least = measures.MINIMAL_RMSD.get(it)
     own = least[least["target"] == "m1"].set_index(["method", "sample"])["rmsd"]
     for _, rows in least.groupby("target"):
         assert (rows.set_index(["method", "sample"])["rmsd"] >= own - 1e-9).all(), "fooling two is no easier than one"
@@ -298,7 +315,7 @@ def test_an_interrupted_study_goes_on_where_it_was(tmp_path, monkeypatch):
         waves.append(self.source)
         return whole(self, rows, on_step)
 
-    it, kind = bench(tmp_path), Kind("opt", True, True)
+    it, kind = experiment(tmp_path), ExampleSet("opt", True, True)
     with monkeypatch.context() as patch:
         patch.setattr(Crafting, "_wave", stop_at_third)
         patch.setattr(crafting, "WAVE", {"cpu": 2})
@@ -307,7 +324,7 @@ def test_an_interrupted_study_goes_on_where_it_was(tmp_path, monkeypatch):
     assert waves == ["-m1", "-m1", "-m1"]
     left = [len((made := it.crafting(kind, source)).missing(it.folder(kind, made))) for source in it.sources(kind)]
     assert left == [0, 5, 5]
-    pd.testing.assert_frame_equal(it.outcomes(kind), bench(tmp_path / "undisturbed").outcomes(kind))
+    pd.testing.assert_frame_equal(it.outcomes(kind), experiment(tmp_path / "undisturbed").outcomes(kind))
 
 
 class Restless(nn.Module):
@@ -318,10 +335,10 @@ class Restless(nn.Module):
 
 
 def test_models_that_the_study_would_be_wrong_about_are_refused(tmp_path):
-    for module, why in ((Restless().eval(), "random"), (Linear(torch.zeros(3, 48), torch.zeros(3)), "3 classes")):
-        named = members(1, 2) | {"odd": LoadedModel("odd", network(module), {"weights": "odd"})}
+    for module, why in ((Restless().eval(), "randomized"), (Linear(torch.zeros(3, 48), torch.zeros(3)), "3 classes")):
+        named = models(1, 2) | {"odd": LoadedModel("odd", network(module), {"weights": "odd"})}
         with pytest.raises(BadRequest, match=why):
-            Bench(named, dataset(), TINY, tmp_path, 0, NoProgress()).clean  # noqa: B018
+            LiuExperiment(named, dataset(), TINY, tmp_path, 0).clean  # noqa: B018
 
 
 def test_findings_follow_from_outcomes():
@@ -350,19 +367,19 @@ def test_findings_follow_from_outcomes():
 
 
 def test_models_by_name():
-    assert plan.choose(["resnet56", "vgg16-natural", "resnet20-pgd"]) == {
+    assert choose(["resnet56", "vgg16-natural", "resnet20-pgd"]) == {
         "resnet56": "resnet56-natural",
         "vgg16": "vgg16-natural",
         "resnet20-pgd": "resnet20-pgd",
     }
     with pytest.raises(UnknownName):
-        plan.choose(["vgg16", "nobody", "resnet20"])
+        choose(["vgg16", "nobody", "resnet20"])
     with pytest.raises(BadRequest, match="at least 3"):
-        plan.choose(["vgg16", "resnet20"])
+        choose(["vgg16", "resnet20"])
     with pytest.raises(BadRequest, match="twice"):
-        plan.choose(["vgg16", "vgg16-natural", "resnet20"])
-    for scale in (plan.FULL, plan.QUICK):
-        assert len(plan.choose(scale.models)) == 5
+        choose(["vgg16", "vgg16-natural", "resnet20"])
+    for settings in (FULL, QUICK):
+        assert len(choose(settings.models)) == 5
 
 
 def test_a_shelf_keeps_what_was_made_from_the_same(tmp_path):
@@ -372,11 +389,11 @@ def test_a_shelf_keeps_what_was_made_from_the_same(tmp_path):
         made.append(1)
         return pd.DataFrame({"n": [len(made)]})
 
-    cache = TableCache(tmp_path)
-    assert cache.frame("t", ["a"], make)["n"].tolist() == cache.frame("t", ["a"], make)["n"].tolist() == [1]
-    assert cache.frame("t", ["b"], make)["n"].tolist() == [2]
-    assert cache.holds("t", ["a"])
-    assert not cache.holds("t", ["c"])
+    one, other = CachedTable(tmp_path, "t", ["a"]), CachedTable(tmp_path, "t", ["b"])
+    assert one.get(make)["n"].tolist() == one.get(make)["n"].tolist() == [1]
+    assert other.get(make)["n"].tolist() == [2]
+    assert one.exists()
+    assert not CachedTable(tmp_path, "t", ["c"]).exists()
 
 
 def test_a_linear_models_fg_example_goes_along_its_gradient(tmp_path):
@@ -386,12 +403,12 @@ def test_a_linear_models_fg_example_goes_along_its_gradient(tmp_path):
     x = torch.full((4, 3, 4, 4), 0.5)
     data = as_dataset((x, torch.tensor([0, 1, 0, 1])))
     named = {name: LoadedModel(name, LocalModel(linear, 2, CPU, 8), {"weights": name}) for name in "abc"}
-    it = Bench(named, data, TINY, tmp_path, 0, NoProgress())
-    way = it.direction(Kind("fg", False, False), "a")
+    it = LiuExperiment(named, data, TINY, tmp_path, 0)
+    way = it.direction(ExampleSet("fg", False, False), "a")
     label = int(it.images.labels[0])
     climb = (weight[1 - label] - weight[label]).view(3, 4, 4)
     assert torch.allclose(way[0], climb / climb.square().mean().sqrt(), atol=1e-5)
-    sign = it.direction(Kind("fgs", False, False), "a")
+    sign = it.direction(ExampleSet("fgs", False, False), "a")
     assert torch.allclose(sign[0], climb.sign(), atol=1e-6)
-    assert it.crafting(Kind("opt", False, False), "a").threat.norm == LInf(1.0)
-    assert isinstance(it._matched(Kind("fg", False, False), "a", 3.0), L2)
+    assert it.crafting(ExampleSet("opt", False, False), "a").threat.norm == LInf(1.0)
+    assert isinstance(it.matched_norm(ExampleSet("fg", False, False), "a", 3.0), L2)

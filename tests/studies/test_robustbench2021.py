@@ -7,28 +7,33 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from robustassay import data, models
+from robustassay import models
 from robustassay.cli import main
 from robustassay.data.corruptions import CorruptionSpec
 from robustassay.errors import BadRequest, Interrupted
 from robustassay.evaluation.progress import NoProgress
 from robustassay.studies import analyses
-from robustassay.studies import robustbench2021 as paper
-from robustassay.studies.analyses.analysis import AGAINST, NATURAL, group
-from robustassay.studies.robustbench2021 import plan
-from robustassay.studies.robustbench2021.findings import _fairness, _ood, _shift, _together
-from robustassay.studies.workbench import Need, Workbench
+from robustassay.studies.analyses.analysis import ADVERSARIAL, NATURAL, group
+from robustassay.studies.analyses.setup import AnalysisSetup
+from robustassay.studies.robustbench2021 import STUDY
+from robustassay.studies.robustbench2021.findings import _combined, _fairness, _ood, _shift
+from robustassay.studies.robustbench2021.measurements import FIGURES
+from robustassay.studies.robustbench2021.plan import analysis_kinds, choose
+from robustassay.studies.robustbench2021.settings import FULL, QUICK, SETTINGS, RobustBenchSettings
+from robustassay.studies.scope import Scope
+from robustassay.studies.task import Key
+from robustassay.studies.writer import write
 
-TINY = paper.Scale(
+TINY = RobustBenchSettings(
     "a tiny part of it",
     images=8,
     robust_images=6,
     models=("resnet20-natural", "resnet20-pgd"),
     shifts=(CorruptionSpec("fog", 3),),
-    outside=("noise",),
-    slope_images=2,
-    slope_steps=2,
-    slope_stages=2,
+    ood=("noise",),
+    lipschitz_images=2,
+    lipschitz_steps=2,
+    lipschitz_stages=2,
     attack="fgsm",
 )
 
@@ -38,48 +43,50 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("rb") / "out"
 
 
-def nothing(panel, path):
-    """Draw no picture."""
+def nothing(figure, path):
+    """Draw no figure."""
 
 
-def run(out, draw=nothing, scale=TINY):
-    bench = paper.workbench(paper.choose(None, scale), data.load("cifar10-1k").take(scale.images), scale, out)
-    kinds = paper.kinds(None)
-    needs = analyses.needs(bench, kinds)
-    done = bench.run(needs, NoProgress())
-    report = paper.write(done, analyses.make(done, kinds), scale, out, bench.folders(), (), draw)
-    return bench, needs, report
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch):
+    monkeypatch.setitem(SETTINGS, "quick", TINY)
+
+
+def run(out, draw=nothing):
+    plan = STUDY.plan(Scope(out, quick=True))
+    measured = plan.run(NoProgress())
+    return plan, measured, write(STUDY, measured, out, draw)
 
 
 def test_an_interrupted_study_resumes_and_a_finished_one_is_read(folder, monkeypatch):
-    made: list[Need] = []
-    whole, stops = Workbench._answers, True
+    made: list[Key] = []
+    whole, stops = AnalysisSetup.predict, True
 
-    def counted(self, need):
+    def counted(self, key):
         if len(made) == 4 and stops:
             raise Interrupted("Stopped.")
-        made.append(need)
-        return whole(self, need)
+        made.append(key)
+        return whole(self, key)
 
-    monkeypatch.setattr(Workbench, "_answers", counted)
+    monkeypatch.setattr(AnalysisSetup, "predict", counted)
     with pytest.raises(Interrupted):
         run(folder)
     stops = False
-    bench, needs, _ = run(folder)
-    assert len(made) == len(set(made)) == 2 * 3  # test, shift and outside of each model: none twice
-    assert bench.estimate(needs) == 0
+    plan, *_ = run(folder)
+    assert len(made) == len(set(made)) == 2 * 3  # test, shift and out-of-distribution images of each model: none twice
+    assert plan.seconds() == 0
 
 
 def test_the_page_has_the_board_and_every_figure(folder):
     drawn = {}
-    _, _, report = run(folder, lambda panel, path: drawn.update({path: panel}))
+    _, measured, report = run(folder, lambda figure, path: drawn.update({path: figure}))
     page = (folder / "study.md").read_text()
-    for name, figure in paper.FIGURES.items():
+    for name, figure in FIGURES.items():
         assert f"(as {figure})" in page or name == "privacy"
     assert "Figure 7: it needs images" in page
-    for analysis in report.analyses:
+    for analysis in measured.analyses.values():
         for panel in analysis.panels:
-            assert drawn[folder / "figures" / f"{panel.name}.png"] is panel
+            assert drawn[folder / "figures" / f"{panel.name}.png"].content is panel.content
             assert f"figures/{panel.name}.png" in page
     board = json.loads((folder / "leaderboard" / "board.json").read_text())["boards"][0]
     assert {entry["id"] for entry in board["entries"]} == set(TINY.models)
@@ -91,13 +98,13 @@ def test_the_page_has_the_board_and_every_figure(folder):
 def test_the_command_plans_and_refuses(capsys, tmp_path):
     assert main(["study", "robustbench2021", "--models", "no-such-model", "--out", str(tmp_path)]) == 2
     assert "no-such-model" in capsys.readouterr().err
-    assert set(paper.QUICK.models) <= set(models.names())
-    assert len(paper.QUICK.models) >= 10
-    assert paper.choose(None, paper.FULL) == models.names()
-    assert "privacy" in paper.kinds("x")
-    assert "privacy" not in paper.kinds(None)
+    assert set(QUICK.models) <= set(models.names())
+    assert len(QUICK.models) >= 10
+    assert choose([], FULL) == models.names()
+    assert "privacy" in analysis_kinds("x")
+    assert "privacy" not in analysis_kinds(None)
     with pytest.raises(BadRequest):
-        paper.choose(["nothing"], plan.FULL)
+        choose(["nothing"], FULL)
 
 
 def analysis(name, table, more=None):
@@ -111,12 +118,12 @@ def test_verdicts_follow_from_the_numbers():
         table = pd.DataFrame({"robust": robust, "mean over shifts": sign * robust, "robust_rsd": -sign * robust})
         assert _shift(none, analysis("shift", table))[0] == verdict
         assert _fairness(none, analysis("fairness", table))[0] == verdict
-    assert _together(["holds", "cannot be said"]) == "holds in part"
-    assert _together(["cannot be said"]) == "cannot be said"
-    assert _together(["holds", "holds"]) == "holds"
+    assert _combined(["holds", "cannot be said"]) == "holds in part"
+    assert _combined(["cannot be said"]) == "cannot be said"
+    assert _combined(["holds", "holds"]) == "holds"
 
-    names = [name for name in models.names() if group(name) in (NATURAL, AGAINST)]
-    for low, verdict in ((AGAINST, "holds"), (NATURAL, "does not hold"), ("", "cannot be said")):
+    names = [name for name in models.names() if group(name) in (NATURAL, ADVERSARIAL)]
+    for low, verdict in ((ADVERSARIAL, "holds"), (NATURAL, "does not hold"), ("", "cannot be said")):
         areas = [0.6 + 0.3 * (low not in ("", group(name))) + 0.001 * at % 0.01 for at, name in enumerate(names)]
-        table = pd.DataFrame({"model": names, "outside": "noise", "auroc": areas})
+        table = pd.DataFrame({"model": names, "ood": "noise", "auroc": areas})
         assert _ood(none, analysis("ood", table, {"ood-all": table}))[0] == verdict

@@ -15,12 +15,15 @@ from robustassay.evaluation import Result
 from robustassay.evaluation.progress import NoProgress
 from robustassay.records import SCHEMA
 from robustassay.store import Store
-from robustassay.studies import study, su2018
+from robustassay.studies import timing
 from robustassay.studies.measures import clever
-from robustassay.studies.su2018 import FULL, QUICK, Bench, Model, Scale, Work, work
-from robustassay.studies.su2018.bench import bootstrap
-from robustassay.studies.su2018.findings import together
-from robustassay.studies.su2018.plan import smallest_of
+from robustassay.studies.runs import Workspace
+from robustassay.studies.su2018 import STUDY, tasks
+from robustassay.studies.su2018.findings import combined
+from robustassay.studies.su2018.measurements import LINF, LTWO, SuMeasurements, bootstrap
+from robustassay.studies.su2018.models import StudiedModel, choose
+from robustassay.studies.su2018.plan import attack_runs, plan_of
+from robustassay.studies.su2018.settings import FULL, QUICK, SETTINGS, SuSettings, smallest_eps_name
 
 MODELS = """
 import torch
@@ -42,7 +45,7 @@ def three():
     return make(2)
 """
 
-TINY = Scale(
+TINY = SuSettings(
     eps=(8,),
     iterations=(3,),
     kappas=(0, 5),
@@ -56,7 +59,7 @@ TINY = Scale(
     clever_images=12,
     clever_batches=3,
     clever_samples=2,
-    says="a test",
+    description="a test",
 )
 
 
@@ -95,12 +98,12 @@ def done(monkeypatch):
 
     counted(Store, "append")  # a wave of an attack, whoever runs it
     counted(clever.Clever, "__call__")
-    counted(work, "meet")
+    counted(tasks, "transfer_outcomes")
     return seen
 
 
 def test_the_full_study_is_the_papers():
-    columns = FULL.columns()
+    columns = FULL.attacks()
     assert [column.name for column in columns if column.name.startswith("I-FGSM") and not column.smallest_eps] == [
         "I-FGSM 10",
         "I-FGSM 30",
@@ -110,47 +113,49 @@ def test_the_full_study_is_the_papers():
         f"C&W κ={kappa}" for kappa in (0, 10, 20, 30, 40)
     }
     assert {"untargeted", "random", "least-likely"} == set(FULL.goals)
-    chosen = su2018.choose(None)
+    chosen = choose(None)
     assert {model.family for model in chosen} >= {"alexnet", "vgg", "resnet", "densenet", "inception", "mobilenet"}
     assert all(model.name.endswith("-natural") for model in chosen)
-    cells = su2018.cells(chosen, FULL)
-    assert len({cell.place for cell in cells}) == len({cell.folder(0) for cell in cells}) == len(cells)
-    for scale in (FULL, QUICK):
-        for column in scale.columns():
+    cells = attack_runs(chosen, FULL)
+    assert len({cell.key for cell in cells}) == len({cell.folder(0) for cell in cells}) == len(cells)
+    for settings in (FULL, QUICK):
+        for column in settings.attacks():
             made = attacks.create(column.attack)
             assert type(column.norm) in made.norms
             assert made.seeks_minimum == (column.seeks_minimum and not column.smallest_eps)
-    assert {name.partition(" ")[0] for name in (way.name for way in FULL.ways())} == {
+    assert {name.partition(" ")[0] for name in (attack.name for attack in FULL.transferred())} == {
         *("FGSM", "I-FGSM", "C&W", "EAD-L1")
     }
     ten = next(column for column in columns if column.name == "I-FGSM 10")
     assert attacks.create(ten.attack) == attacks.create("bim:steps=10,rel_step=0.1")  # eps / T a step
     with pytest.raises(BadRequest, match="no model"):
-        su2018.choose(["nonsense"])
+        choose(["nonsense"])
 
 
 def test_the_command_writes_everything_and_does_nothing_twice(names, done, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(su2018, "QUICK", TINY)
+    monkeypatch.setitem(SETTINGS, "quick", TINY)
     out = tmp_path / "out"
     request = ["study", "su2018", "--quick", "--models", *names, "--out", str(out)]
     assert main(request) == 0
     said = capsys.readouterr()
     assert "3 models" in said.err
     assert "about" in said.err
-    assert {name: done.count(name) for name in set(done)}.keys() == {"append", "__call__", "meet"}
+    assert {name: done.count(name) for name in set(done)}.keys() == {"append", "__call__", "transfer_outcomes"}
     page = (out / "study.md").read_text()
-    assert page.count("\n## ") == 4 + len(list((out / "figures").glob("*.png")))
+    assert page.count("\n### ") == 4
+    assert page.count("\n## ") == 3 + len(list((out / "figures").glob("*.png")))  # setup, tables and reasons
     pictures = {path.stem for path in (out / "figures").glob("*.png")}
     assert pictures == {
         *("scatter-linf", "scatter-l2", "scatter-clever"),
         *(f"transfer-untargeted-{way}" for way in ("fgsm-8-255", "i-fgsm-3", "c-w-0", "c-w-5", "ead-l1")),
     }
     assert all(path.stat().st_size > 10_000 for path in (out / "figures").glob("*.png"))
-    success = pd.read_csv(out / "success-untargeted.csv")
+    success = pd.read_csv(out / "tables" / "success-untargeted.csv")
     assert set(success["attack"]) == {"FGSM 8/255", "I-FGSM 3", "C&W κ=0", "C&W κ=5", "EAD-L1"}
     assert (success[success["attack"] == "C&W κ=0"]["success"] > 0.5).all()
-    rates = pd.read_csv(out / "transfer-untargeted-c-w-0.csv", index_col=0)
-    own = np.diag(rates)
+    rates = pd.read_csv(out / "tables" / "transfer.csv")
+    rates = rates[(rates["attack"] == "C&W κ=0") & (rates["source"] == rates["target"])]
+    own = rates.set_index("source")["rate"].loc[success["model"].unique()]
     np.testing.assert_allclose(own, success[success["attack"] == "C&W κ=0"]["success"])  # the diagonal is white-box
 
     before, written = len(done), (out / "study.md").read_text()
@@ -158,7 +163,7 @@ def test_the_command_writes_everything_and_does_nothing_twice(names, done, tmp_p
     assert len(done) == before
     assert "all of them finished" in capsys.readouterr().err
     assert (out / "study.md").read_text() == written
-    more = Work(su2018.choose(names), data.load("cifar10-1k").take(13), TINY, out)
+    more = plan_of(choose(names), TINY, Workspace(data.load("cifar10-1k").take(13), out))
     more.run(NoProgress())  # one more image: that one alone
     assert done[before:].count("__call__") == 0  # CLEVER keeps its twelve
     fgsm, ifgsm = 3 * 2, 3 * 2 * 2  # models, goals, and a search of the smallest eps; C&W and EAD keep their eight
@@ -168,45 +173,45 @@ def test_the_command_writes_everything_and_does_nothing_twice(names, done, tmp_p
 
 
 def test_runs_of_another_model_of_the_same_name_are_refused(names, tmp_path):
-    scale = dataclasses.replace(TINY, goals=("untargeted",), kappas=(0,), clever_images=1)
+    settings = dataclasses.replace(TINY, goals=("untargeted",), kappas=(0,), clever_images=1)
     dataset = data.load("cifar10-1k").take(3)
-    Work(su2018.choose(names[:1]), dataset, scale, tmp_path / "out").run(NoProgress())
+    plan_of(choose(names[:1]), settings, Workspace(dataset, tmp_path / "out")).run(NoProgress())
     torch.save([head(seed) for seed in range(7, 10)], tmp_path / "heads.pt")
-    study._subject.cache_clear()
-    again = Work(su2018.choose(names[:1]), dataset, scale, tmp_path / "out")
+    timing.load_once.cache_clear()
+    again = plan_of(choose(names[:1]), settings, Workspace(dataset, tmp_path / "out"))
     for name in ("FGSM 8/255", "C&W κ=0"):  # read by the study, and by what keeps images
-        cell = next(cell for cell in again.study.cells if cell.place[2] == name)
+        task = next(task for task in again.tasks if task.key[2] == name)
         with pytest.raises(BadRequest, match="another"):
-            again.study.result(cell, NoProgress())
+            task.run({}, NoProgress())
 
 
 def test_what_was_interrupted_goes_on(names, done, tmp_path, monkeypatch):
-    scale = dataclasses.replace(TINY, goals=("untargeted",), kappas=(0,), clever_images=4)
-    one = Work(su2018.choose(names[:2]), data.load("cifar10-1k").take(6), scale, tmp_path / "out")
-    assert one.estimate() > 0
-    whole = vars(work)["meet"]
+    settings = dataclasses.replace(TINY, goals=("untargeted",), kappas=(0,), clever_images=4)
+    one = plan_of(choose(names[:2]), settings, Workspace(data.load("cifar10-1k").take(6), tmp_path / "out"))
+    assert one.seconds() > 0
+    whole = vars(tasks)["transfer_outcomes"]
 
     def stop(*arguments, **named):
-        if done.count("meet") == 3:
+        if done.count("transfer_outcomes") == 3:
             raise KeyboardInterrupt
         return whole(*arguments, **named)
 
-    monkeypatch.setattr(work, "meet", stop)
+    monkeypatch.setattr(tasks, "transfer_outcomes", stop)
     with pytest.raises(KeyboardInterrupt):
         one.run(NoProgress())
     so_far = len(done)
-    monkeypatch.setattr(work, "meet", whole)
+    monkeypatch.setattr(tasks, "transfer_outcomes", whole)
     one.run(NoProgress())
-    assert set(done[so_far:]) <= {"meet", "append"}
+    assert set(done[so_far:]) <= {"transfer_outcomes", "append"}
     assert done[so_far:].count("append") <= 2 * 2  # examples that were not made yet; no run is repeated
-    assert done.count("meet") == 4 * 2
-    assert one.estimate() == 0
+    assert done.count("transfer_outcomes") == 4 * 2
+    assert one.seconds() == 0
 
 
 # ---------------------------------------------------------------- findings, from made-up numbers
 
 
-SCALE = Scale(eps=(8,), iterations=(10,), kappas=(0,), goals=("untargeted", "random"))
+SETTINGS_HERE = SuSettings(eps=(8,), iterations=(10,), kappas=(0,), goals=("untargeted", "random"))
 N = 40
 
 
@@ -240,21 +245,21 @@ def outcomes(models, rate):
     return pd.concat(frames, ignore_index=True)
 
 
-def bench(distance, rate=lambda one, two: 0.5, models=None):
+def measurements(distance, rate=lambda one, two: 0.5, models=None):
     models = models or MADE
     draw = np.random.default_rng(0)
     shared = draw.lognormal(0, 0.3, N)  # an image that is hard for one model is hard for all
     results = {}
     for model in models:
         far = distance(model) * shared
-        results[model.name, "random", smallest_of(10)] = result(far)
+        results[model.name, "random", smallest_eps_name(10)] = result(far)
         results[model.name, "random", "C&W κ=0"] = result(10 * far)
     ways = {("untargeted", way): outcomes(models, rate) for way in ("FGSM 8/255", "I-FGSM 10")}
-    return Bench(tuple(models), SCALE, results, {}, ways)  # type: ignore[arg-type]
+    return SuMeasurements(tuple(models), SETTINGS_HERE, results, {}, ways)  # type: ignore[arg-type]
 
 
 MADE = [
-    Model(f"{family}{depth}", family, 10 ** (4 + at % 3), depth, accuracy)
+    StudiedModel(f"{family}{depth}", family, 10 ** (4 + at % 3), depth, accuracy)
     for at, (family, depth, accuracy) in enumerate(
         [
             *[("vgg", 11, 0.70), ("vgg", 16, 0.72), ("resnet", 20, 0.80), ("resnet", 56, 0.83)],
@@ -265,7 +270,7 @@ MADE = [
 
 
 def verdict(number, *given, **named):
-    return su2018.findings(bench(*given, **named))[number - 1].verdict
+    return STUDY.findings(measurements(*given, **named))[number - 1].verdict
 
 
 @pytest.mark.parametrize(
@@ -319,33 +324,33 @@ def test_fourth_finding(rate, said):
 
 
 def test_distances_that_are_missing_are_named():
-    made = bench(lambda model: 0.05)
+    made = measurements(lambda model: 0.05)
     records = made.results["vgg11", "random", "C&W κ=0"].records
     records.loc[:9, ["claimed", "valid", "success"]] = False
-    reasons = su2018.findings(made)[0].reasons
+    reasons = STUDY.findings(made)[0].reasons
     assert "not nearly all succeed: vgg11 75%;" in reasons[1]
     assert "not nearly all" not in reasons[0]
 
 
 def test_nothing_can_be_said_of_one_model():
-    alone = bench(lambda model: 0.05, models=MADE[:1])
-    assert {finding.verdict for finding in su2018.findings(alone)} == {"cannot be said"}
+    alone = measurements(lambda model: 0.05, models=MADE[:1])
+    assert {finding.verdict for finding in STUDY.findings(alone)} == {"cannot be said"}
 
 
 def test_numbers_are_told_in_their_units():
-    made = bench(lambda model: 0.02 * (1 + (model.family == "vgg")))
-    table = next(table for table in su2018.tables(made) if table.name == "distortion")
+    made = measurements(lambda model: 0.02 * (1 + (model.family == "vgg")))
+    table = next(table for table in STUDY.tables(made) if table.name == "distortion")
     frame = table.frame.set_index(["model", "goal", "measure"])["mean"]
-    vgg = made.values(MADE[0], su2018.bench.LTWO)
+    vgg = made.values(MADE[0], LTWO)
     assert frame["vgg11", "random", "L2 of C&W / pixels, x 10^4"] == pytest.approx(1e4 * vgg.mean())
-    assert vgg.mean() == pytest.approx(10 * made.values(MADE[0], su2018.bench.LINF).mean() / 1024)
+    assert vgg.mean() == pytest.approx(10 * made.values(MADE[0], LINF).mean() / 1024)
     assert frame["vgg11", "random", "L∞ of I-FGSM, x 255"] > frame["alexnet8", "random", "L∞ of I-FGSM, x 255"]
 
 
 def test_verdicts_join():
-    assert together(["holds", "holds"]) == "holds"
-    assert together(["holds", "cannot be said"]) == "holds in part"
-    assert together(["does not hold", "cannot be said"]) == "does not hold"
-    assert together([]) == "cannot be said"
+    assert combined(["holds", "holds"]) == "holds"
+    assert combined(["holds", "cannot be said"]) == "holds in part"
+    assert combined(["does not hold", "cannot be said"]) == "does not hold"
+    assert combined([]) == "cannot be said"
     low, high = bootstrap(np.r_[np.zeros(50), np.ones(50), np.nan])
     assert 0.38 < low < 0.45 < 0.55 < high < 0.62

@@ -1,4 +1,4 @@
-"""Transfer matrices: the diagonal is white-box, both denominators are what they say, and sizes meet at the centre."""
+"""Transfer matrices: the diagonal is white-box, both denominators are right, and sizes are fitted at the centre."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from robustassay import data
 from robustassay.analysis import transfer
 from robustassay.errors import BadRequest
 from robustassay.studies.measures import transfer_matrix as studies
-from robustassay.studies.measures.transfer_matrix import Examples, fitted, meet, ranks, transfer_matrix
+from robustassay.studies.measures.transfer_matrix import Examples, fitted, ranks, transfer_matrix, transfer_outcomes
 from robustassay.threat import LInf, RandomTarget, ThreatModel
 
 
@@ -66,7 +66,7 @@ def test_a_targeted_diagonal_is_the_success_rate():
 def test_every_number_by_hand():
     made = Examples(CLEAN, ADVERSARIAL, LABELS, AIMS)
     targets = {"honest": Says(), "shifted": Says(shift=1)}
-    outcomes = meet({"honest": made}, targets)
+    outcomes = transfer_outcomes({"honest": made}, targets)
     # honest says 0 4 4 5 of labels 0 1 2 5; shifted says 1 5 5 6 and is wrong about every clean image
     assert outcomes["predicted"].tolist() == [0, 4, 4, 5, 1, 5, 5, 6]
     error = transfer.matrix(outcomes)
@@ -88,7 +88,7 @@ def test_top_k_counts_ranks_with_the_platforms_rule_for_ties():
     logits = torch.tensor([[3.0, 1.0, 3.0, 2.0]])
     assert [int(ranks(logits, torch.tensor([k]))) for k in range(4)] == [0, 3, 1, 2]
     assert int(logits.argmax(1)) == 0
-    outcomes = meet({"honest": Examples(CLEAN, ADVERSARIAL, LABELS, AIMS)}, {"honest": Says()})
+    outcomes = transfer_outcomes({"honest": Examples(CLEAN, ADVERSARIAL, LABELS, AIMS)}, {"honest": Says()})
     # beside the class it says, Says finds higher classes likelier: target 9 of the first image comes second
     assert [transfer.matrix(outcomes, "matching", top).counts.iat[0, 0] for top in (1, 2, 10)] == [2, 3, 4]
     with pytest.raises(BadRequest, match="top must be"):
@@ -97,7 +97,7 @@ def test_top_k_counts_ranks_with_the_platforms_rule_for_ties():
 
 def test_who_was_right_is_found_out_or_asked_for():
     made = Examples(CLEAN, ADVERSARIAL, LABELS)
-    outside = meet({"source": made}, {"honest": Says()})
+    outside = transfer_outcomes({"source": made}, {"honest": Says()})
     with pytest.raises(BadRequest, match="not known"):
         transfer.matrix(outside, among="both correct")
     told = Examples(CLEAN, ADVERSARIAL, LABELS, clean_ok=torch.tensor([False, True, True, True]))
@@ -109,7 +109,7 @@ def test_who_was_right_is_found_out_or_asked_for():
 def test_clean_images_are_looked_at_once_for_all_sources():
     target = Says()
     made = {name: Examples(CLEAN, ADVERSARIAL, LABELS) for name in "abc"}
-    meet(made, {"t": target})
+    transfer_outcomes(made, {"t": target})
     batch = 8  # networks are asked in whole lanes; one more call each time learns the number of classes
     assert target.images == (1 + 3) * (batch + 1)
 
@@ -131,7 +131,9 @@ def test_images_of_another_size_are_cut_or_padded_at_the_centre_or_scaled():
 
 
 def test_same_mistakes_and_common_wrong_labels():
-    outcomes = meet({"s": Examples(CLEAN, ADVERSARIAL, LABELS)}, {"a": Says(), "b": Says(), "c": Says(shift=1)})
+    outcomes = transfer_outcomes(
+        {"s": Examples(CLEAN, ADVERSARIAL, LABELS)}, {"a": Says(), "b": Says(), "c": Says(shift=1)}
+    )
     same, both = transfer.same_mistakes(outcomes)
     assert same.to_numpy().tolist() == [[2, 2, 0], [2, 2, 0], [0, 0, 4]]
     assert both.to_numpy().tolist() == [[2, 2, 2], [2, 2, 2], [2, 2, 4]]
@@ -145,7 +147,7 @@ def test_bad_requests_are_refused():
     with pytest.raises(BadRequest, match="one adversarial image"):
         Examples(CLEAN, ADVERSARIAL[:2], LABELS)
     with pytest.raises(BadRequest, match="training mode"):
-        meet({"s": Examples(CLEAN, ADVERSARIAL, LABELS)}, {"t": Says().train()})
+        transfer_outcomes({"s": Examples(CLEAN, ADVERSARIAL, LABELS)}, {"t": Says().train()})
     result = ra.evaluate(Says(), (CLEAN, LABELS), LInf(0.1), "uniform-noise:steps=1", keep_images=False)
     with pytest.raises(BadRequest, match="kept no images"):
         studies.Examples.of_result(result, data.load("cifar10-1k"))

@@ -1,4 +1,4 @@
-"""`assay analyze`: what else a set of models is like."""
+"""`assay analyze`: analyses of models beyond robust accuracy."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -8,6 +8,8 @@ from cyclopts import Parameter
 from robustassay.errors import BadRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
     from robustassay.data import Dataset
@@ -21,7 +23,7 @@ def analyze(
     data: str = "cifar10-1k",
     limit: int | None = None,
     shift: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    outside: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    ood: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     members: str | None = None,
     attack: str = "pgd",
     norm: Literal["Linf", "L2"] = "Linf",
@@ -32,7 +34,7 @@ def analyze(
     out: Path = Path("runs/analyses"),
     quiet: bool = False,
 ) -> None:
-    """Analyse models beyond robust accuracy: tables as CSV and pictures as PNG, everything kept and resumable.
+    """Analyse models beyond robust accuracy: tables as CSV, figures as PNG; finished work is kept.
 
     Kinds: shift (accuracy on other data), calibration (ECE and temperatures), ood (AUROC of confidence), fairness
     (accuracy of each class), privacy (membership inference), smoothness (local Lipschitz estimates), time (by year and
@@ -43,15 +45,15 @@ def analyze(
     models
         Names of models, as for `assay eval`.
     what
-        Kinds of analyses, with commas between them.
+        Kinds of analyses, comma-separated.
     data
         A dataset (see `assay list datasets`).
     limit
-        Images, the first ones; all by default.
+        Number of images, from the first; all by default.
     shift
         For shift: datasets of the same classes, or corruptions of --data such as `fog:severity=3`.
-    outside
-        For ood: datasets of other things, or `noise`, `scrambled` or `shuffled` made from --data.
+    ood
+        For ood: out-of-distribution datasets, or `noise`, `scrambled` or `shuffled`, which are made from --data.
     members
         For privacy: a dataset that the models were trained on.
     attack
@@ -61,55 +63,64 @@ def analyze(
     eps
         Radius; by default 8/255 (Linf) or 0.5 (L2).
     robust_limit
-        Images for the attack, where it takes long; as many as for the rest by default.
+        Number of images for the attack; as many as for the rest by default.
     device
-        Where to compute; a GPU where there is one.
+        Where to compute; a GPU if there is one.
     seed
-        Of all random numbers.
+        Seed of all random numbers.
     out
-        Folder of the pieces, tables and pictures.
+        Folder of the runs, tables and figures.
     quiet
         Print the tables only.
     """
-    from robustassay import data as datasets
     from robustassay.cli.options import norm_of
     from robustassay.cli.terminal import Terminal
     from robustassay.errors import UnknownName
     from robustassay.report.charts import panels
     from robustassay.studies import analyses
-    from robustassay.studies.study import time_left
-    from robustassay.studies.workbench import MEMBERS, OUTSIDE, SHIFT, TEST, Workbench
+    from robustassay.studies.analyses.setup import AnalysisSetup
+    from robustassay.studies.timing import time_left
     from robustassay.threat import ThreatModel
 
     kinds = list(dict.fromkeys(kind.strip() for kind in what.split(",") if kind.strip()))
-    for unknown in [kind for kind in kinds if kind not in analyses.KINDS]:
-        raise UnknownName("analysis", unknown, analyses.KINDS)
+    for unknown in [kind for kind in kinds if kind not in analyses.ANALYSES]:
+        raise UnknownName("analysis", unknown, analyses.ANALYSES)
     if not kinds:
-        raise BadRequest(f"Name an analysis with --what: {', '.join(analyses.KINDS)}.")
-    test = datasets.load(data).take(limit)
-    chosen = {TEST: test}
-    chosen |= {f"{SHIFT}{name}": _shifted(name, test, seed).take(None) for name in shift or ()}
-    chosen |= {f"{OUTSIDE}{name}": _outside(name, test, seed) for name in outside or ()}
-    if members is not None:
-        whole = datasets.load(members)
-        chosen[MEMBERS] = whole.take(min(len(whole), len(test)))
+        raise BadRequest(f"Name an analysis with --what: {', '.join(analyses.ANALYSES)}.")
+    chosen = _datasets(data, limit, shift or (), ood or (), members, seed)
     threat = ThreatModel(norm_of(norm, eps))
-    bench = Workbench(tuple(dict.fromkeys(models)), chosen, out, threat, attack, robust_images=robust_limit,
-                      seed=seed, device=device)  # fmt: skip
-    needs = analyses.needs(bench, kinds)
+    names = tuple(dict.fromkeys(models))
+    setup = AnalysisSetup(names, chosen, out, threat, attack, robust_images=robust_limit, seed=seed, device=device)
+    plan = setup.plan(analyses.requires(setup, kinds))
     terminal = Terminal(quiet=quiet)
-    terminal.say(f"{len(needs)} pieces of work, {time_left(bench.estimate(needs))}.")
-    with terminal.progress(len(needs)) as progress:
-        done = bench.run(needs, progress)
-    for found in analyses.make(done, kinds):
+    terminal.say(f"{len(plan.tasks)} tasks, {time_left(plan.seconds())}.")
+    with terminal.progress(len(plan.tasks)) as progress:
+        measured = plan.run(progress)
+    for found in analyses.make(measured, kinds):
         found.write(out)
         for panel in found.panels:
             panels.draw(panel, out / f"{panel.name}.png")
         terminal.say(found.title)
         terminal.listing([str(name) for name in found.table], _cells(found.table))
-        for sentence in found.says:
+        for sentence in found.notes:
             terminal.say(sentence)
-    terminal.say(f"Tables and pictures: {out}")
+    terminal.say(f"Tables and figures: {out}")
+
+
+def _datasets(
+    data: str, limit: int | None, shift: "Sequence[str]", ood: "Sequence[str]", members: str | None, seed: int
+) -> "dict[str, Dataset]":
+    from robustassay import data as datasets
+    from robustassay.studies.analyses.model_measurements import MEMBERS, OOD, SHIFT, TEST
+
+    test = datasets.load(data).take(limit)
+    chosen = {TEST: test}
+    chosen |= {f"{SHIFT}{name}": _shifted(name, test, seed).take(None) for name in shift}
+    chosen |= {f"{OOD}{name}": _out_of_distribution(name, test, seed) for name in ood}
+    if members is not None:
+        whole = datasets.load(members)
+        chosen[MEMBERS] = whole.take(min(len(whole), len(test)))
+    return chosen
 
 
 def _cells(table: "pd.DataFrame") -> list[list[str]]:
@@ -120,17 +131,17 @@ def _cells(table: "pd.DataFrame") -> list[list[str]]:
 
 
 def _shifted(name: str, test: "Dataset", seed: int) -> "Dataset":
-    """Take a dataset, or spoil the images at hand."""
+    """Load a dataset, or corrupt the test images."""
     from robustassay import data as datasets
-    from robustassay.data import corruptions as spoiling
+    from robustassay.data import corruptions
 
-    if name.partition(":")[0] in spoiling.KINDS:
-        return spoiling.corrupt(test, name, seed)
+    if name.partition(":")[0] in corruptions.KINDS:
+        return corruptions.corrupt(test, name, seed)
     whole = datasets.load(name)
     return whole.take(min(len(whole), len(test)))
 
 
-def _outside(name: str, test: "Dataset", seed: int) -> "Dataset":
+def _out_of_distribution(name: str, test: "Dataset", seed: int) -> "Dataset":
     from robustassay import data as datasets
     from robustassay.studies.out_of_distribution import KINDS, out_of_distribution_images
 

@@ -1,9 +1,9 @@
-"""Tables that take long to compute, kept on disk under what they depend on."""
+"""A cache of computed tables on disk, named by what they depend on."""
 
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
@@ -14,24 +14,27 @@ from robustassay.files import write_atomically
 
 
 @final
-@dataclass(frozen=True)
-class TableCache:
-    """A folder of finished tables; one made from something else has another name, so none is ever stale."""
+@dataclass(frozen=True, eq=False)
+class CachedTable:
+    """One table in a folder. Other inputs give another file name, so no table is ever stale."""
 
     folder: Path
+    name: str
+    depends_on: object = field(repr=False)  # everything that it is computed from, as JSON values
 
-    def path(self, name: str, told: object) -> Path:
-        """Return where the table of this name, made from what is told, lies or would lie."""
-        text = json.dumps(told, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return self.folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.parquet"
+    @property
+    def path(self) -> Path:
+        """The table's file."""
+        text = json.dumps(self.depends_on, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return self.folder / f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.parquet"
 
-    def holds(self, name: str, told: object) -> bool:
-        """Say whether the table is there."""
-        return self.path(name, told).is_file()
+    def exists(self) -> bool:
+        """Say whether the table was computed before."""
+        return self.path.is_file()
 
-    def frame(self, name: str, told: object, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-        """Read the table, or make it and put it in its place whole."""
-        path = self.path(name, told)
+    def get(self, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        """Read the table, or compute it and write it atomically."""
+        path = self.path
         try:
             if not path.is_file():
                 made = make()

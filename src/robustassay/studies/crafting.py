@@ -1,9 +1,9 @@
-"""Adversarial examples made on one model or several, to the last step and whatever comes of them.
+"""Crafting of adversarial examples for transfer: all steps of an attack on one model or an ensemble.
 
-`evaluate` stops at a sample's first success and keeps no image of a failure: a verdict needs no more. Transfer does:
-success on the source is no reason to stop, and what fails there may still fool others. Here an attack runs all its
-steps, every last image is kept, and what each does to its source is verified and recorded as always. The folder is a
-run's, so finished samples are never made again.
+`evaluate` stops at a sample's first success and keeps no image of a failure. Transfer needs more: success on the
+source is no reason to stop, and what fails there may still transfer. Here an attack runs all its steps, the last image
+of every sample is kept, and its effect on the source is verified and recorded. The folder is a run's, so finished
+samples are never crafted again.
 """
 
 import time
@@ -36,24 +36,23 @@ from robustassay.target import EnsembleModel, GradientAccess, Join, Ledger, Loca
 from robustassay.threat import Ball, Goal, Targeted, ThreatModel, labels_of
 
 WAVE: Final = {"cpu": 32, "cuda": 1024}
-"""Samples in flight, and saved, together: an attack on several models is slow, and an interrupt loses a wave."""
+"""Samples per wave: an attack on several models is slow, and an interrupt loses the wave in progress."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A model that examples are made on, or shown to."""
+    """A model that examples are crafted or tested on."""
 
     name: str
-    network: TargetModel = field(repr=False)
+    target: TargetModel = field(repr=False)
     identity: dict[str, Any]
 
     @classmethod
     def of(cls, model: str, name: str, classes: int, device: torch.device) -> "LoadedModel":
         """Load a model."""
         model_ref = ModelRef.of(model, name)
-        network = LocalModel(model_ref.module, classes, device)
-        return cls(name, network, dict(model_ref.identity))
+        return cls(name, LocalModel(model_ref.module, classes, device), dict(model_ref.identity))
 
 
 @final
@@ -61,12 +60,12 @@ class LoadedModel:
 class Crafting:
     """One attack on one source, for some samples.
 
-    Of several members, `join` says what is attacked: the mean of their probabilities, logits or losses, or, for the
-    attack of Liu et al. alone, the image is moved by the sum of an Adam's updates on each ("updates").
+    A source of several models is an ensemble, and `join` says how: by the mean of probabilities, logits or losses; or,
+    for the attack of Liu et al. only, by the sum of each model's Adam updates ("updates").
     """
 
     source: str
-    members: tuple[LoadedModel, ...]
+    models: tuple[LoadedModel, ...]
     attack: Attack[Any]
     threat: ThreatModel
     dataset: Dataset = field(repr=False)
@@ -79,12 +78,12 @@ class Crafting:
 
     @property
     def spec(self) -> RunSpec:
-        """State what the examples depend on."""
-        rule, several = self.threat.target, len(self.members) > 1
+        """Return what the examples depend on."""
+        rule, several = self.threat.target, len(self.models) > 1
         return RunSpec(
             model={
                 "name": self.source,
-                "members": [{"name": member.name, **member.identity} for member in self.members],
+                "members": [{"name": model.name, **model.identity} for model in self.models],
                 "join": self.join if several else None,
             },
             data={"name": self.dataset.name, "sha256": self.dataset.sha256},
@@ -100,7 +99,7 @@ class Crafting:
 
     @property
     def title(self) -> str:
-        """Say in a line what is made."""
+        """Title of the run."""
         goal = "targeted " if self.threat.target else ""
         return f"{goal}{name_of('attack', type(self.attack))} examples on {self.source}"
 
@@ -111,8 +110,8 @@ class Crafting:
         return [row for row, sample in enumerate(self.dataset.ids) if sample not in done]
 
     def examples(self, folder: Path, progress: Progress) -> Examples:
-        """Make what is missing, and return all."""
-        device = self.members[0].network.device
+        """Craft what is missing, and return all examples."""
+        device = self.models[0].target.device
         about = write_manifest(self.spec, self.title, device) | {"flags": {}, "stages": [], "probe": []}
         store = Store.open(folder, about)
         missing = self.missing(folder)
@@ -134,8 +133,8 @@ class Crafting:
 
     def _read(self, store: Store) -> Examples:
         images = store.images()
-        told = {row["sample_id"]: row for row in store.records().to_pylist()}
-        rows = [told[sample] for sample in self.dataset.ids]
+        records = {row["sample_id"]: row for row in store.records().to_pylist()}
+        rows = [records[sample] for sample in self.dataset.ids]
         return Examples(
             x=self.dataset.images(slice(None)),
             x_adv=torch.stack([images[sample] for sample in self.dataset.ids]),
@@ -145,31 +144,30 @@ class Crafting:
         )
 
     def _wave(self, rows: list[int], on_step: Callable[[Ledger], None]) -> tuple[pa.Table, Tensor]:
-        started, networks = time.perf_counter(), [member.network for member in self.members]
-        whole = networks[0] if len(networks) == 1 else _joined(networks, self.join)
-        device, ids = whole.device, [self.dataset.ids[row] for row in rows]
+        started, targets = time.perf_counter(), [model.target for model in self.models]
+        source = targets[0] if len(targets) == 1 else _ensemble(targets, self.join)
+        device, ids = source.device, [self.dataset.ids[row] for row in rows]
         x0, labels = self.dataset.images(rows).to(device), self.dataset.labels[rows].to(device)
-        clean = whole.mean_logits(x0)
+        clean = source.mean_logits(x0)
         goal = self.threat.goal(ids, labels, clean, self.seed)
         ball = Ball(self.threat.norm, x0, torch.full((len(rows),), self.threat.norm.eps, device=device))
 
-        def view(network: TargetModel, tell: Callable[[Ledger], None]) -> GradientAccess:
-            books = Ledger.never_done(ball, goal)
-            return GradientAccess(
-                network, books, Streams.of(self.seed, ids, device), torch.arange(len(rows), device=device), tell
-            )
+        def access(target: TargetModel, on_step: Callable[[Ledger], None]) -> GradientAccess:
+            rng, every_row = Streams.of(self.seed, ids, device), torch.arange(len(rows), device=device)
+            return GradientAccess(target, Ledger.never_done(ball, goal), rng, every_row, on_step)
 
         if self.join == "updates" and isinstance(self.attack, Liu):
-            first, *others = networks
-            views = [view(first, on_step), *(view(other, lambda _: None) for other in others)]
-            x_adv = self.attack.climb(views, x0)
+            first, *others = targets
+            accesses = [access(first, on_step), *(access(other, lambda _: None) for other in others)]
+            x_adv = self.attack.climb(accesses, x0)
         else:
-            x_adv = self.attack(view(whole, on_step), x0)
-        return self._judged(whole, ids, goal, labels, clean, ball, x_adv, time.perf_counter() - started), x_adv.cpu()
+            x_adv = self.attack(access(source, on_step), x0)
+        seconds = time.perf_counter() - started
+        return self._verified(source, ids, goal, labels, clean, ball, x_adv, seconds), x_adv.cpu()
 
-    def _judged(
+    def _verified(
         self,
-        whole: TargetModel,
+        source: TargetModel,
         ids: list[str],
         goal: Goal,
         labels: Tensor,
@@ -178,12 +176,12 @@ class Crafting:
         x_adv: Tensor,
         seconds: float,
     ) -> pa.Table:
-        """Verify what the examples do to their source and write it down; a failure there is kept and called one."""
+        """Verify the examples on their source and make their records; failures are kept, as failures."""
         norm, targeted = self.threat.norm, isinstance(goal, Targeted)
         claims = ClaimedImages(ball.centre, x_adv, goal.labels, targeted, norm.name, norm.eps, any_distance=False)
-        verdict = verify(whole.module, whole.device, claims)
+        verdict = verify(source.module, source.device, claims)
         if any(why not in (None, "goal not reached") for why in verdict.problem):
-            raise BadRequest(f"{self.title}: an image leaves the pixel box or the radius; mend the attack.")
+            raise BadRequest(f"{self.title}: an image leaves the pixel box or the ball; fix the attack.")
         n = len(ids)
         columns: dict[str, Any] = {
             "sample_id": ids,
@@ -208,5 +206,5 @@ class Crafting:
         return pa.table({name: columns.get(name, empty) for name in SCHEMA.names}, schema=SCHEMA)
 
 
-def _joined(networks: list[TargetModel], join: Join | Literal["updates"]) -> TargetModel:
-    return EnsembleModel(networks, "probabilities" if join == "updates" else join)
+def _ensemble(targets: list[TargetModel], join: Join | Literal["updates"]) -> TargetModel:
+    return EnsembleModel(targets, "probabilities" if join == "updates" else join)

@@ -1,8 +1,8 @@
-"""Photographs in studies: every model sees them at its own size, and those of ImageNet are found by what is at hand."""
+"""ImageNet in studies: networks whose weights are here, and photographs at the input size of each network."""
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final
 
 from robustassay import models
 from robustassay.data import Dataset
@@ -12,12 +12,12 @@ from robustassay.errors import BadRequest
 from robustassay.models.architectures.imagenet.catalogue import BY_NAME, Entry
 from robustassay.models.input_frame import input_frame
 
-DatasetName = Literal["cifar10", "imagenet"]
 IMAGENET: Final = "imagenet:"
+"""Prefix of the names of networks in the catalogue."""
 
 
 def networks(names: Sequence[str] | None) -> list[str]:
-    """Return models for ImageNet as they are spelled: those asked for, or all whose weights are at hand."""
+    """Return full names of networks for ImageNet: those asked for, or all whose weights are here."""
     from robustassay.models.sources.imagenet import FOLDER, available
 
     if names:
@@ -25,33 +25,33 @@ def networks(names: Sequence[str] | None) -> list[str]:
     found = [f"{IMAGENET}{name}" for name in available()]
     if not found:
         raise BadRequest(
-            f"No weights of a network for ImageNet are at hand: name their folder with --weights or in {FOLDER}, or "
+            f"No weights of a network for ImageNet were found: name their folder with --weights or in {FOLDER}, or "
             "models from elsewhere with --models, such as torchvision:resnet50."
         )
     return found
 
 
-def at_hand(names: Sequence[str]) -> list[str]:
-    """Return those of some networks whose weights are at hand, or say that there are none."""
+def available_networks(names: Sequence[str]) -> list[str]:
+    """Return those of some networks whose weights are here; where none are, all other networks that are."""
     found = [name for name in networks(None) if {name, name.removeprefix(IMAGENET)} & set(names)]
     return found or networks(None)
 
 
 def entry_of(model: str) -> Entry | None:
-    """Return what the catalogue knows of a model, behind whatever defenses; None of models from elsewhere."""
+    """Return the catalogue entry of a model, without its defenses; None for models from elsewhere."""
     inner = model.rpartition("|")[2].strip()
     return BY_NAME.get(inner.removeprefix(IMAGENET).partition(":")[0]) if inner.startswith(IMAGENET) else None
 
 
-def seen(model: str, dataset: Dataset) -> Dataset:
-    """Return photographs as a model sees them; any other dataset as it is."""
+def as_seen_by(model: str, dataset: Dataset) -> Dataset:
+    """Return photographs at the input size of a model; any other dataset unchanged."""
     frame = None if photo_reader_of(dataset) is None else _frame(model)
     return dataset if frame is None else apply_frame(dataset, frame)
 
 
 def pixels(model: str, dataset: Dataset) -> int:
-    """Return how many pixels the images have that a model sees."""
-    return int(seen(model, dataset).images(slice(0, 1))[0, 0].numel())
+    """Return the number of pixels (height times width) of a model's input."""
+    return int(as_seen_by(model, dataset).images(slice(0, 1))[0, 0].numel())
 
 
 @lru_cache(maxsize=256)

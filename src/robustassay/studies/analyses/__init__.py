@@ -1,7 +1,7 @@
-"""Analyses of a set of models (Croce et al. 2021, section 4): what each needs, and what it makes of it.
+"""Analyses of a set of models (Croce et al. 2021, section 4).
 
-A module here has `needs`, the pieces of work it is made of, and `make`, from the finished pieces to an `Analysis`.
-A row in `KINDS` is all it takes to make one known to the command line and the studies.
+A module here has `requires`, the measurements it needs, and `make`, from finished measurements to an `Analysis`. A row
+in `ANALYSES` makes one known to the command line and the studies.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,38 +10,39 @@ from typing import Final, final
 
 from robustassay.studies.analyses import calibration, fairness, ood, privacy, shift, smoothness, time
 from robustassay.studies.analyses.analysis import Analysis
-from robustassay.studies.workbench import Bench, Need, Workbench
+from robustassay.studies.analyses.model_measurements import ModelMeasurements
+from robustassay.studies.analyses.setup import AnalysisSetup
+from robustassay.studies.task import Key
 
-__all__ = ["KINDS", "Analysis", "Kind", "make", "needs"]
+__all__ = ["ANALYSES", "Analysis", "AnalysisKind", "make", "requires"]
 
 
 @final
 @dataclass(frozen=True)
-class Kind:
-    """One analysis."""
+class AnalysisKind:
+    """One kind of analysis."""
 
     about: str
-    needs: Callable[[Workbench], list[Need]]
-    make: Callable[[Bench], Analysis]
+    requires: Callable[[AnalysisSetup], list[Key]]
+    make: Callable[[ModelMeasurements], Analysis]
 
 
-KINDS: Final = {
-    "shift": Kind("accuracy on other data", shift.needs, shift.make),
-    "calibration": Kind("expected calibration error and temperatures", calibration.needs, calibration.make),
-    "ood": Kind("telling inputs of another kind, as AUROC", ood.needs, ood.make),
-    "fairness": Kind("accuracy of each class", fairness.needs, fairness.make),
-    "privacy": Kind("telling training images by confidence", privacy.needs, privacy.make),
-    "smoothness": Kind("local Lipschitz estimates, layer by layer", smoothness.needs, smoothness.make),
-    "time": Kind("robustness by year and venue of the method", time.needs, time.make),
+ANALYSES: Final = {
+    "shift": AnalysisKind("accuracy on other data", shift.requires, shift.make),
+    "calibration": AnalysisKind("expected calibration error and temperatures", calibration.requires, calibration.make),
+    "ood": AnalysisKind("out-of-distribution detection, as AUROC", ood.requires, ood.make),
+    "fairness": AnalysisKind("accuracy of each class", fairness.requires, fairness.make),
+    "privacy": AnalysisKind("membership inference by confidence", privacy.requires, privacy.make),
+    "smoothness": AnalysisKind("local Lipschitz estimates, stage by stage", smoothness.requires, smoothness.make),
+    "time": AnalysisKind("robustness by year and venue of the method", time.requires, time.make),
 }
 
 
-def needs(bench: Workbench, kinds: Sequence[str]) -> list[Need]:
-    """Return all that some analyses are made of, model by model, each once."""
-    wanted = dict.fromkeys(need for kind in kinds for need in KINDS[kind].needs(bench))
-    return sorted(wanted, key=lambda need: bench.models.index(need.model))
+def requires(setup: AnalysisSetup, kinds: Sequence[str]) -> list[Key]:
+    """Return the measurements that some analyses need."""
+    return [measurement for kind in kinds for measurement in ANALYSES[kind].requires(setup)]
 
 
-def make(bench: Bench, kinds: Sequence[str]) -> list[Analysis]:
+def make(measured: ModelMeasurements, kinds: Sequence[str]) -> list[Analysis]:
     """Make some analyses."""
-    return [KINDS[kind].make(bench) for kind in kinds]
+    return [ANALYSES[kind].make(measured) for kind in kinds]

@@ -1,4 +1,4 @@
-"""What every analysis gives: tables, pictures and sentences, and the groups that models are shown in."""
+"""What every analysis returns: tables, figures and sentences; and the groups of models."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,10 +9,10 @@ import pandas as pd
 
 from robustassay.analysis.panels import Panel
 from robustassay.errors import StoreFailed
-from robustassay.studies.workbench import card_of
+from robustassay.studies.analyses.model_measurements import card_of
 
-NATURAL, AGAINST, OTHER = "natural training", "trained against L∞ attacks", "other defenses and models"
-_AGAINST: Final = frozenset({"pgd", "trades", "alp", "ibp"})
+NATURAL, ADVERSARIAL, OTHER = "natural training", "trained against L∞ attacks", "other defenses and models"
+_ADVERSARIAL_RECIPES: Final = frozenset({"pgd", "trades", "alp", "ibp"})
 
 
 @final
@@ -24,11 +24,11 @@ class Analysis:
     title: str
     tables: Mapping[str, pd.DataFrame] = field(repr=False)
     panels: tuple[Panel, ...] = field(repr=False)
-    says: tuple[str, ...]
+    notes: tuple[str, ...]
 
     @property
     def table(self) -> pd.DataFrame:
-        """The table with a row a model."""
+        """The table with one row per model."""
         return next(iter(self.tables.values()))
 
     def write(self, out: Path) -> None:
@@ -42,13 +42,13 @@ class Analysis:
 
 
 def groups(models: Iterable[str]) -> "pd.Categorical[str]":
-    """Say how models were trained, in the one order that gives each group the same colour everywhere."""
-    return pd.Categorical([group(model) for model in models], categories=[NATURAL, AGAINST, OTHER])
+    """Return how models were trained; the fixed order gives each group one colour everywhere."""
+    return pd.Categorical([group(model) for model in models], categories=[NATURAL, ADVERSARIAL, OTHER])
 
 
 def group(model: str) -> str:
-    """Say how a model was trained, as far as its card tells."""
+    """Return how a model was trained, by its card."""
     card = card_of(model)
     if card is None:
         return OTHER
-    return NATURAL if card.recipe == "natural" else AGAINST if card.recipe in _AGAINST else OTHER
+    return NATURAL if card.recipe == "natural" else ADVERSARIAL if card.recipe in _ADVERSARIAL_RECIPES else OTHER

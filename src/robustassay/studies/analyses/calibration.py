@@ -5,21 +5,25 @@ import pandas as pd
 from robustassay.analysis.calibration import calibrate
 from robustassay.analysis.panels import Bars, Panel, Points, Reliabilities
 from robustassay.studies.analyses.analysis import Analysis, groups
-from robustassay.studies.workbench import Bench, Need, Workbench
+from robustassay.studies.analyses.model_measurements import ModelMeasurements, key
+from robustassay.studies.analyses.setup import AnalysisSetup
+from robustassay.studies.task import Key
 
 
-def needs(bench: Workbench) -> list[Need]:
-    """Ask for answers and for a run."""
-    return [Need(kind, model) for model in bench.models for kind in ("answers", "runs")]
+def requires(setup: AnalysisSetup) -> list[Key]:
+    """Return predictions and a run."""
+    return [key(kind, model) for model in setup.models for kind in ("predictions", "run")]
 
 
-def make(bench: Bench) -> Analysis:
+def make(measured: ModelMeasurements) -> Analysis:
     """Measure each model."""
-    found = {model: calibrate(own.logits, own.labels) for model in bench.models for own in [bench.answers(model)]}
+    found = {
+        model: calibrate(own.logits, own.labels) for model in measured.models for own in [measured.predictions(model)]
+    }
     table = pd.DataFrame(
         {
             "model": model,
-            "robust": bench.robust(model).value,
+            "robust": measured.robust(model).value,
             "accuracy": one.accuracy,
             "confidence": one.confidence,
             "ece": one.ece,
@@ -34,7 +38,7 @@ def make(bench: Bench) -> Analysis:
     )
     bins = pd.concat([one.bins.assign(model=model) for model, one in found.items()], ignore_index=True)
     points = pd.DataFrame({"model": table["model"], "group": groups(table["model"]), "x": table["robust"]})
-    axis, images = f"robust accuracy, {bench.threat}", len(bench.answers(bench.models[0]).labels)
+    axis, images = f"robust accuracy, {measured.threat}", len(measured.predictions(measured.models[0]).labels)
     shown = table.set_index("model")[["ece", "ece_held_out", "seed_ece"]]
     names = {"ece": "as it is", "ece_held_out": "temperature from other images", "seed_ece": "the paper's: same images"}
     panels = (
@@ -51,9 +55,9 @@ def make(bench: Bench) -> Analysis:
                             f"{images} images; the size of a point is the share of images in its bin")),
     )  # fmt: skip
     under = table[table["temperature"] < 1]["model"].tolist()
-    says = (
+    notes = (
         f"{len(under)} of {len(table)} models are underconfident (temperature below 1): {', '.join(under) or 'none'}.",
         f"Mean ECE {table['ece'].mean():.1%} as they are, {table['ece_held_out'].mean():.1%} with a temperature from "
-        f"other images, {table['seed_ece'].mean():.1%} by the seed paper's variant.",
+        f"other images, {table['seed_ece'].mean():.1%} by the paper's variant.",
     )
-    return Analysis("calibration", "Calibration", {"calibration": table, "reliability": bins}, panels, says)
+    return Analysis("calibration", "Calibration", {"calibration": table, "reliability": bins}, panels, notes)

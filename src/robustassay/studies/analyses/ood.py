@@ -1,4 +1,4 @@
-"""Out-of-distribution inputs, told by the largest softmax probability (the paper's Figure 5)."""
+"""Out-of-distribution detection by the largest softmax probability (the paper's Figure 5)."""
 
 import pandas as pd
 
@@ -8,35 +8,39 @@ from robustassay.analysis.panels import Panel, Points
 from robustassay.analysis.shift import trend
 from robustassay.errors import BadRequest
 from robustassay.studies.analyses.analysis import Analysis, groups
-from robustassay.studies.workbench import OUTSIDE, TEST, Bench, Need, Workbench
+from robustassay.studies.analyses.model_measurements import OOD, TEST, ModelMeasurements, key
+from robustassay.studies.analyses.setup import AnalysisSetup
+from robustassay.studies.task import Key
 
 
-def needs(bench: Workbench) -> list[Need]:
-    """Ask for answers on the data and on what is outside of it, and for a run."""
-    outside = [name for name in bench.datasets if name.startswith(OUTSIDE)]
-    if not outside:
-        raise BadRequest("Out-of-distribution detection needs other images: name a dataset with --outside.")
-    answers = [Need("answers", model, data) for model in bench.models for data in (TEST, *outside)]
-    return answers + [Need("runs", model) for model in bench.models]
+def requires(setup: AnalysisSetup) -> list[Key]:
+    """Return predictions on the test and out-of-distribution images, and a run."""
+    others = [name for name in setup.datasets if name.startswith(OOD)]
+    if not others:
+        raise BadRequest("Out-of-distribution detection needs other images: name a dataset with --ood.")
+    predictions = [key("predictions", model, data) for model in setup.models for data in (TEST, *others)]
+    return predictions + [key("run", model) for model in setup.models]
 
 
-def make(bench: Bench) -> Analysis:
-    """Measure each model on each sort of outsiders."""
+def make(measured: ModelMeasurements) -> Analysis:
+    """Measure each model on each out-of-distribution dataset."""
     rows = []
-    for model in bench.models:
-        inside = confidences(bench.answers(model).logits)
-        for data in bench.named(OUTSIDE):
-            area = auroc(inside, confidences(bench.answers(model, data).logits))
+    for model in measured.models:
+        inside = confidences(measured.predictions(model).logits)
+        for data in measured.named(OOD):
+            area = auroc(inside, confidences(measured.predictions(model, data).logits))
             low, high = area.interval()
-            told = {"outside": data.removeprefix(OUTSIDE), "auroc": area.value, "low": low, "high": high}
-            rows.append({"model": model, "robust": bench.robust(model).value, **told})
+            entry = {"ood": data.removeprefix(OOD), "auroc": area.value, "low": low, "high": high}
+            rows.append({"model": model, "robust": measured.robust(model).value, **entry})
     table = pd.DataFrame(rows)
-    wide = table.pivot(index="model", columns="outside", values="auroc").loc[list(bench.models)].reset_index()
-    panels, says = [], []
-    for outside, own in table.groupby("outside", sort=False):
+    wide = table.pivot(index="model", columns="ood", values="auroc").loc[list(measured.models)].reset_index()
+    panels, notes = [], []
+    for ood, own in table.groupby("ood", sort=False):
         frame = own.rename(columns={"robust": "x", "auroc": "y"}).assign(group=groups(own["model"]))
-        note = f"outside: {outside}; bars: 95 % (DeLong)"
-        content = Points(frame, f"robust accuracy, {bench.threat}", "AUROC", note, (True, False), level=0.5)
-        panels.append(Panel(f"ood-{outside}".replace(":", "-"), f"Telling {outside} from the test images", content))
-        says.append(f"Robust accuracy and AUROC on {outside}: {trend(own['robust'], own['auroc'])}.")
-    return Analysis("ood", "Out-of-distribution detection", {"ood": wide, "ood-all": table}, tuple(panels), tuple(says))
+        note = f"out of distribution: {ood}; bars: 95 % (DeLong)"
+        content = Points(frame, f"robust accuracy, {measured.threat}", "AUROC", note, (True, False), level=0.5)
+        panels.append(Panel(f"ood-{ood}".replace(":", "-"), f"Detection of {ood} among the test images", content))
+        notes.append(f"Robust accuracy and AUROC on {ood}: {trend(own['robust'], own['auroc'])}.")
+    return Analysis(
+        "ood", "Out-of-distribution detection", {"ood": wide, "ood-all": table}, tuple(panels), tuple(notes)
+    )

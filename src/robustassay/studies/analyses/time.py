@@ -7,18 +7,20 @@ from robustassay.analysis.panels import Panel, Points
 from robustassay.analysis.rates import clean_accuracy
 from robustassay.leaderboard.card import card_of_zoo
 from robustassay.studies.analyses.analysis import Analysis, groups
-from robustassay.studies.workbench import Bench, Need, Workbench, card_of
+from robustassay.studies.analyses.model_measurements import ModelMeasurements, card_of, key
+from robustassay.studies.analyses.setup import AnalysisSetup
+from robustassay.studies.task import Key
 
 
-def needs(bench: Workbench) -> list[Need]:
-    """Ask for a run."""
-    return [Need("runs", model) for model in bench.models]
+def requires(setup: AnalysisSetup) -> list[Key]:
+    """Return a run."""
+    return [key("run", model) for model in setup.models]
 
 
-def make(bench: Bench) -> Analysis:
+def make(measured: ModelMeasurements) -> Analysis:
     """Order models by the year their cards give."""
     rows = []
-    for model in bench.models:
+    for model in measured.models:
         card = card_of(model)
         entry = card_of_zoo(card) if card else None
         rows.append(
@@ -26,26 +28,26 @@ def make(bench: Bench) -> Analysis:
                 "name": model,
                 "year": entry.year if entry else None,
                 "venue": entry.venue if entry else "",
-                "clean": clean_accuracy(bench.records(model)).value,
-                "best_known": bench.robust(model).value,
+                "clean": clean_accuracy(measured.records(model)).value,
+                "best_known": measured.robust(model).value,
                 "reported": entry.reported if entry else None,
             }
         )
     table = pd.DataFrame(rows)
     table["reported"] = table["reported"].astype(float)
     dated = over_time(table)
-    ends = pd.DataFrame([bench.robust(model).interval() for model in bench.models], columns=["low", "high"])
+    ends = pd.DataFrame([measured.robust(model).interval() for model in measured.models], columns=["low", "high"])
     trade = pd.DataFrame({"model": table["name"], "group": groups(table["name"]), "x": table["clean"]})
     trade = trade.assign(y=table["best_known"], low=ends["low"], high=ends["high"])
     panels = [
         Panel("trade-off", "Accuracy and robustness", Points(
-            trade, "clean accuracy", f"robust accuracy, {bench.threat}", "bars: 95 % Wilson"))
+            trade, "clean accuracy", f"robust accuracy, {measured.threat}", "bars: 95 % Wilson"))
     ]  # fmt: skip
     if len(dated):
         frame = dated.rename(columns={"name": "model", "year": "x", "best_known": "y"})
         frame = frame.assign(group=groups(frame["model"]))
         note = "year of the paper whose method was used; the weights are newer"
         panels.append(Panel("time", "Robustness by year of the method", Points(
-            frame, "year", f"robust accuracy, {bench.threat}", note, (False, True))))  # fmt: skip
-    says = (f"{len(dated)} of {len(table)} models have a card that names a year.",)
-    return Analysis("time", "Robustness over time", {"time": table, "venues": by_venue(table)}, tuple(panels), says)
+            frame, "year", f"robust accuracy, {measured.threat}", note, (False, True))))  # fmt: skip
+    notes = (f"{len(dated)} of {len(table)} models have a card that names a year.",)
+    return Analysis("time", "Robustness over time", {"time": table, "venues": by_venue(table)}, tuple(panels), notes)

@@ -1,15 +1,16 @@
-"""The counterparts of Dong et al.'s figures: which curves stand on which panel; drawing is done elsewhere."""
+"""The counterparts of Dong et al.'s figures: which curves each shows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal, final, get_args
 
 from robustassay.analysis.curves import Curve
-from robustassay.studies.dong2020.bench import Bench
-from robustassay.studies.dong2020.columns import COLUMNS, Column, Group
+from robustassay.studies.dong2020.attacks import ATTACKS, AttackGroup, BenchmarkAttack
+from robustassay.studies.dong2020.measurements import DongMeasurements
+from robustassay.studies.page import Figure
 from robustassay.threat import Norm
 
-Against = Literal["eps", "strength"]
+CurveAxis = Literal["eps", "strength"]
 
 NUMBERS: Final = {
     ("white-box", "Linf", "eps"): 1,
@@ -19,71 +20,61 @@ NUMBERS: Final = {
     ("score", "Linf", "strength"): 5,
     ("decision", "L2", "strength"): 6,
 }
-"""What the paper shows of untargeted attacks on CIFAR-10; the rest is as in its Appendix C."""
+"""The paper's figures of untargeted attacks on CIFAR-10; the others are in its Appendix C."""
 
-ELSEWHERE: Final = "Figures 7 to 12 are of ImageNet: see --dataset imagenet."
+APPENDIX: Final = 99
+"""Number of figures that the main text of the paper does not show."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Panel:
-    """The curves of all rows against one attack."""
+class DefenseCurves:
+    """The curves of all defenses against one attack."""
 
-    name: str  # of its file
-    attack: str
     norm: Norm
     curves: tuple[Curve, ...]
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Figure:
-    """The panels of one group of attacks."""
-
-    title: str
-    panels: tuple[Panel, ...]
-
-
-def figures(bench: Bench) -> list[Figure]:
-    """Return every figure that has a panel, those that the paper numbers first."""
-    made = [
-        (_number(bench, group, norm, against) if not targeted else 99, group, norm, targeted, against)
+def figures(measured: DongMeasurements) -> list[Figure]:
+    """Return every figure that has a curve, those of the paper's main text first."""
+    wanted = [
+        (_number(measured, group, norm, axis) if not targeted else APPENDIX, group, norm, targeted, axis)
         for targeted in (False, True)
-        for norm in bench.norms
-        for against in get_args(Against)
-        for group in get_args(Group)
+        for norm in measured.norms
+        for axis in get_args(CurveAxis)
+        for group in get_args(AttackGroup)
     ]
-    drawn = (_figure(bench, *what) for what in sorted(made, key=lambda what: what[0]))
-    return [figure for figure in drawn if figure.panels]
+    return [figure for what in sorted(wanted, key=lambda what: what[0]) for figure in _figures(measured, *what)]
 
 
-def _number(bench: Bench, group: Group, norm: Norm, against: Against) -> int:
-    """Return the number of the paper's figure: those of ImageNet come after those of CIFAR-10, in the same order."""
-    return NUMBERS.get((group, norm.name, against), 99) + len(NUMBERS) * bench.photographs
+def _number(measured: DongMeasurements, group: AttackGroup, norm: Norm, axis: CurveAxis) -> int:
+    """Return the number of the paper's figure; those of ImageNet follow those of CIFAR-10, in the same order."""
+    return NUMBERS.get((group, norm.name, axis), APPENDIX) + len(NUMBERS) * measured.photographs
 
 
-def _figure(bench: Bench, number: int, group: Group, norm: Norm, targeted: bool, against: Against) -> Figure:
+def _figures(
+    measured: DongMeasurements, number: int, group: AttackGroup, norm: Norm, targeted: bool, axis: CurveAxis
+) -> Iterator[Figure]:
+    """Yield one figure per attack of a group."""
     rate = "success rate" if targeted else "accuracy"
-    along = {"eps": "perturbation budget", "strength": "attack strength"}[against]
+    versus = {"eps": "perturbation budget", "strength": "attack strength"}[axis]
     goal = "targeted" if targeted else "untargeted"
     kind = f"{group}-based" if group != "white-box" else group
-    shown = norm.name.replace("inf", "∞")
-    name = f"figure{number}" if number < 99 else f"{group}-{norm.name.lower()}-{goal}-{against}"
-    label = f"Figure {number}" if number < 99 else "As in Appendix C"
-    title = f"{label}: {rate} vs. {along}, {goal} {kind} attacks under the {shown} norm"
-    return Figure(title, tuple(_panels(bench, name, group, norm, targeted, against)))
+    name = f"figure{number}" if number < APPENDIX else f"{group}-{norm.name.lower()}-{goal}-{axis}"
+    label = f"Figure {number}" if number < APPENDIX else "As in Appendix C"
+    title = f"{label}: {rate} vs. {versus}, {goal} {kind} attacks under the {norm.name.replace('inf', '∞')} norm"
+    for attack in ATTACKS:
+        if attack.group == group:
+            found = [_curve(measured, defense, attack, norm, targeted, axis) for defense in measured.labels]
+            # Labels name the attack, as each image may be shown alone.
+            named = tuple(replace(curve, label=f"{curve.label}, {attack.name}") for curve in found if curve is not None)
+            if named:
+                file = f"{name}-{attack.name.lower().replace('&', '')}"
+                yield Figure(file, attack.name, DefenseCurves(norm, named), title)
 
 
-def _panels(bench: Bench, name: str, group: Group, norm: Norm, targeted: bool, against: Against) -> Iterator[Panel]:
-    for column in COLUMNS:
-        if column.group == group:
-            found = [_curve(bench, row, column, norm, targeted, against) for row in bench.labels]
-            named = (replace(curve, label=f"{curve.label}, {column.name}") for curve in found if curve is not None)
-            curves = tuple(named)  # a picture taken alone must say which attack it shows
-            if curves:
-                yield Panel(f"{name}-{column.name.lower().replace('&', '')}", column.name, norm, curves)
-
-
-def _curve(bench: Bench, row: str, column: Column, norm: Norm, targeted: bool, against: Against) -> Curve | None:
-    known = bench.over_eps if against == "eps" else bench.over_effort
-    return known(row, column, norm, targeted)
+def _curve(
+    measured: DongMeasurements, defense: str, attack: BenchmarkAttack, norm: Norm, targeted: bool, axis: CurveAxis
+) -> Curve | None:
+    find = measured.over_eps if axis == "eps" else measured.over_effort
+    return find(defense, attack, norm, targeted)

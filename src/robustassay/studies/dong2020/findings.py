@@ -1,7 +1,7 @@
-"""Dong et al.'s five findings (their section 5.3), each asked of the runs at hand.
+"""Dong et al.'s five findings (their section 5.3), tested on the runs.
 
-A comparison is made on the samples that both sides faced, by an exact McNemar test, or a sign test of two distances;
-the p-values within a finding are corrected by Holm. What the samples cannot decide is called that.
+Two sides are compared on the samples that both have, by an exact McNemar test, or by a sign test of distances. The
+p-values within a finding are Holm-corrected. Where the samples are too few to decide, the verdict is "cannot be said".
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,38 +16,37 @@ from robustassay.analysis.curves import Curve
 from robustassay.analysis.ranks import holm
 from robustassay.eps import format_eps
 from robustassay.errors import BadRequest
-from robustassay.studies.dong2020.bench import Bench
-from robustassay.studies.dong2020.columns import COLUMNS
-from robustassay.studies.dong2020.rows import ADVERSARIAL, TRANSFORMING
-from robustassay.studies.page import Answer, Finding, Verdict, numbered
-from robustassay.studies.study import listed
+from robustassay.studies.dong2020.attacks import ATTACKS
+from robustassay.studies.dong2020.defenses import ADVERSARIAL, TRANSFORMATION
+from robustassay.studies.dong2020.measurements import DongMeasurements
+from robustassay.studies.page import Answer, Finding, Verdict, comma_list, numbered
 from robustassay.threat import Norm
 
 LEVEL: Final = 0.05
-SHOWN: Final = 8  # crossings told one by one
+SHOWN: Final = 8  # crossings listed one by one
 ALIKE: Final = 0.05
-"""Two attacks perform alike if the interval of their difference stays within so much."""
+"""Two attacks perform alike if the interval of their difference stays within this."""
 
 BUDGETS: Final = {"Linf": [n / 255 for n in (1, 2, 4, 6, 8, 12, 16, 24, 32)], "L2": [0.125, 0.25, 0.5, 1, 1.5, 2, 3]}
 EFFORTS: Final = {"iterations": [1, 2, 5, 10, 20, 50, 100], "queries": [100, 200, 500, 1000, 2000, 5000, 10000, 20000]}
 
 
-def findings(bench: Bench) -> list[Finding]:
-    """Ask all five."""
-    asked: tuple[tuple[str, Callable[[Bench], Answer]], ...] = (
+def findings(measured: DongMeasurements) -> list[Finding]:
+    """Test all five."""
+    claims: tuple[tuple[str, Callable[[DongMeasurements], Answer]], ...] = (
         ("Which of two defenses is more robust depends on the perturbation budget or the attack strength", _crossings),
         ("The most robust models come from adversarial training, beyond their own norm, and cost accuracy", _training),
-        ("Defenses that randomise resist score- and decision-based attacks", _randomised),
+        ("Randomized defenses resist score- and decision-based attacks", _randomized),
         ("Input transformations help a little, and more against score- and decision-based attacks", _transformed),
         ("On CIFAR-10, transfer-based attacks perform alike", _transfer),
     )
-    return numbered((claim, ask(bench)) for claim, ask in asked)
+    return numbered((claim, test(measured)) for claim, test in claims)
 
 
 @final
 @dataclass(frozen=True)
-class _Meeting:
-    """Two rows at one place of the same curve."""
+class _CurvePoint:
+    """Two defenses at one point of the same curve."""
 
     curve: str
     one: str
@@ -56,170 +55,176 @@ class _Meeting:
     paired: Paired
 
 
-def _crossings(bench: Bench) -> Answer:
-    """Look for two rows of which each stands more often than the other somewhere on the same curve."""
-    meetings = list(_along_curves(bench))
-    if not meetings:
+def _crossings(measured: DongMeasurements) -> Answer:
+    """Look for two defenses each of which is more robust than the other somewhere on the same curve."""
+    points = list(_along_curves(measured))
+    if not points:
         return "cannot be said", ["No two rows have curves against the same attack."]
-    curves: dict[tuple[str, str, str], list[tuple[float, float, _Meeting]]] = {}
-    for met, chance in zip(meetings, holm([met.paired.chance for met in meetings]), strict=True):
-        curves.setdefault((met.curve, met.one, met.two), []).append((met.paired.difference, chance, met))
+    curves: dict[tuple[str, str, str], list[tuple[float, float, _CurvePoint]]] = {}
+    for point, p in zip(points, holm([point.paired.chance for point in points]), strict=True):
+        curves.setdefault((point.curve, point.one, point.two), []).append((point.paired.difference, p, point))
     ends = [(max(found, key=lambda end: end[0]), min(found, key=lambda end: end[0])) for found in curves.values()]
     crossed = [(best, worst) for best, worst in ends if best[0] > 0 > worst[0]]
     sure = [_crossing(best, worst) for best, worst in crossed if max(best[1], worst[1]) < LEVEL]
-    told = f"{len(sure)} of {len(curves)} pairs of curves cross beyond chance in both directions, {len(crossed)} cross "
-    told += f"at all ({len(meetings)} paired tests, Holm-corrected)."
+    summary = f"{len(sure)} of {len(curves)} pairs of curves cross significantly in both directions, {len(crossed)} "
+    summary += f"cross at all ({len(points)} paired tests, Holm-corrected)."
     apart = any(chance < LEVEL for found in curves.values() for _, chance, _ in found)
     verdict: Verdict = "holds" if sure else "does not hold" if apart and not crossed else "cannot be said"
-    return verdict, [told, *sure[:SHOWN], *([f"... and {len(sure) - SHOWN} more."] if len(sure) > SHOWN else [])]
+    return verdict, [summary, *sure[:SHOWN], *([f"... and {len(sure) - SHOWN} more."] if len(sure) > SHOWN else [])]
 
 
-def _crossing(best: tuple[float, float, _Meeting], worst: tuple[float, float, _Meeting]) -> str:
-    met = best[2]
+def _crossing(best: tuple[float, float, _CurvePoint], worst: tuple[float, float, _CurvePoint]) -> str:
+    point = best[2]
     return (
-        f"{met.curve}: {met.one} stands more often than {met.two} at {met.where} ({_points(best[0])} points, "
-        f"p = {best[1]:.2g}) and less often at {worst[2].where} ({_points(worst[0])} points, p = {worst[1]:.2g}; "
-        f"n = {met.paired.samples})."
+        f"{point.curve}: {point.one} is more robust than {point.two} at {point.where} ({_points(best[0])} points, "
+        f"p = {best[1]:.2g}) and less robust at {worst[2].where} ({_points(worst[0])} points, p = {worst[1]:.2g}; "
+        f"n = {point.paired.samples})."
     )
 
 
-def _along_curves(bench: Bench) -> Iterator[_Meeting]:
-    for norm, column in product(bench.norms, COLUMNS):
-        for known in (bench.over_eps, bench.over_effort):
-            curves = [curve for row in bench.labels if (curve := known(row, column, norm)) is not None]
+def _along_curves(measured: DongMeasurements) -> Iterator[_CurvePoint]:
+    for norm, attack in product(measured.norms, ATTACKS):
+        for curve_of in (measured.over_eps, measured.over_effort):
+            curves = [curve for row in measured.labels if (curve := curve_of(row, attack, norm)) is not None]
             for one, two in combinations(curves, 2):
-                what = f"{column.group} {column.name}, {norm.name}, {one.versus}"
+                what = f"{attack.group} {attack.name}, {norm.name}, {one.versus}"
                 for where in BUDGETS[norm.name] if one.versus == "eps" else EFFORTS[one.versus]:
                     paired = _paired_at(one, two, where)
                     if paired is not None:
                         shown = format_eps(where) if one.versus == "eps" else f"{where:,.0f}"
-                        yield _Meeting(what, one.label, two.label, f"{one.versus} {shown}", paired)
+                        yield _CurvePoint(what, one.label, two.label, f"{one.versus} {shown}", paired)
 
 
 def _paired_at(one: Curve, two: Curve, where: float) -> Paired | None:
     try:
         return pair(one.standing(where), two.standing(where))
-    except BadRequest:  # one of the runs has not been there
+    except BadRequest:  # one of the runs has no value there
         return None
 
 
-def _training(bench: Bench) -> Answer:
-    """Compare adversarially trained rows with all others, against all white-box attacks together, under each norm."""
-    trained = [row for row in bench.labels if row in ADVERSARIAL]
-    others = [row for row in bench.labels if row not in ADVERSARIAL]
+def _training(measured: DongMeasurements) -> Answer:
+    """Compare adversarially trained defenses with all others: worst case of all white-box attacks, under each norm."""
+    trained = [row for row in measured.labels if row in ADVERSARIAL]
+    others = [row for row in measured.labels if row not in ADVERSARIAL]
     if not trained or not others:
-        return "cannot be said", [f"It needs one of {listed(ADVERSARIAL)} and a row that is not, with white-box runs."]
+        return "cannot be said", [
+            f"It needs one of {comma_list(ADVERSARIAL)} and a row that is not, with white-box runs."
+        ]
     tests = []
-    for norm in bench.norms:
+    for norm in measured.norms:
         for one in trained:
             for two in others:
-                first, second = (bench.standing_to_all(row, norm, "white-box") for row in (one, two))
+                first, second = (measured.robust_to_all(row, norm, "white-box") for row in (one, two))
                 if first is not None and second is not None:
-                    where = f"{norm.name} {format_eps(norm.eps)}, worst case of {listed(first[1])}"
+                    where = f"{norm.name} {format_eps(norm.eps)}, worst case of {comma_list(first[1])}"
                     tests.append((where, norm, one, two, pair(first[0], second[0])))
     chances = holm([paired.chance for *_, paired in tests])
     reasons = [
         f"{where}: {_versus(one, two, paired, chance)}"
         for (where, _, one, two, paired), chance in zip(tests, chances, strict=True)
     ]
-    price = _price(bench, trained)
-    reasons += [f"Clean images: {_versus(bench.backbone, row, paired, paired.chance)}" for row, paired in price.items()]
-    if {norm.name for _, norm, *_ in tests} != {norm.name for norm in bench.norms} or not price:
+    cost = _accuracy_cost(measured, trained)
+    reasons += [
+        f"Clean images: {_versus(measured.undefended, row, paired, paired.chance)}" for row, paired in cost.items()
+    ]
+    if {norm.name for _, norm, *_ in tests} != {norm.name for norm in measured.norms} or not cost:
         return "cannot be said", [
             *reasons,
-            f"It needs white-box runs under both norms, of {bench.backbone} among others.",
+            f"It needs white-box runs under both norms, of {measured.undefended} among others.",
         ]
-    robust = _judged([paired.difference for *_, paired in tests], chances)
-    costs = all(paired.difference > 0 and paired.chance < LEVEL for paired in price.values())
+    robust = _verdict([paired.difference for *_, paired in tests], chances)
+    costs = all(paired.difference > 0 and paired.chance < LEVEL for paired in cost.values())
     return "holds in part" if robust == "holds" and not costs else robust, reasons
 
 
-def _price(bench: Bench, trained: Sequence[str]) -> dict[str, Paired]:
-    """Compare the natural row with trained ones on clean images."""
-    natural, own = bench.clean(bench.backbone), {row: bench.clean(row) for row in trained}
+def _accuracy_cost(measured: DongMeasurements, trained: Sequence[str]) -> dict[str, Paired]:
+    """Compare the natural model with adversarially trained ones on clean images."""
+    natural, own = measured.clean(measured.undefended), {row: measured.clean(row) for row in trained}
     if natural is None:
         return {}
     return {row: pair(natural[1], clean[1]) for row, clean in own.items() if clean is not None}
 
 
-def _randomised(bench: Bench) -> Answer:
-    """Compare the row that randomises with the best other one, attack by attack."""
-    if bench.randomising not in bench.labels:
-        return "cannot be said", [f"No row here randomises: {bench.randomising} is not among the models at hand."]
+def _randomized(measured: DongMeasurements) -> Answer:
+    """Compare the randomized defense with the best other one, attack by attack."""
+    if measured.randomized not in measured.labels:
+        return "cannot be said", [f"There is no randomized defense: {measured.randomized} is not among the models."]
     tests = []
-    for norm in bench.norms:
-        for column in COLUMNS:
-            if column.group not in ("score", "decision"):
+    for norm in measured.norms:
+        for attack in ATTACKS:
+            if attack.group not in ("score", "decision"):
                 continue
-            own = bench.standing(bench.randomising, column, norm)
-            rest = {row: bench.standing(row, column, norm) for row in bench.labels if row != bench.randomising}
-            known = {row: stands for row, stands in rest.items() if stands is not None}
+            own = measured.robust_samples(measured.randomized, attack, norm)
+            rest = {
+                row: measured.robust_samples(row, attack, norm) for row in measured.labels if row != measured.randomized
+            }
+            known = {row: robust for row, robust in rest.items() if robust is not None}
             if own is not None and known:
                 best = max(known, key=lambda row: float(known[row].mean()))
-                tests.append((f"{column.name}, {norm.name}", best, pair(own, known[best])))
+                tests.append((f"{attack.name}, {norm.name}", best, pair(own, known[best])))
     if not tests:
         return "cannot be said", ["No score- or decision-based runs of it and of another row."]
     chances = holm([paired.chance for *_, paired in tests])
     reasons = [
-        f"{where}: {_versus(bench.randomising, f'{best}, the best other row', paired, chance)}"
+        f"{where}: {_versus(measured.randomized, f'{best}, the best other row', paired, chance)}"
         for (where, best, paired), chance in zip(tests, chances, strict=True)
     ]
-    return _judged([paired.difference for *_, paired in tests], chances), reasons
+    return _verdict([paired.difference for *_, paired in tests], chances), reasons
 
 
-def _transformed(bench: Bench) -> Answer:
-    """Compare, sample by sample, what it takes to break the backbone with and without the transformation."""
-    if not {TRANSFORMING, bench.backbone} <= set(bench.labels):
-        return "cannot be said", [f"It needs {TRANSFORMING} and {bench.backbone}."]
+def _transformed(measured: DongMeasurements) -> Answer:
+    """Compare, per sample, the distance that breaks the model with and without the transformation."""
+    if not {TRANSFORMATION, measured.undefended} <= set(measured.labels):
+        return "cannot be said", [f"It needs {TRANSFORMATION} and {measured.undefended}."]
     tests = []
-    for norm in bench.norms:
-        for column in COLUMNS:
-            one, two = (bench.over_eps(row, column, norm) for row in (TRANSFORMING, bench.backbone))
-            if one is not None and two is not None and column.group != "transfer":
-                tests.append((column, norm, one, two, *_farther(one, two)))
+    for norm in measured.norms:
+        for attack in ATTACKS:
+            one, two = (measured.over_eps(row, attack, norm) for row in (TRANSFORMATION, measured.undefended))
+            if one is not None and two is not None and attack.group != "transfer":
+                tests.append((attack, norm, one, two, *_larger_distances(one, two)))
     if not tests:
         return "cannot be said", ["No curves over eps of both."]
     chances = holm([mcnemar(more, less) for *_, more, less in tests])
     reasons = [
-        f"{column.group} {column.name}, {norm.name}: {TRANSFORMING} takes a larger perturbation on {more} samples and "
-        f"a smaller one on {less} (p = {chance:.2g}); median {one.median:.3g} against {two.median:.3g}."
-        for (column, norm, one, two, more, less), chance in zip(tests, chances, strict=True)
+        f"{attack.group} {attack.name}, {norm.name}: {TRANSFORMATION} needs a larger perturbation on {more} samples "
+        f"and a smaller one on {less} (p = {chance:.2g}); median {one.median:.3g} against {two.median:.3g}."
+        for (attack, norm, one, two, more, less), chance in zip(tests, chances, strict=True)
     ]
-    return _judged([more - less for *_, more, less in tests], chances), [*reasons, *_at_fixed_eps(bench)]
+    return _verdict([more - less for *_, more, less in tests], chances), [*reasons, *_at_fixed_eps(measured)]
 
 
-def _farther(one: Curve, two: Curve) -> tuple[int, int]:
-    """Count the samples that take more to break on one side, and on the other; clean mistakes take nothing."""
+def _larger_distances(one: Curve, two: Curve) -> tuple[int, int]:
+    """Count the samples with the larger distance on one side, and on the other; clean errors have distance 0."""
     common = one.falls_at.index.intersection(two.falls_at.index)
     first, second = (np.where(curve.clean_ok.loc[common], curve.falls_at.loc[common], 0.0) for curve in (one, two))
     return int((first > second).sum()), int((first < second).sum())
 
 
-def _at_fixed_eps(bench: Bench) -> list[str]:
-    """Compare the transformation with its backbone under attacks that were run at the fixed eps only."""
-    said = []
-    for norm in bench.norms:
-        for column in COLUMNS:
-            if column.group in ("score", "decision"):
-                one, two = (bench.standing(row, column, norm) for row in (TRANSFORMING, bench.backbone))
+def _at_fixed_eps(measured: DongMeasurements) -> list[str]:
+    """Compare with and without the transformation under attacks that were run at the fixed eps only."""
+    lines = []
+    for norm in measured.norms:
+        for attack in ATTACKS:
+            if attack.group in ("score", "decision"):
+                one, two = (measured.robust_samples(row, attack, norm) for row in (TRANSFORMATION, measured.undefended))
                 if one is not None and two is not None:
                     paired = pair(one, two)
-                    where = f"{column.group} {column.name}, {norm.name} {format_eps(norm.eps)}"
-                    said.append(
-                        f"{where}: {_versus(TRANSFORMING, bench.backbone, paired, paired.chance)} (uncorrected)"
+                    where = f"{attack.group} {attack.name}, {norm.name} {format_eps(norm.eps)}"
+                    lines.append(
+                        f"{where}: {_versus(TRANSFORMATION, measured.undefended, paired, paired.chance)} (uncorrected)"
                     )
-    return said
+    return lines
 
 
-def _transfer(bench: Bench) -> Answer:
-    """Compare MIM and DIM with BIM, all made on the same substitute, on each row."""
-    by_name = {column.name: column for column in COLUMNS if column.group == "transfer"}
+def _transfer(measured: DongMeasurements) -> Answer:
+    """Compare MIM and DIM with BIM, all from the same substitute, on each defense."""
+    by_name = {attack.name: attack for attack in ATTACKS if attack.group == "transfer"}
     tests: list[tuple[str, str, Norm, Paired]] = []
-    for norm in bench.norms:
-        for row in bench.labels:
-            plain = bench.standing(row, by_name["BIM"], norm)
+    for norm in measured.norms:
+        for row in measured.labels:
+            plain = measured.robust_samples(row, by_name["BIM"], norm)
             for name in ("MIM", "DIM"):
-                recent = bench.standing(row, by_name[name], norm)
+                recent = measured.robust_samples(row, by_name[name], norm)
                 if plain is not None and recent is not None:
                     tests.append((row, name, norm, pair(recent, plain)))
     if not tests:
@@ -234,14 +239,12 @@ def _transfer(bench: Bench) -> Answer:
         chance < LEVEL and abs(paired.difference) > ALIKE for (*_, paired), chance in zip(tests, chances, strict=True)
     )
     reasons.append(f"Alike means here: every interval of a difference stays within {_points(ALIKE)} points either way.")
-    reasons.append(
-        "Whether MIM and DIM transfer better on ImageNet, as the paper says, cannot be said: no such models."
-    )
+    reasons.append("Whether MIM and DIM transfer better on ImageNet, as the paper says, is not tested here.")
     return "holds" if alike else "does not hold" if differ else "cannot be said", reasons
 
 
-def _judged(differences: Sequence[float], chances: Sequence[float]) -> Verdict:
-    """Judge a claim that one side is better under each of several attacks."""
+def _verdict(differences: Sequence[float], chances: Sequence[float]) -> Verdict:
+    """Return the verdict on a claim that one side is better under each of several attacks."""
     better = sum(d > 0 and p < LEVEL for d, p in zip(differences, chances, strict=True))
     worse = sum(d < 0 and p < LEVEL for d, p in zip(differences, chances, strict=True))
     if better == len(differences):

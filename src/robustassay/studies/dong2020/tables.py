@@ -5,24 +5,24 @@ import math
 import pandas as pd
 
 from robustassay.eps import format_eps
-from robustassay.studies.dong2020.bench import Bench
-from robustassay.studies.dong2020.columns import COLUMNS, Column
+from robustassay.studies.dong2020.attacks import ATTACKS, BenchmarkAttack
+from robustassay.studies.dong2020.measurements import DongMeasurements
 from robustassay.studies.page import MISSING, Table
 from robustassay.threat import Norm
 
 
-def tables(bench: Bench) -> list[Table]:
-    """Make every table whose runs exist."""
-    made = [clean(bench)]
-    made += [pointwise(bench, norm, targeted) for targeted in (False, True) for norm in bench.norms]
+def tables(measured: DongMeasurements) -> list[Table]:
+    """Return every table whose runs exist."""
+    made = [clean(measured)]
+    made += [pointwise(measured, norm, targeted) for targeted in (False, True) for norm in measured.norms]
     return [table for table in made if len(table.frame)]
 
 
-def clean(bench: Bench) -> Table:
-    """Make Table 1: the defenses and their accuracy on clean images."""
+def clean(measured: DongMeasurements) -> Table:
+    """Return Table 1: the defenses and their accuracy on clean images."""
     entries = []
-    for row in bench.rows:
-        found = bench.clean(row.label)
+    for row in measured.defenses:
+        found = measured.clean(row.label)
         if found is None:
             continue
         low, high = found[0].interval()
@@ -51,36 +51,38 @@ def clean(bench: Bench) -> Table:
     return Table("table1", "Table 1: the defenses and their accuracy on clean images", heading, lines, _frame(entries))
 
 
-def pointwise(bench: Bench, norm: Norm, targeted: bool) -> Table:
-    """Make Table 3 under one norm: median distance / accuracy at the fixed eps; success where targeted."""
+def pointwise(measured: DongMeasurements, norm: Norm, targeted: bool) -> Table:
+    """Return Table 3 under one norm: median distance / accuracy at the fixed eps; success where targeted."""
     entries, lines = [], []
-    for column in COLUMNS:
+    for attack in ATTACKS:
         line = []
-        for row in bench.labels:
-            entry = _entry(bench, row, column, norm, targeted)
+        for defense in measured.labels:
+            entry = _entry(measured, defense, attack, norm, targeted)
             entries += [entry] if entry else []
             line.append(_pair(entry) if entry else MISSING)
         if set(line) != {MISSING}:
-            lines.append((column.group, column.name, *line))
+            lines.append((attack.group, attack.name, *line))
     rate = "success rate of targeted attacks" if targeted else "accuracy under untargeted attacks"
     eps, shown = format_eps(norm.eps), norm.name.replace("inf", "∞")
     title = f"median {shown} distance / {rate} at eps {eps}"
-    name = "table3" + ("" if norm is bench.norms[0] else f"-{norm.name.lower()}") + ("-targeted" if targeted else "")
+    name = "table3" + ("" if norm is measured.norms[0] else f"-{norm.name.lower()}") + ("-targeted" if targeted else "")
     number = "Table 3" if name == "table3" else "As Table 3"
-    return Table(name, f"{number}: {title}", ("", "attack", *bench.labels), tuple(lines), _frame(entries))
+    return Table(name, f"{number}: {title}", ("", "attack", *measured.labels), tuple(lines), _frame(entries))
 
 
-def _entry(bench: Bench, row: str, column: Column, norm: Norm, targeted: bool) -> "dict[str, object] | None":
-    over_eps = bench.over_eps(row, column, norm, targeted)
-    fixed = bench.fixed(row, column, norm, targeted)
+def _entry(
+    measured: DongMeasurements, defense: str, attack: BenchmarkAttack, norm: Norm, targeted: bool
+) -> "dict[str, object] | None":
+    over_eps = measured.over_eps(defense, attack, norm, targeted)
+    fixed = measured.fixed(defense, attack, norm, targeted)
     if fixed is None:
         return None
     rate = fixed.at(norm.eps)
     low, high = rate.interval()
     return {
-        "group": column.group,
-        "attack": column.name,
-        "defense": row,
+        "group": attack.group,
+        "attack": attack.name,
+        "defense": defense,
         "median_distance": math.nan if over_eps is None else over_eps.median,
         "median_samples": 0 if over_eps is None else len(over_eps.falls_at),
         "success" if targeted else "accuracy": rate.value,

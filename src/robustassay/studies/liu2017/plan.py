@@ -1,152 +1,215 @@
-"""What is done: the models, how much of the study, and the sets of examples that its tables are about."""
+"""The plan of the study: craft every set of examples, test it on every model, then the other measures."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final, Literal, final
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, final
 
-from robustassay import models
-from robustassay.errors import BadRequest, UnknownName
-from robustassay.models.from_file import is_file_spec
-from robustassay.models.sources import is_source_spec
+from robustassay.data.frame import Frame
+from robustassay.data.photo_frames import apply_frame
+from robustassay.evaluation.model_ref import choose_device
+from robustassay.evaluation.progress import Progress
+from robustassay.studies.crafting import LoadedModel
+from robustassay.studies.liu2017.experiment import LiuExperiment
+from robustassay.studies.liu2017.measures import (
+    COSINES,
+    DEVIATIONS,
+    ERRORS_ALONG_GRADIENT,
+    LINE_POINTS,
+    MINIMAL_RMSD,
+    NOISE,
+    Measure,
+)
+from robustassay.studies.liu2017.models import choose
+from robustassay.studies.liu2017.planes import FAR, LINEARITY, NEAR, TARGET_PLANE, plane_measure
+from robustassay.studies.liu2017.settings import SETTINGS, ExampleSet
+from robustassay.studies.photographs import available_networks, networks
+from robustassay.studies.scope import Scope
+from robustassay.studies.study import Plan
+from robustassay.studies.task import ComputeTask, Cost, Key, Results, Task
+from robustassay.studies.timing import PassTimes
+from robustassay.threat import Untargeted
 
-Method = Literal["opt", "opt-small", "opt-large", "fg", "fgs"]
-"""Optimisation at the paper's learning rate, a small one and a large one; fast gradient; fast gradient sign."""
+TIMED: Final = 32
+SEARCHED: Final = 0.15
+"""Share of a line that is searched until its image transfers, about."""
 
-METHODS: Final[dict[Method, str]] = {
-    "opt": "optimisation",
-    "opt-small": "optimisation, small learning rate",
-    "opt-large": "optimisation, large learning rate",
-    "fg": "FG",
-    "fgs": "FGS",
-}
+
+def plan(scope: Scope) -> Plan[LiuExperiment]:
+    """Load the models, choose the images that all of them classify correctly, and plan the tasks."""
+    settings = scope.settings(SETTINGS)
+    settings = settings if scope.limit is None else dataclasses.replace(settings, images=scope.limit)
+    dataset, device = scope.whole_dataset(), choose_device(scope.device)
+    if scope.on_imagenet:
+        # All models see the same image; those of another input size resize it themselves.
+        dataset = dataset.take(min(settings.candidates or len(dataset), len(dataset)))
+        dataset = apply_frame(dataset, Frame((224, 224), 256))
+        named = choose(networks(scope.models) if scope.models else available_networks(settings.models))
+    else:
+        named = choose(scope.models or settings.models)
+    models = {name: LoadedModel.of(model, name, len(dataset.classes), device) for name, model in named.items()}
+    experiment = LiuExperiment(models, dataset, settings, scope.out, scope.seed)
+    notes = [f"Quick: {settings.description}."] if scope.quick else []
+    notes.append(f"{len(experiment.images)} images that all {len(models)} models classify correctly.")
+    return Plan(tasks(experiment), lambda _: experiment, tuple(notes))
+
+
+def tasks(experiment: LiuExperiment) -> tuple[Task, ...]:
+    """List the tasks: the sets that others are matched to come first."""
+    costs = _Costs(experiment)
+    images = len(experiment.images)
+    made: list[Task] = []
+    for example_set in experiment.settings.example_sets():
+        made += [CraftTask(experiment, example_set, source, costs) for source in experiment.sources(example_set)]
+        table = experiment.outcome_table(example_set)
+        made.append(
+            ComputeTask(
+                ("outcomes", example_set.name),
+                f"{example_set.description}, to all models",
+                images,
+                table.exists,
+                _reader(experiment, example_set),
+                costs.outcomes,
+            )
+        )
+    return (*made, *_measures(experiment, costs))
+
+
+def _reader(experiment: LiuExperiment, example_set: ExampleSet) -> Callable[[Results], object]:
+    return lambda _: experiment.outcomes(example_set)
+
+
+def _measures(experiment: LiuExperiment, costs: "_Costs") -> Iterator[ComputeTask]:
+    seconds: tuple[tuple[Measure, Callable[[], float]], ...] = (
+        (NOISE, costs.noise),
+        (MINIMAL_RMSD, costs.minimal_rmsd),
+        (ERRORS_ALONG_GRADIENT, costs.errors_along),
+        (COSINES, costs.free),
+        (plane_measure(NEAR), costs.plane),
+        (plane_measure(FAR), costs.plane),
+        (TARGET_PLANE, costs.plane),
+        (LINEARITY, costs.free),
+    )
+    for measure, cost in seconds:
+        yield _measure_task(experiment, measure, cost)
+
+
+def _measure_task(experiment: LiuExperiment, measure: Measure, cost: Callable[[], float]) -> ComputeTask:
+    def finished() -> bool:
+        # What the target plane depends on is an outcome, which is known only after that task.
+        if measure is TARGET_PLANE and not experiment.outcome_table(measure.needs).exists():
+            return False
+        return measure.table(experiment).exists()
+
+    name, images = ("measure", measure.title), len(experiment.images)
+    return ComputeTask(name, measure.title, images, finished, lambda _: measure.get(experiment), cost)
 
 
 @final
-@dataclass(frozen=True)
-class Kind:
-    """One set of examples: one attack and goal, on each model alone or on all but each."""
+@dataclass(frozen=True, eq=False)
+class CraftTask(Task):
+    """Craft the examples of one source of a set."""
 
-    method: Method
-    targeted: bool
-    ensemble: bool
-
-    @property
-    def name(self) -> str:
-        """Name the set in folders."""
-        return f"{self.method}-{'targeted' if self.targeted else 'untargeted'}{'-ensemble' if self.ensemble else ''}"
+    experiment: LiuExperiment = field(repr=False)
+    example_set: ExampleSet
+    source: str
+    costs: "_Costs" = field(repr=False)
 
     @property
-    def says(self) -> str:
-        """Name the set for people."""
-        goal = "targeted" if self.targeted else "untargeted"
-        return f"{goal} {METHODS[self.method]}, {'all models but one' if self.ensemble else 'one model'}"
+    def key(self) -> Key:
+        """Name of the result."""
+        return "examples", self.example_set.name, self.source
 
     @property
-    def paced_by(self) -> "Kind":
-        """Return the set whose distortion a fast gradient set is matched to."""
-        return Kind("opt", self.targeted, self.ensemble)
+    def _is_optimisation(self) -> bool:
+        return self.example_set.method.startswith("opt")
 
+    def missing(self) -> int:
+        """Count the images without an example; none are needed once the outcomes are known."""
+        if self.experiment.outcome_table(self.example_set).exists():
+            return 0
+        if not self._is_optimisation and not self.experiment.outcome_table(self.example_set.matched_to).exists():
+            return len(self.experiment.images)  # its radius is not known yet
+        crafting = self.experiment.crafting(self.example_set, self.source)
+        return len(crafting.missing(self.experiment.folder(self.example_set, crafting)))
 
-KINDS: Final = (
-    Kind("opt", False, False),
-    Kind("opt", True, False),
-    Kind("opt", True, True),
-    Kind("opt", False, True),
-    Kind("opt-small", False, False),
-    Kind("opt-large", True, False),
-    *(Kind(method, targeted, ensemble) for method in ("fg", "fgs") for targeted in (False, True)
-      for ensemble in (False, True)),
-)  # fmt: skip
+    def cost(self) -> Cost:
+        """Estimate the gradients of the missing images."""
+        missing = self.missing()
+        if not missing:
+            return Cost()
+        passes = self.experiment.settings.steps if self._is_optimisation else 2
+        models = self.experiment.sources(self.example_set)[self.source]
+        per_image = sum(self.costs.times[model.name].gradient for model in models)
+        return Cost(missing * passes * per_image)
+
+    def run(self, results: Results, progress: Progress) -> None:
+        """Craft what is missing; the examples stay on disk, to be read by those who need them."""
+        if self.missing():
+            self.experiment.examples(self.example_set, self.source, progress)
+        else:
+            images = len(self.experiment.images)
+            progress.start(f"{self.example_set.description}, examples on {self.source}", images, images)
+            progress.finish()
 
 
 @final
-@dataclass(frozen=True)
-class Scale:
-    """How much of the study is done."""
+@dataclass(frozen=True, eq=False)
+class _Costs:
+    """Estimated seconds of the study's tasks."""
 
-    models: tuple[str, ...] = ("resnet56", "vgg16", "densenet40", "mobilenet", "alexnet")
-    images: int = 100
-    steps: int = 100
-    rate: float = 4.0  # learning rates are on the 0 to 255 scale, as in the paper
-    small_rate: float = 0.125
-    large_rate: float = 8.0
-    draws: int = 100  # of Gaussian noise, for each image
-    ray_step: float = 0.1
-    ray_end: float = 100.0
-    grid: int = 101  # points a side of a plane
-    without: frozenset[str] = frozenset()  # names of sets
-    candidates: int | None = None  # images from which those are chosen that all models know; all by default
-    says: str = "the paper's numbers of images, steps and draws"
+    experiment: LiuExperiment
 
-    def kinds(self) -> list[Kind]:
-        """List the sets, those that others are matched to first."""
-        return [kind for kind in KINDS if kind.name not in self.without]
+    @cached_property
+    def times(self) -> dict[str, PassTimes]:
+        """The time of a pass, per model."""
+        return {name: _pass_times(self.experiment, name) for name in self.experiment.models}
 
-    def rate_of(self, kind: Kind, members: int) -> float:
-        """Return the learning rate of an optimisation; several models share one, so that their sum goes no farther."""
-        if kind.ensemble:
-            return self.rate / members
-        return {"opt-small": self.small_rate, "opt-large": self.large_rate}.get(kind.method, self.rate)
+    @property
+    def _forward(self) -> float:
+        """One image through every model."""
+        return sum(each.forward for each in self.times.values())
 
+    @property
+    def _images(self) -> int:
+        return len(self.experiment.images)
 
-FULL: Final = Scale()
-QUICK: Final = Scale(
-    models=("resnet20", "resnet32", "vgg16", "mobilenet025", "alexnet"),
-    images=20,
-    draws=5,
-    ray_step=1.0,
-    grid=31,
-    without=frozenset({"opt-large-targeted"}),
-    says="20 images instead of 100; small models of four families; 5 draws of noise an image instead of 100; rays in "
-    "steps of 1 instead of 0.1; no large learning rate",
-)
+    def outcomes(self) -> float:
+        """Every example of a set through every model."""
+        return self._images * len(self.experiment.models) * self._forward
 
+    def noise(self) -> float:
+        """Every draw of noise through every model."""
+        return self._images * self._forward * len(DEVIATIONS) * self.experiment.settings.draws
 
-IMAGENET: Final = Scale(
-    models=("resnet34", "efficientnet-b0", "squeezenet-1.1", "mobilenet-v2-1.0-224", "mobilenet-v1-1.0-224"),
-    images=40,
-    draws=10,
-    ray_step=1.0,
-    grid=51,
-    candidates=200,
-    says="40 photographs instead of 100; 10 draws of noise an image instead of 100; rays in steps of 1 instead of 0.1",
-)
-IMAGENET_QUICK: Final = Scale(
-    models=("mobilenet-v1-1.0-224", "mobilenet-v2-1.0-224", "squeezenet-1.1", "efficientnet-lite0", "efficientnet-b0"),
-    images=2,
-    steps=10,
-    draws=1,
-    ray_step=10.0,
-    grid=7,
-    candidates=12,
-    without=frozenset({"opt-large-targeted", "opt-small-untargeted", "opt-untargeted-ensemble",
-                       "fg-untargeted-ensemble", "fgs-untargeted-ensemble", "fg-targeted-ensemble"}),
-    says="2 photographs instead of 100; 10 steps of optimisation instead of 100; one draw of noise an image instead of "
-    "100; rays in steps of 10 instead of 0.1; no small or large learning rate; ensembles with a target only",
-)  # fmt: skip
+    def minimal_rmsd(self) -> float:
+        """The searched part of two lines, through two models each."""
+        settings = self.experiment.settings
+        return self._images * self._forward * 4 * SEARCHED * settings.line_end / settings.line_step
+
+    def errors_along(self) -> float:
+        """Every point of a line through every model."""
+        return self._images * self._forward * LINE_POINTS
+
+    def plane(self) -> float:
+        """Every point of a plane through every model."""
+        return self.experiment.settings.grid**2 * self._forward
+
+    def free(self) -> float:
+        """Too little to count."""
+        return 0.0
 
 
-def choose(names: Sequence[str]) -> dict[str, str]:
-    """Return what to load by the name that tables show; `vgg16` stands for the zoo's `vgg16-natural`."""
-    found: dict[str, str] = {}
-    for name in names:
-        label, model = _resolved(name)
-        if label in found:
-            raise BadRequest(f"{label} is named twice: name each model once.")
-        found[label] = model
-    if len(found) < 3:
-        raise BadRequest("Name at least 3 models: an ensemble of all but one needs two or more.")
-    return found
-
-
-def _resolved(name: str) -> tuple[str, str]:
-    inner = name.rpartition("|")[2].strip()
-    if is_file_spec(inner):
-        return f"{Path(inner.partition(':')[0]).stem}:{inner.rpartition(':')[2]}", name
-    if is_source_spec(inner):
-        return f"{name[: len(name) - len(inner)]}{inner.rpartition(':')[2]}", name
-    for known in (inner, f"{inner}-natural"):
-        if known in models.names():
-            return name.removesuffix("-natural"), name[: len(name) - len(inner)] + known
-    raise UnknownName("model", inner, models.names())
+def _pass_times(experiment: LiuExperiment, name: str) -> PassTimes:
+    """Time the passes of a model on a few images."""
+    target, x = experiment.targets[name], experiment.x[:TIMED]
+    goal = Untargeted(experiment.goal(False).labels[: len(x)])
+    target.logits(x[:1])
+    seconds = []
+    for query in (target.logits, lambda x: target.gradient(x, lambda logits, goal: goal.loss(logits), goal)):
+        start = time.perf_counter()
+        query(x)
+        seconds.append((time.perf_counter() - start) / len(x))
+    return PassTimes(seconds[0], seconds[1])

@@ -1,4 +1,4 @@
-"""The study's planes and rays through one image, kept as tables and read back as `analysis.geometry` has them."""
+"""The study's planes and lines through one image, cached as tables and read back as `analysis.geometry` values."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -7,92 +7,114 @@ import numpy as np
 import pandas as pd
 
 from robustassay.analysis.geometry import Linearity, Regions
-from robustassay.studies.liu2017.bench import Bench
-from robustassay.studies.liu2017.plan import Kind
-from robustassay.studies.liu2017.probes import FAST, reference
+from robustassay.studies.liu2017.experiment import LiuExperiment
+from robustassay.studies.liu2017.measures import FAST, Measure, reference
+from robustassay.studies.liu2017.settings import ExampleSet
 from robustassay.studies.measures.geometry import Plane, linearity, regions
 
 NEAR: Final = 12.0
 FAR: Final = 60.0
-"""How far planes reach, in RMSD: around the boundaries, and where hardly anything of the image is left."""
+"""Half side of the planes, in RMSD: around the decision boundaries, and where little of the image is left."""
 
 TARGET: Final = 36.0
-"""The same of the plane of a targeted example, whose region lies aside of the image."""
+"""Half side of the plane of a targeted example, whose region lies away from the image."""
 
 ALONG: Final = tuple(range(-60, 61, 2))
-ENSEMBLE: Final = Kind("opt", True, True)
+ENSEMBLE: Final = ExampleSet("opt", True, True)
 
 
-def around(bench: Bench, reach: float) -> Regions:
+def regions_around(experiment: LiuExperiment, reach: float) -> Regions:
     """Return the decision regions around one image: gradient of the reference source by a random direction."""
-
-    def make() -> pd.DataFrame:
-        source, _ = reference(bench)
-        plane = Plane.through(bench.x[0], bench.direction(FAST[0], source)[0], bench.seed, "around")
-        found = regions(bench.networks, plane, int(bench.images.labels[0]), reach, bench.scale.grid)
-        return _flat(found)
-
-    told = [bench.told(FAST[0]), reference(bench), reach, bench.scale.grid]
-    return _square(bench.cache.frame("plane", told, lambda: bench.watched("decision regions", make)))
+    return _to_regions(plane_measure(reach).get(experiment))
 
 
-def towards_target(bench: Bench) -> tuple[str, Regions]:
-    """Return the regions of the target class on the way to a targeted example of all models but one, and that one.
+def regions_towards_target(experiment: LiuExperiment) -> tuple[str, Regions]:
+    """Return the target class's regions in the plane of an ensemble's targeted example, and the model left out.
 
-    The image is the first whose example fools the model left out as well, if there is one.
+    The image is the first whose example transfers to that model, if there is one.
     """
-    left = f"-{reference(bench)[1]}"
-    outcomes = bench.outcomes(ENSEMBLE)
-    seen = outcomes[(outcomes["source"] == left) & (outcomes["target"] == left[1:])]
-    hit = seen.loc[seen["aim_rank"] == 0, "sample"]
-    at = int(hit.iloc[0]) if len(hit) else 0
-
-    def make() -> pd.DataFrame:
-        made = bench.examples(ENSEMBLE, left)
-        plane = Plane.through(bench.x[at], (made.x_adv[at] - made.x[at]).to(bench.x.device), bench.seed, "towards")
-        return _flat(regions(bench.networks, plane, int(bench.goal(True).labels[at]), TARGET, bench.scale.grid))
-
-    told = [bench.told(ENSEMBLE), left, at, TARGET, bench.scale.grid]
-    found = bench.cache.frame("target-plane", told, lambda: bench.watched("target regions", make))
-    return left[1:], _square(found)
+    return _target_image(experiment)[0], _to_regions(TARGET_PLANE.get(experiment))
 
 
-def linear(bench: Bench) -> Mapping[str, Linearity]:
+def logits_along_gradient(experiment: LiuExperiment) -> Mapping[str, Linearity]:
     """Return the logits of every model along its own gradient, for one image (Figure 7)."""
-
-    def make() -> pd.DataFrame:
-        label, frames = int(bench.images.labels[0]), []
-        for name, network in bench.networks.items():
-            way = bench.direction(FAST[0], name)[0]
-            found = linearity(network, bench.x[0], way, label, ALONG, in_box=True)
-            frames.append(pd.DataFrame(found.logits).melt(ignore_index=False, var_name="class").assign(model=name))
-        whole = pd.concat(frames).reset_index(names="at").assign(label=label)
-        return whole.astype({"class": int})
-
-    found = bench.cache.frame("linearity", bench.told(FAST[0]), lambda: bench.watched("logits along a ray", make))
+    found = LINEARITY.get(experiment)
     return {
         name: Linearity(
             np.array(ALONG, float),
             own.pivot(index="at", columns="class", values="value").to_numpy(float),
             int(own["label"].iloc[0]),
         )
-        for name in bench.members
+        for name in experiment.models
         for own in [found[found["model"] == name]]
     }
 
 
-def _flat(found: Regions) -> pd.DataFrame:
+def plane_measure(reach: float) -> Measure:
+    """Return the table behind `regions_around`."""
+
+    def make(experiment: LiuExperiment) -> pd.DataFrame:
+        source, _ = reference(experiment)
+        plane = Plane.through(experiment.x[0], experiment.direction(FAST[0], source)[0], experiment.seed, "around")
+        label = int(experiment.images.labels[0])
+        return _to_table(regions(experiment.targets, plane, label, reach, experiment.settings.grid))
+
+    return Measure(
+        "plane", f"decision regions, RMSD {reach:g}", lambda it: (reference(it), reach, it.settings.grid), make
+    )
+
+
+def _target_image(experiment: LiuExperiment) -> tuple[str, int]:
+    """Return the model left out, and the row of the image."""
+    left_out = reference(experiment)[1]
+    outcomes = experiment.outcomes(ENSEMBLE)
+    own = outcomes[(outcomes["source"] == f"-{left_out}") & (outcomes["target"] == left_out)]
+    transferred = own.loc[own["aim_rank"] == 0, "sample"]
+    return left_out, int(transferred.iloc[0]) if len(transferred) else 0
+
+
+def _target_plane(experiment: LiuExperiment) -> pd.DataFrame:
+    left_out, row = _target_image(experiment)
+    made = experiment.examples(ENSEMBLE, f"-{left_out}")
+    direction = (made.x_adv[row] - made.x[row]).to(experiment.x.device)
+    plane = Plane.through(experiment.x[row], direction, experiment.seed, "towards")
+    target = int(experiment.goal(True).labels[row])
+    return _to_table(regions(experiment.targets, plane, target, TARGET, experiment.settings.grid))
+
+
+def _target_inputs(experiment: LiuExperiment) -> tuple[object, ...]:
+    left_out, row = _target_image(experiment)
+    return f"-{left_out}", row, TARGET, experiment.settings.grid
+
+
+def _linearity(experiment: LiuExperiment) -> pd.DataFrame:
+    label, frames = int(experiment.images.labels[0]), []
+    for name, target in experiment.targets.items():
+        direction = experiment.direction(FAST[0], name)[0]
+        found = linearity(target, experiment.x[0], direction, label, ALONG, in_box=True)
+        frames.append(pd.DataFrame(found.logits).melt(ignore_index=False, var_name="class").assign(model=name))
+    whole = pd.concat(frames).reset_index(names="at").assign(label=label)
+    return whole.astype({"class": int})
+
+
+TARGET_PLANE: Final = Measure("target-plane", "target regions", _target_inputs, _target_plane, ENSEMBLE)
+LINEARITY: Final = Measure("linearity", "logits along the gradient", lambda it: None, _linearity)
+
+
+def _to_table(found: Regions) -> pd.DataFrame:
     v, u = (grid.ravel() for grid in np.meshgrid(found.ticks, found.ticks, indexing="ij"))
     return pd.concat(
         [
-            pd.DataFrame({"model": name, "v": v, "u": u, "label": said.ravel(), "margin": found.margins[name].ravel()})
-            for name, said in found.labels.items()
+            pd.DataFrame(
+                {"model": name, "v": v, "u": u, "label": predicted.ravel(), "margin": found.margins[name].ravel()}
+            )
+            for name, predicted in found.labels.items()
         ],
         ignore_index=True,
     ).assign(about=found.about)
 
 
-def _square(frame: pd.DataFrame) -> Regions:
+def _to_regions(frame: pd.DataFrame) -> Regions:
     names = frame["model"].unique().tolist()
     ticks = np.unique(frame["u"].to_numpy(float))
     side = len(ticks)

@@ -9,80 +9,86 @@ import pandas as pd
 from robustassay.analysis import transfer
 from robustassay.analysis.intervals import wilson
 from robustassay.analysis.transfer import Among, Measure, TransferMatrix
-from robustassay.studies.liu2017 import planes, probes
-from robustassay.studies.liu2017.bench import Bench
-from robustassay.studies.liu2017.plan import Kind
+from robustassay.studies.liu2017 import measures, planes
+from robustassay.studies.liu2017.experiment import LiuExperiment
+from robustassay.studies.liu2017.settings import ExampleSet
 from robustassay.studies.page import Table
 
+SHOWN: Final = ("table1a", "table1b", "table2", "table3", "table4")
+"""The tables that are drawn as well, and that the terminal prints."""
+
 MANY: Final = 100
-"""Classes from which on the paper's top-5 makes sense: of ten, the best five hold nearly everything."""
+"""Classes from which on the paper's top-5 makes sense; among ten, nearly every label is in the top 5."""
 
 
 @final
 @dataclass(frozen=True)
-class Cells:
-    """A table of rates by source and target: its number in the paper, its set, and the number of its top-k table."""
+class MatrixTable:
+    """A table of rates by source and target: its number in the paper, its set, and the number of its top-k version."""
 
     number: str
-    kind: Kind
-    surrogate: str = ""
+    example_set: ExampleSet
+    top_k_number: str = ""
 
     @property
     def measure(self) -> Measure:
-        """What a cell counts."""
-        return "matching" if self.kind.targeted else "accuracy"
+        """What an entry counts."""
+        return "matching" if self.example_set.targeted else "accuracy"
 
 
-MATRICES: Final = (
-    Cells("1a", Kind("opt", False, False), "8"),
-    Cells("1b", Kind("fg", False, False), "10"),
-    Cells("2", Kind("opt", True, False), "12"),
-    Cells("3", Kind("opt", True, True), "13"),
-    Cells("4", Kind("opt", False, True), "14"),
-    Cells("15", Kind("opt-small", False, False), "16"),
-    Cells("17", Kind("opt-large", True, False), "18"),
-    Cells("19", Kind("fgs", False, False), "20"),
-    Cells("21", Kind("fg", False, True), "22"),
-    Cells("23", Kind("fgs", False, True), "24"),
-    Cells("25", Kind("fg", True, False)),
-    Cells("25-fgs", Kind("fgs", True, False)),
-    Cells("28", Kind("fg", True, True), "29"),
-    Cells("30", Kind("fgs", True, True), "31"),
+MATRIX_TABLES: Final = (
+    MatrixTable("1a", ExampleSet("opt", False, False), "8"),
+    MatrixTable("1b", ExampleSet("fg", False, False), "10"),
+    MatrixTable("2", ExampleSet("opt", True, False), "12"),
+    MatrixTable("3", ExampleSet("opt", True, True), "13"),
+    MatrixTable("4", ExampleSet("opt", False, True), "14"),
+    MatrixTable("15", ExampleSet("opt-small", False, False), "16"),
+    MatrixTable("17", ExampleSet("opt-large", True, False), "18"),
+    MatrixTable("19", ExampleSet("fgs", False, False), "20"),
+    MatrixTable("21", ExampleSet("fg", False, True), "22"),
+    MatrixTable("23", ExampleSet("fgs", False, True), "24"),
+    MatrixTable("25", ExampleSet("fg", True, False)),
+    MatrixTable("25-fgs", ExampleSet("fgs", True, False)),
+    MatrixTable("28", ExampleSet("fg", True, True), "29"),
+    MatrixTable("30", ExampleSet("fgs", True, True), "31"),
 )
-SAME: Final = (("9", Kind("opt", False, False)), ("26", probes.FAST[0]), ("27", probes.FAST[1]))
+SAME: Final = (("9", ExampleSet("opt", False, False)), ("26", measures.FAST[0]), ("27", measures.FAST[1]))
 
 
-def top_of(bench: Bench) -> int:
-    """Return how many best classes the tables with several count, the paper's five or fewer."""
-    return 5 if len(bench.dataset.classes) >= MANY else 2
+def top_of(experiment: LiuExperiment) -> int:
+    """Return the k of top-k tables: the paper's 5, or 2 with few classes."""
+    return 5 if len(experiment.dataset.classes) >= MANY else 2
 
 
-def tables(bench: Bench) -> list[Table]:
-    """Make every table, in the order of the paper's numbers."""
-    kinds, made = bench.scale.kinds(), [accuracies(bench), noise(bench), labels_on_planes(bench), cosines(bench)]
-    for cells in MATRICES:
-        if cells.kind in kinds:
-            made.append(rates(bench, cells, cells.number, 1))
-            made += [rates(bench, cells, cells.surrogate, top_of(bench))] if cells.surrogate else []
-    made += [same(bench, number, kind) for number, kind in SAME if kind in kinds]
-    made.append(common(bench))
+def tables(experiment: LiuExperiment) -> list[Table]:
+    """Return every table, in the order of the paper."""
+    sets = experiment.settings.example_sets()
+    made = [accuracies(experiment), noise(experiment), labels_on_planes(experiment), cosines(experiment)]
+    for matrix_table in MATRIX_TABLES:
+        if matrix_table.example_set in sets:
+            made.append(rates(experiment, matrix_table, matrix_table.number, 1))
+            if matrix_table.top_k_number:
+                made.append(rates(experiment, matrix_table, matrix_table.top_k_number, top_of(experiment)))
+    made += [same(experiment, number, example_set) for number, example_set in SAME if example_set in sets]
+    made.append(common(experiment))
     return sorted(made, key=lambda table: _order(table.name))
 
 
-def matrix(bench: Bench, kind: Kind, top: int = 1, among: Among = "all") -> TransferMatrix:
+def matrix(experiment: LiuExperiment, example_set: ExampleSet, top: int = 1, among: Among = "all") -> TransferMatrix:
     """Return the rates of a set: matching where targeted, else accuracy."""
-    return transfer.matrix(bench.outcomes(kind), "matching" if kind.targeted else "accuracy", top, among)
+    measure: Measure = "matching" if example_set.targeted else "accuracy"
+    return transfer.matrix(experiment.outcomes(example_set), measure, top, among)
 
 
-def distances(bench: Bench, kind: Kind) -> pd.Series:
+def distances(experiment: LiuExperiment, example_set: ExampleSet) -> pd.Series:
     """Return the average RMSD of each source's examples."""
-    outcomes = bench.outcomes(kind)
+    outcomes = experiment.outcomes(example_set)
     return outcomes.groupby("source", sort=False)["rmsd"].mean()
 
 
-def rates(bench: Bench, cells: Cells, number: str, top: int) -> Table:
-    """Make a table of rates with its column of distances."""
-    found, far = matrix(bench, cells.kind, top), distances(bench, cells.kind)
+def rates(experiment: LiuExperiment, matrix_table: MatrixTable, number: str, top: int) -> Table:
+    """Return a table of rates with its column of distances."""
+    found, far = matrix(experiment, matrix_table.example_set, top), distances(experiment, matrix_table.example_set)
     low, high = found.interval()
     lines, entries = [], []
     for source in found.counts.index:
@@ -91,71 +97,75 @@ def rates(bench: Bench, cells: Cells, number: str, top: int) -> Table:
             ends = float(low.loc[source, target]), float(high.loc[source, target])
             rate = found.rate(source, target)
             line.append(f"{rate.value:.0%} ({100 * ends[0]:.0f}-{100 * ends[1]:.0f})")
-            entries.append((source, far[source], target, cells.measure, top, rate.count, rate.total, *ends))
+            entries.append((source, far[source], target, matrix_table.measure, top, rate.count, rate.total, *ends))
         lines.append(tuple(line))
     columns = ["source", "rmsd", "target", "measure", "top", "count", "total", "low", "high"]
-    what = f"top-{top} {'matching rate' if cells.measure == 'matching' else 'accuracy'}"
+    what = f"top-{top} {'matching rate' if matrix_table.measure == 'matching' else 'accuracy'}"
     return Table(
         f"table{number}",
-        f"Table {number.upper()}: {what} (95 % interval), {cells.kind.says}",
+        f"Table {number.upper()}: {what} (95 % interval), {matrix_table.example_set.description}",
         ("made on", "RMSD", *map(str, found.counts.columns)),
         tuple(lines),
         pd.DataFrame(entries, columns=columns),
+        printed=f"table{number}" in SHOWN,
     )
 
 
-def accuracies(bench: Bench) -> Table:
-    """Make Table 7: the models on all images of the dataset."""
-    entries, lines, top = [], [], top_of(bench)
-    for name in bench.members:
-        places = bench.clean.loc[bench.clean["model"] == name, "label_rank"].to_numpy()
+def accuracies(experiment: LiuExperiment) -> Table:
+    """Return Table 7: the models on all images of the dataset."""
+    entries, lines, top = [], [], top_of(experiment)
+    for name in experiment.models:
+        places = experiment.clean.loc[experiment.clean["model"] == name, "label_rank"].to_numpy()
         right = [int((places < best).sum()) for best in (1, top)]
         entries.append((name, *right, len(places)))
         lines.append((name, *(f"{count / len(places):.1%}" for count in right), f"{len(places):,}"))
     frame = pd.DataFrame(entries, columns=["model", "top1", f"top{top}", "total"])
     heading = ("model", "top-1 accuracy", f"top-{top} accuracy", "images")
-    return Table("table7", f"Table 7: the models on clean images of {bench.dataset.name}", heading, tuple(lines), frame)
+    title = f"Table 7: the models on clean images of {experiment.dataset.name}"
+    return Table("table7", title, heading, tuple(lines), frame, printed=False)
 
 
-def noise(bench: Bench) -> Table:
-    """Make Table 11: the models under Gaussian noise."""
-    found, lines = probes.noise(bench), []
+def noise(experiment: LiuExperiment) -> Table:
+    """Return Table 11: the models under Gaussian noise."""
+    found, lines = measures.NOISE.get(experiment), []
     for std, rows in found.groupby("std"):
         shares = (rows["right"] / rows["total"]).set_axis(rows["model"])
-        cells = [f"{shares[name]:.1%}" for name in bench.members]
+        cells = [f"{shares[name]:.1%}" for name in experiment.models]
         lines.append((f"{std}", f"{rows['rmsd'].iloc[0]:.2f}", *cells))
-    heading = ("standard deviation", "RMSD", *bench.members)
-    return Table("table11", "Table 11: accuracy under Gaussian noise", heading, tuple(lines), found)
+    heading = ("standard deviation", "RMSD", *experiment.models)
+    return Table("table11", "Table 11: accuracy under Gaussian noise", heading, tuple(lines), found, printed=False)
 
 
-def labels_on_planes(bench: Bench) -> Table:
-    """Make Table 5: how many labels each model gives on a plane around one image."""
+def labels_on_planes(experiment: LiuExperiment) -> Table:
+    """Return Table 5: how many labels each model gives on a plane around one image."""
     reached = (planes.NEAR, planes.FAR)
-    counts = [planes.around(bench, reach).distinct() for reach in reached]
+    counts = [planes.regions_around(experiment, reach).distinct() for reach in reached]
     frame = pd.DataFrame(
         [(reach, name, count) for reach, found in zip(reached, counts, strict=True) for name, count in found.items()],
         columns=["reach", "model", "labels"],
     )
     lines = tuple(
-        (f"{reach:g}", *(str(found[name]) for name in bench.members))
+        (f"{reach:g}", *(str(found[name]) for name in experiment.models))
         for reach, found in zip(reached, counts, strict=True)
     )
-    of = f"of {len(bench.dataset.classes)}"
-    heading = ("plane reaches to RMSD", *bench.members)
+    of = f"of {len(experiment.dataset.classes)}"
+    heading = ("plane reaches to RMSD", *experiment.models)
     return Table("table5", f"Table 5: labels ({of}) on the plane of Figure 3", heading, lines, frame)
 
 
-def cosines(bench: Bench) -> Table:
-    """Make Table 33: the mean cosine between gradients."""
-    found = probes.cosines(bench)
+def cosines(experiment: LiuExperiment) -> Table:
+    """Return Table 33: the mean cosine between gradients."""
+    found = measures.COSINES.get(experiment)
     lines = tuple((str(row[0]), *(f"{value:.2f}" for value in row[1:])) for row in found.itertuples(index=False))
-    return Table("table33", "Table 33: mean cosine between the models' gradients", ("", *bench.members), lines, found)
+    return Table(
+        "table33", "Table 33: mean cosine between the models' gradients", ("", *experiment.models), lines, found
+    )
 
 
-def same(bench: Bench, number: str, kind: Kind) -> Table:
-    """Make a table of same mistakes, on the examples of the reference source."""
-    source, _ = probes.reference(bench)
-    outcomes = bench.outcomes(kind)
+def same(experiment: LiuExperiment, number: str, example_set: ExampleSet) -> Table:
+    """Return a table of same mistakes, on the examples of the reference source."""
+    source, _ = measures.reference(experiment)
+    outcomes = experiment.outcomes(example_set)
     equal, both = transfer.same_mistakes(outcomes[outcomes["source"] == source])
     low, high = wilson(equal.to_numpy(), both.to_numpy())
     names, lines, entries = list(equal.columns), [], []
@@ -167,25 +177,25 @@ def same(bench: Bench, number: str, kind: Kind) -> Table:
             entries.append((name, names[j], count, total))
         lines.append((*line, *[""] * (len(names) - i - 1)))
     frame = pd.DataFrame(entries, columns=["model", "other", "same", "both wrong"])
-    title = f"Table {number}: same wrong label where both are wrong; {kind.says}, {source}"
+    title = f"Table {number}: same wrong label where both are wrong; {example_set.description}, {source}"
     return Table(f"table{number}", title, ("", *names), tuple(lines), frame)
 
 
-def common(bench: Bench) -> Table:
-    """Make Table 32: the most common wrong labels on the examples of the reference source."""
-    source, _ = probes.reference(bench)
-    kind = MATRICES[0].kind
-    outcomes = bench.outcomes(kind)
+def common(experiment: LiuExperiment) -> Table:
+    """Return Table 32: the most common wrong labels on the examples of the reference source."""
+    source, _ = measures.reference(experiment)
+    example_set = MATRIX_TABLES[0].example_set
+    outcomes = experiment.outcomes(example_set)
     found = transfer.wrong_labels(outcomes[outcomes["source"] == source])
-    found = found.assign(name=[bench.dataset.classes[label] for label in found["label"]])
+    found = found.assign(name=[experiment.dataset.classes[label] for label in found["label"]])
     rank = found.groupby("target", sort=False).cumcount()
     lines = []
     for place in range(int(rank.max()) + 1 if len(found) else 0):
         here = found[rank == place]
-        told = {row.target: f"{row.name} ({row.part:.0%})" for row in here.itertuples(index=False)}
-        lines.append((str(place + 1), *(told.get(name, "") for name in bench.members)))
-    title = f"Table 32: the most common wrong labels; {kind.says}, {source}"
-    return Table("table32", title, ("", *bench.members), tuple(lines), found)
+        texts = {row.target: f"{row.name} ({row.part:.0%})" for row in here.itertuples(index=False)}
+        lines.append((str(place + 1), *(texts.get(name, "") for name in experiment.models)))
+    title = f"Table 32: the most common wrong labels; {example_set.description}, {source}"
+    return Table("table32", title, ("", *experiment.models), tuple(lines), found)
 
 
 def _order(name: str) -> tuple[int, str]:

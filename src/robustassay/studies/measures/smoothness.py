@@ -28,7 +28,7 @@ Function = Callable[[Tensor], Tensor]
 
 @final
 @dataclass(frozen=True)
-class Smoothness:
+class LipschitzEstimate:
     """How the estimate is made; the authors take 50 steps of a fifth of the radius, under Linf 8/255."""
 
     norm: Norm

@@ -1,4 +1,4 @@
-"""Shows adversarial examples, made once on each source, to every target: N models cost N attacks, not N squared.
+"""Tests adversarial examples, crafted once per source, on every target: N models cost N attacks, not N squared.
 
 examples = {name: Examples.of_result(robustassay.evaluate(name, data, threat, "fgsm"), data) for name in names}
 matrix = transfer_matrix(examples, {name: robustassay.load_model(name) for name in names})
@@ -26,19 +26,19 @@ from robustassay.target import LocalModel
 from robustassay.threat import labels_of
 
 Fit = Literal["crop or pad", "resize"]
-"""How an image meets a model of another input size: cut at the centre or set on black, as Su et al. do, or scaled."""
+"""How an image is fitted to another input size: cropped or padded with black, as Su et al. do, or resized."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """What one source has to show: clean and adversarial images, true labels, and the wanted ones where targeted."""
+    """The examples of one source: clean and adversarial images, true labels, and target labels if targeted."""
 
     x: Tensor = field(repr=False)
     x_adv: Tensor = field(repr=False)
     labels: Tensor
     targets: Tensor | None = None
-    clean_ok: Tensor | None = None  # whether the source is right about x; found out where it is a target too
+    clean_ok: Tensor | None = None  # whether the source is correct on x; measured where it is a target too
 
     def __post_init__(self) -> None:
         if self.x.shape != self.x_adv.shape or len(self.labels) != len(self.x):
@@ -46,7 +46,7 @@ class Examples:
 
     @classmethod
     def of_result(cls, result: Result, dataset: Dataset) -> "Examples":
-        """Take the examples of an evaluation; where the attack found nothing, they are the clean images."""
+        """Take the examples of an evaluation; where the attack failed, they are the clean images."""
         if result.x_adv is None:
             raise BadRequest("The evaluation kept no images: run it with keep_images.")
         at = {sample: row for row, sample in enumerate(dataset.ids)}
@@ -72,14 +72,16 @@ def transfer_matrix(
     sizes: Mapping[str, tuple[int, int]] | None = None,
     device: str | torch.device | None = None,
 ) -> TransferMatrix:
-    """Return one matrix; where several are wanted of the same examples, call `meet` once and `analysis.transfer` then.
+    """Return one matrix; where several are wanted of the same examples, call `transfer_outcomes` once.
 
     `sizes` gives the height and width of the images that a target takes, where these are not the source's.
     """
-    return transfer.matrix(meet(examples, targets, fit=fit, sizes=sizes, device=device), measure, top, among)
+    return transfer.matrix(
+        transfer_outcomes(examples, targets, fit=fit, sizes=sizes, device=device), measure, top, among
+    )
 
 
-def meet(
+def transfer_outcomes(
     examples: Mapping[str, Examples],
     targets: Mapping[str, nn.Module],
     *,
@@ -87,12 +89,12 @@ def meet(
     sizes: Mapping[str, tuple[int, int]] | None = None,
     device: str | torch.device | None = None,
 ) -> pd.DataFrame:
-    """Show every example to every target and return the outcomes (see `robustassay.analysis.transfer`)."""
+    """Test every example on every target and return the outcomes (see `robustassay.analysis.transfer`)."""
     where = choose_device(device)
     for target, module in targets.items():
         if module.training:
             raise BadRequest(f"{target} is in training mode: call .eval() on it first.")
-    known: dict[tuple[str, str], Tensor] = {}  # clean images are mostly the same for all sources, and looked at once
+    known: dict[tuple[str, str], Tensor] = {}  # clean images are mostly the same for all sources, and queried once
     found = []
     for source, made in examples.items():
         for target, module in targets.items():
@@ -104,7 +106,7 @@ def meet(
 
 
 def fitted(x: Tensor, size: tuple[int, int] | None, fit: Fit = "crop or pad") -> Tensor:
-    """Return images in the size a model takes; None leaves them as they are."""
+    """Return images in a model's input size; None leaves them unchanged."""
     if size is None or tuple(x.shape[-2:]) == tuple(size):
         return x
     if fit == "resize":
@@ -121,7 +123,7 @@ def fitted(x: Tensor, size: tuple[int, int] | None, fit: Fit = "crop or pad") ->
 
 
 def ranks(logits: Tensor, classes: Tensor) -> Tensor:
-    """Count the classes that a row finds likelier than the one given; among equal logits the lower index leads."""
+    """Return the rank of a class per row, 0 for the most likely; among equal logits the lower index leads."""
     own = logits.gather(1, classes[:, None])
     before = torch.arange(logits.shape[1], device=logits.device) < classes[:, None]
     return ((logits > own) | ((logits == own) & before)).sum(1)
@@ -137,7 +139,7 @@ def _once(
 
 
 def _logits(module: nn.Module, x: Tensor, device: torch.device, name: str) -> Tensor:
-    """Ask a model about images, in its full precision; one that draws random numbers draws the same ones each time."""
+    """Return a model's logits in full precision; a randomized model draws the same numbers each time."""
     module.to(device)
     with seeded(name, device):
         return LocalModel.of(module, x, device).logits(x.to(device)).cpu()
@@ -165,7 +167,7 @@ def _outcomes(source: str, target: str, made: Examples, clean: Tensor, shown: Te
 
 
 def _with_sources(outcomes: pd.DataFrame, examples: Mapping[str, Examples]) -> pd.DataFrame:
-    """Fill in whether a source is right about its clean images from where it was a target."""
+    """Fill in whether a source is correct on its clean images from where it was a target."""
     for source, made in examples.items():
         own = outcomes[(outcomes["source"] == source) & (outcomes["target"] == source)]
         if made.clean_ok is None and len(own):

@@ -1,33 +1,32 @@
-"""Croce et al. 2021, *RobustBench* (arXiv:2010.09670), on this zoo.
+"""Croce et al. 2021, *RobustBench* (arXiv:2010.09670).
 
-A leaderboard from records, and the counterparts of Figures 2 to 7: accuracy against robustness and over time, accuracy
-under shift, calibration, out-of-distribution detection, fairness, privacy leakage; and smoothness, from the appendix.
+A leaderboard from records, and the counterparts of Figures 2 to 7: accuracy and robustness, progress over time,
+accuracy under shift, calibration, out-of-distribution detection, fairness, privacy leakage; and smoothness, from the
+appendix.
 """
 
-from robustassay.studies.robustbench2021.findings import findings
-from robustassay.studies.robustbench2021.plan import (
-    FULL,
-    IMAGENET,
-    IMAGENET_QUICK,
-    QUICK,
-    Scale,
-    choose,
-    kinds,
-    workbench,
-)
-from robustassay.studies.robustbench2021.writing import FIGURES, Report, write
+from typing import Final
 
-__all__ = [
-    "FIGURES",
-    "FULL",
-    "IMAGENET",
-    "IMAGENET_QUICK",
-    "QUICK",
-    "Report",
-    "Scale",
-    "choose",
-    "findings",
-    "kinds",
-    "workbench",
-    "write",
-]
+from robustassay.studies.robustbench2021.measurements import (
+    RobustBenchMeasurements,
+    attach,
+    figures,
+    findings,
+    setup,
+    tables,
+)
+from robustassay.studies.robustbench2021.plan import plan
+from robustassay.studies.study import Study
+
+__all__ = ["STUDY"]
+
+STUDY: Final = Study[RobustBenchMeasurements](
+    name="robustbench2021",
+    title="Croce et al. (2021), RobustBench",
+    plan=plan,
+    setup=setup,
+    findings=findings,
+    tables=tables,
+    figures=figures,
+    attach=attach,
+)

@@ -1,30 +1,28 @@
-"""Su et al. 2018, *Is Robustness the Cost of Accuracy?* (arXiv:1808.01688), on this zoo.
+"""Su et al. 2018, *Is Robustness the Cost of Accuracy?* (arXiv:1808.01688).
 
-All models meet FGSM, I-FGSM, C&W and EAD-L1, with random, least-likely and no targets; CLEVER estimates how far they
-last; the examples of each are shown to all others. Then accuracy is set against robustness.
+Every model meets FGSM, I-FGSM, C&W and EAD-L1, untargeted, with random and with least-likely targets. CLEVER estimates
+its smallest adversarial distance, and its examples are tested on all other models. Then robustness is compared with
+accuracy.
 """
 
-from robustassay.studies.su2018.bench import Bench
-from robustassay.studies.su2018.findings import findings
-from robustassay.studies.su2018.plan import FULL, IMAGENET, IMAGENET_QUICK, QUICK, Model, Scale, cells, choose
-from robustassay.studies.su2018.tables import tables
-from robustassay.studies.su2018.work import Work
-from robustassay.studies.su2018.writing import Figure, figures, write
+from typing import Final
 
-__all__ = [
-    "FULL",
-    "IMAGENET",
-    "IMAGENET_QUICK",
-    "QUICK",
-    "Bench",
-    "Figure",
-    "Model",
-    "Scale",
-    "Work",
-    "cells",
-    "choose",
-    "figures",
-    "findings",
-    "tables",
-    "write",
-]
+from robustassay.studies.study import Study
+from robustassay.studies.su2018.figures import figures
+from robustassay.studies.su2018.findings import findings
+from robustassay.studies.su2018.measurements import SuMeasurements
+from robustassay.studies.su2018.plan import plan
+from robustassay.studies.su2018.setup import setup
+from robustassay.studies.su2018.tables import tables
+
+__all__ = ["STUDY"]
+
+STUDY: Final = Study[SuMeasurements](
+    name="su2018",
+    title="Su et al. (2018), Is Robustness the Cost of Accuracy?",
+    plan=plan,
+    setup=setup,
+    findings=findings,
+    tables=tables,
+    figures=figures,
+)

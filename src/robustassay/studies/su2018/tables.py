@@ -1,101 +1,102 @@
 """The numbers behind Su et al.'s figures, as tables."""
 
 import math
-from typing import Any, Final
+from typing import Any
 
 import pandas as pd
 
 from robustassay.analysis import transfer
-from robustassay.analysis.law import Law, Scatter
+from robustassay.analysis.law import Law
 from robustassay.analysis.transfer import TransferMatrix
 from robustassay.eps import format_eps
 from robustassay.studies.page import MISSING, Table
-from robustassay.studies.su2018.bench import Bench, Metric
-from robustassay.studies.su2018.plan import GoalName, Model, smallest_of
+from robustassay.studies.su2018.comparison import comparison_with_paper
+from robustassay.studies.su2018.measurements import SuMeasurements
+from robustassay.studies.su2018.models import StudiedModel
+from robustassay.studies.su2018.settings import GOAL_TEXTS, GoalName, smallest_eps_name
 
-WORDS: Final = {"untargeted": "no target", "random": "a random target", "least-likely": "the least likely target"}
 
-
-def tables(bench: Bench) -> list[Table]:
-    """Make every table whose runs exist."""
-    made = [models(bench), *(successes(bench, goal) for goal in bench.scale.goals)]
-    made += [distortions(bench), clever(bench), laws(bench), transfers(bench)]
+def tables(measured: SuMeasurements) -> list[Table]:
+    """Return every table whose runs exist, the comparison with the paper first."""
+    made = [comparison_with_paper(measured)] if measured.settings.photographs else []
+    made += [models(measured), *(successes(measured, goal) for goal in measured.settings.goals)]
+    made += [distortions(measured), clever(measured), laws(measured), transfers(measured)]
     return [table for table in made if len(table.frame)]
 
 
-def models(bench: Bench) -> Table:
-    """Make Table 1: the models."""
+def models(measured: SuMeasurements) -> Table:
+    """Return Table 1: the models."""
     frame = pd.DataFrame(
         {
-            "model": [model.label for model in bench.models],
-            "family": [model.family for model in bench.models],
-            "depth": [model.depth for model in bench.models],
-            "parameters": [model.parameters for model in bench.models],
-            "accuracy": [bench.accuracy(model) for model in bench.models],
-            "from": [_source(model) for model in bench.models],
+            "model": [model.label for model in measured.models],
+            "family": [model.family for model in measured.models],
+            "depth": [model.depth for model in measured.models],
+            "parameters": [model.parameters for model in measured.models],
+            "accuracy": [measured.accuracy(model) for model in measured.models],
+            "from": [_source(model) for model in measured.models],
         }
     ).astype({"depth": "Int64", "parameters": "Int64"})
     lines = [
         (
             *(model.label, model.family, _whole(model.depth), _whole(model.parameters)),
-            f"{bench.accuracy(model):.1%} ({_source(model)})",
+            f"{measured.accuracy(model):.1%} ({_source(model)})",
         )
-        for model in bench.models
+        for model in measured.models
     ]
     heading = ("model", "family", "layers", "parameters", "accuracy")
     return Table("table1", "Table 1: the models", heading, tuple(lines), frame)
 
 
-def successes(bench: Bench, goal: GoalName) -> Table:
-    """Make the numbers of Figure 1: how often each attack succeeds, of the images classified correctly."""
-    columns, rows, lines = bench.scale.columns(), [], []
-    shown = [column for column in columns if not column.smallest_eps]
-    for model in bench.models:
+def successes(measured: SuMeasurements, goal: GoalName) -> Table:
+    """Return the numbers of Figure 1: the success rate of each attack on correctly classified images."""
+    attacks, rows, lines = measured.settings.attacks(), [], []
+    shown = [attack for attack in attacks if not attack.smallest_eps]
+    for model in measured.models:
         line = [model.label]
-        for column in shown:
-            rate = bench.success(model, goal, column)
+        for attack in shown:
+            rate = measured.success(model, goal, attack)
             line.append(MISSING if rate is None else f"{rate.value:.0%}")
             if rate is not None:
                 low, high = rate.interval()
-                told = {"model": model.label, "attack": column.name, "success": rate.value, "low": low, "high": high}
-                rows.append({**told, "images": rate.total})
+                entry = {"model": model.label, "attack": attack.name, "success": rate.value, "low": low, "high": high}
+                rows.append({**entry, "images": rate.total})
         lines.append(tuple(line))
-    at = format_eps(bench.scale.fixed / 255)
-    title = f"As Figure 1: success rate, {WORDS[goal]}; I-FGSM at {at}, C&W and EAD-L1 at any distance"
-    heading = ("model", *(column.name for column in shown))
+    at = format_eps(measured.settings.fixed / 255)
+    title = f"As Figure 1: success rate, {GOAL_TEXTS[goal]}; I-FGSM at {at}, C&W and EAD-L1 at any distance"
+    heading = ("model", *(attack.name for attack in shown))
     return Table(f"success-{goal}", title, heading, tuple(lines), pd.DataFrame(rows))
 
 
-def distortions(bench: Bench) -> Table:
-    """Make the distances of the successes: L-inf of I-FGSM, L2 over the number of pixels of C&W, L1 of EAD."""
-    steps, kappa = bench.scale.iterations[-1], bench.scale.kappas[0]
+def distortions(measured: SuMeasurements) -> Table:
+    """Return the distances of successes: L-inf of I-FGSM, L2 of C&W over the number of pixels, L1 of EAD."""
+    steps, kappa = measured.settings.iterations[-1], measured.settings.kappas[0]
     rows, lines = [], []
-    for model in bench.models:
-        n = bench.pixels_of(model)
-        asked = [
-            ("L∞ of I-FGSM, x 255", smallest_of(steps), 255.0),
+    for model in measured.models:
+        n = measured.pixels_of(model)
+        measures = [
+            ("L∞ of I-FGSM, x 255", smallest_eps_name(steps), 255.0),
             ("L2 of C&W / pixels, x 10^4", f"C&W κ={kappa}", 1e4 / n),
             ("RMSD of C&W, x 255", f"C&W κ={kappa}", 255 / math.sqrt(3 * n)),
             ("L1 of EAD", "EAD-L1", 1.0),
         ]
-        for goal in bench.scale.goals:
-            line = [model.label, WORDS[goal]]
-            for measure, column, unit in asked:
-                found = unit * bench.distances(model, goal, column)
+        for goal in measured.settings.goals:
+            line = [model.label, GOAL_TEXTS[goal]]
+            for measure, attack, unit in measures:
+                found = unit * measured.distances(model, goal, attack)
                 line.append(f"{found.mean():.3g} (median {found.median():.3g})" if len(found) else MISSING)
-                told = {"model": model.label, "goal": goal, "measure": measure, "images": len(found)}
-                rows.append({**told, "mean": found.mean(), "median": found.median()} if len(found) else told)
+                entry = {"model": model.label, "goal": goal, "measure": measure, "images": len(found)}
+                rows.append({**entry, "mean": found.mean(), "median": found.median()} if len(found) else entry)
             lines.append(tuple(line))
     title = "Mean distortion of successful attacks on images classified correctly"
     heading = ("model", "goal", *dict.fromkeys(str(row["measure"]) for row in rows))
     return Table("distortion", title, heading, tuple(lines), pd.DataFrame(rows))
 
 
-def clever(bench: Bench) -> Table:
-    """Make the CLEVER scores and how good the fits behind them are."""
+def clever(measured: SuMeasurements) -> Table:
+    """Return the CLEVER scores and the quality of their fits."""
     rows: list[dict[str, Any]] = []
-    for model in bench.models:
-        found = bench.slopes.get(model.name)
+    for model in measured.models:
+        found = measured.clever.get(model.name)
         if found is None or "estimate" not in found:
             continue
         for aim, part in found.groupby("aim"):
@@ -123,7 +124,7 @@ def clever(bench: Bench) -> Table:
         "target",
         "mean estimate, L2",
         "images",
-        "no fit: largest slope taken",
+        "no fit: largest gradient taken",
         "capped",
         "median K-S p",
     )
@@ -131,21 +132,16 @@ def clever(bench: Bench) -> Table:
     return Table("clever", title, heading, tuple(lines), pd.DataFrame(rows))
 
 
-def scatter(bench: Bench, metric: Metric) -> Scatter:
-    """Return the models by accuracy and one metric, with the laws."""
-    return Scatter.of(bench.of_metric(metric), metric.unit)
-
-
-def laws(bench: Bench) -> Table:
-    """Make the fitted parameters that the paper gives under Figure 2."""
+def laws(measured: SuMeasurements) -> Table:
+    """Return the fitted parameters that the paper prints under Figure 2."""
     rows: list[dict[str, Any]] = []
-    for metric in bench.metrics:
-        if not len(bench.of_metric(metric)):
+    for metric in measured.metrics:
+        if not len(measured.models_by(metric)):
             continue
-        fitted = scatter(bench, metric)
-        for who, law in (("all models", fitted.of_all), ("the frontier", fitted.of_frontier)):
+        fitted = measured.scatter(metric)
+        for which, law in (("all models", fitted.of_all), ("the frontier", fitted.of_frontier)):
             if law is not None:
-                rows.append({"metric": metric.title, "models": who, "n": law.models, **_parameters(law)})
+                rows.append({"metric": metric.title, "models": which, "n": law.models, **_parameters(law)})
     lines = [
         (
             *(str(row["metric"]), f"{row['models']} ({row['n']})", f"{row['a']:.3g}"),
@@ -155,32 +151,34 @@ def laws(bench: Bench) -> Table:
         for row in rows
     ]
     heading = ("distortion", "fitted to", "a", "b (95 % interval)", "R²", "p of b = 0")
-    title = f"As Figure 2: distortion = a + b log(1 - accuracy), {WORDS[bench.goal]}"
+    title = f"As Figure 2: distortion = a + b log(1 - accuracy), {GOAL_TEXTS[measured.goal]}"
     return Table("law", title, heading, tuple(lines), pd.DataFrame(rows))
 
 
-def matrix(bench: Bench, goal: GoalName, way: str) -> TransferMatrix:
-    """Return how often examples of one model (rows) fool another (columns), of images that both classify correctly."""
-    short = {model.name: model.label for model in bench.models}
-    outcomes = bench.outcomes[goal, way].replace({"source": short, "target": short})
+def matrix(measured: SuMeasurements, goal: GoalName, attack: str) -> TransferMatrix:
+    """Return how often examples transfer from one model (rows) to another, where both are correct before."""
+    short = {model.name: model.label for model in measured.models}
+    outcomes = measured.outcomes[goal, attack].replace({"source": short, "target": short})
     if goal == "untargeted":
         return transfer.matrix(outcomes, "error", 1, "both correct")
-    return transfer.matrix(outcomes, "matching", 5 if bench.scale.photographs else 1, "both correct")
+    return transfer.matrix(outcomes, "matching", 5 if measured.settings.photographs else 1, "both correct")
 
 
-def transfers(bench: Bench) -> Table:
-    """Make a table of all heat maps: each cell of each, with its interval."""
+def transfers(measured: SuMeasurements) -> Table:
+    """Return the summary of all heat maps; the frame has every cell with its interval."""
     frames, lines = [], []
-    for goal, way in bench.outcomes:
-        found = matrix(bench, goal, way)
+    for goal, attack in measured.outcomes:
+        found = matrix(measured, goal, attack)
         low, high = found.interval()
         parts = {"rate": found.rates, "low": low, "high": high, "images": found.totals}
         long = pd.concat({name: part.stack() for name, part in parts.items()}, axis=1)
         long.index.names = ["source", "target"]
-        frames.append(long.reset_index().assign(goal=goal, attack=way))
+        frames.append(long.reset_index().assign(goal=goal, attack=attack))
         cells = frames[-1]
         own = cells["source"] == cells["target"]
-        lines.append((way, WORDS[goal], f"{cells[own]['rate'].mean():.1%}", f"{cells[~own]['rate'].mean():.1%}"))
+        lines.append(
+            (attack, GOAL_TEXTS[goal], f"{cells[own]['rate'].mean():.1%}", f"{cells[~own]['rate'].mean():.1%}")
+        )
     whole = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
     heading = ("attack", "goal", "on the source itself", "on other models, mean over pairs")
     title = "Transfer: error rate, or matching rate of targets, where both models are right on the clean image"
@@ -193,8 +191,8 @@ def _parameters(law: Law) -> dict[str, float]:
     return {"a": law.a, "b": law.b, **ends, "explained": law.explained, "p_value": law.p_value}
 
 
-def _source(model: Model) -> str:
-    return "the images at hand" if model.accuracy is None else model.said_by
+def _source(model: StudiedModel) -> str:
+    return "the study's images" if model.accuracy is None else model.accuracy_source
 
 
 def _whole(number: int | None) -> str:

@@ -1,0 +1,48 @@
+"""Draws the figures of studies: which function of the report draws which content."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from robustassay.studies.page import Figure
+
+
+def draw(figure: "Figure", path: Path) -> None:
+    """Draw a figure by the type of its content."""
+    from robustassay.analysis.law import Scatter
+    from robustassay.analysis.panels import Bars, Lines, Panel, Points, Reliabilities
+    from robustassay.analysis.transfer import TransferMatrix
+    from robustassay.report.charts import curve_chart, matrices, panels, planes, scatter
+    from robustassay.studies.dong2020.figures import DefenseCurves
+    from robustassay.studies.liu2017.figures import (
+        BoundaryMap,
+        ErrorIntervals,
+        Histograms,
+        LogitLines,
+        RegionMaps,
+        SuccessCounts,
+    )
+
+    match figure.content:
+        case DefenseCurves(norm, curves):
+            curve_chart.save(curve_chart.Chart(curves, norm.name, (norm.eps,), False, ()), path)
+        case Scatter() as found:
+            scatter.draw(found, path, figure.title)
+        case TransferMatrix() as matrix:
+            matrices.draw_transfer(matrix, path, figure.title)
+        case Points() | Bars() | Lines() | Reliabilities() as content:
+            panels.draw(Panel(figure.name, figure.title, content), path)
+        case Histograms(values, axis):
+            matrices.draw_distributions(values, path, axis, figure.title)
+        case RegionMaps(regions, along, classes):
+            planes.draw_regions(regions, path, classes, along)
+        case BoundaryMap(regions, title, along):
+            planes.draw_boundaries(regions, path, title, along)
+        case ErrorIntervals(wrong, end, axis):
+            matrices.draw_rays(wrong, end, path, axis, figure.title)
+        case SuccessCounts(counts, total, axis):
+            matrices.draw_versus(counts, total, path, axis, figure.title)
+        case LogitLines(logits, classes):
+            planes.draw_linearity(logits, path, classes)
+        case other:
+            raise TypeError(f"No drawing function for {type(other).__name__}: add one to cli/study/drawing.py.")

@@ -1,0 +1,211 @@
+"""Which models, datasets and attack a set of analyses is about, and the tasks that measure them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, final
+
+import pandas as pd
+import torch
+
+from robustassay import attacks
+from robustassay.data import Dataset
+from robustassay.errors import BadRequest
+from robustassay.evaluation.checks import check_model
+from robustassay.evaluation.model_ref import choose_device
+from robustassay.evaluation.progress import Progress
+from robustassay.names import slug
+from robustassay.rng import seeded
+from robustassay.studies.analyses.model_measurements import TEST, ModelMeasurements, key
+from robustassay.studies.cache import CachedTable
+from robustassay.studies.crafting import Crafting, LoadedModel
+from robustassay.studies.measures.smoothness import LipschitzEstimate
+from robustassay.studies.photographs import as_seen_by
+from robustassay.studies.runs import AttackRun, RunTask, Workspace
+from robustassay.studies.study import Plan
+from robustassay.studies.task import ComputeTask, Cost, Key, Results, Task
+from robustassay.studies.timing import EOT_DRAWS, Passes, load_once
+from robustassay.target import LocalModel, TargetModel
+from robustassay.threat import LInf, ThreatModel
+
+CHUNK = 256
+"""Images that are read together."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class AnalysisSetup:
+    """What is measured, and where it is stored."""
+
+    models: tuple[str, ...]
+    datasets: Mapping[str, Dataset] = field(repr=False)  # the TEST images, and what analyses need beside them
+    out: Path
+    threat: ThreatModel = field(default_factory=lambda: ThreatModel(LInf(8 / 255)))
+    attack: str = "pgd"
+    passes: Passes | None = None  # of the attack; guessed from its steps by default
+    robust_images: int | None = None  # fewer than there are, for a slow attack
+    lipschitz_images: int = 16
+    lipschitz_steps: int = 50
+    lipschitz_stages: int = 4
+    crafting_attack: str = "pgd:steps=10,rel_step=0.25"  # makes the images of adversarial predictions
+    seed: int = 0
+    device: str | None = None
+
+    @cached_property
+    def workspace(self) -> Workspace:
+        """The test images and the folder."""
+        return Workspace(self.datasets[TEST], self.out, self.seed, self.device)
+
+    def plan(self, keys: Iterable[Key]) -> Plan[ModelMeasurements]:
+        """Plan some measurements, model by model, each once."""
+        wanted = sorted(dict.fromkeys(keys), key=lambda wanted: self.models.index(wanted[0]))
+        return Plan(tuple(self.task(each) for each in wanted), self._measurements)
+
+    def _measurements(self, results: Results) -> ModelMeasurements:
+        return ModelMeasurements(self.models, self.datasets, self.threat, results)
+
+    def task(self, measurement: Key) -> Task:
+        """Return the task of one measurement."""
+        model, kind, data = measurement
+        if kind == "run":
+            return self.run_task(model)
+        if kind == "adversarial predictions":
+            return AdversarialPredictionsTask(self, measurement)
+        title = f"{model}, {kind}, {self.datasets[data].name}"
+        if kind == "lipschitz":
+            return ComputeTask.of_table(
+                measurement,
+                title,
+                1,
+                self._lipschitz_table(measurement),
+                lambda _: self.estimate_lipschitz(measurement),
+                lambda: self._lipschitz_seconds(measurement),
+            )
+        table = self._table(measurement, self.data(measurement), [])
+        return ComputeTask.of_table(
+            measurement,
+            title,
+            1,
+            table,
+            lambda _: self.predict(measurement),
+            lambda: self.seconds(measurement, Passes(forwards=1)),
+        )
+
+    def run_task(self, model: str) -> RunTask:
+        """Return the attack run of one model."""
+        attack = attacks.create(self.attack)
+        guessed = int(getattr(attack, "steps", 100)) * int(getattr(attack, "restarts", 1))
+        passes = self.passes or Passes(2, guessed)
+        run = AttackRun(key("run", model), model, self.threat, self.attack, passes, limit=self.robust_images)
+        return RunTask(run, self.workspace)
+
+    # ---------------------------------------------------------------- measuring
+
+    def predict(self, measurement: Key) -> pd.DataFrame:
+        """Query a model on a dataset."""
+        dataset, target = self.data(measurement), self.target(measurement[0])
+        chunks = (dataset.images(slice(at, at + CHUNK)) for at in range(0, len(dataset), CHUNK))
+        with seeded(f"answers/{self.seed}", target.device):
+            logits = torch.cat([target.mean_logits(x.to(target.device)).cpu() for x in chunks])
+        return prediction_table(dataset, logits)
+
+    def estimate_lipschitz(self, measurement: Key) -> pd.DataFrame:
+        """Estimate local Lipschitz constants at some stages of a model."""
+        target, few = self.target(measurement[0]), self._few(measurement)
+        x = few.images(slice(None)).to(target.device)
+        with seeded(f"slopes/{self.seed}", target.device):
+            return self._lipschitz.stages(target, x, few.ids, self.lipschitz_stages)
+
+    # ---------------------------------------------------------------- what measurements depend on
+
+    def data(self, measurement: Key) -> Dataset:
+        """Return the dataset of a measurement, as the model sees it."""
+        return as_seen_by(measurement[0], self.datasets[measurement[2]])
+
+    def target(self, model: str) -> TargetModel:
+        """Return a model as it is queried; a randomized one is averaged."""
+        ref = load_once(model)
+        if ref.is_remote:
+            raise BadRequest(f"{model} is a service, which costs queries: name a local model.")
+        device = choose_device(self.device)
+        traits = check_model(ref.module, as_seen_by(model, self.datasets[TEST]), device, despite_flags=True)
+        draws = EOT_DRAWS if traits.random else 1
+        return LocalModel(ref.module, traits.classes, device, None, draws, traits.random)
+
+    def seconds(self, measurement: Key, passes: Passes) -> float:
+        """Estimate the seconds of some passes per image of a dataset."""
+        return len(self.datasets[measurement[2]]) * self.workspace.seconds(measurement[0], passes)
+
+    def _lipschitz_seconds(self, measurement: Key) -> float:
+        # An early stage costs less than the whole model; half of it on average.
+        passes = Passes(gradients=self.lipschitz_steps * (self.lipschitz_stages + 1))
+        return len(self._few(measurement)) * self.workspace.seconds(measurement[0], passes)
+
+    def _lipschitz_table(self, measurement: Key) -> CachedTable:
+        estimate = self._lipschitz
+        how = [str(estimate.norm), estimate.steps, estimate.rel_step, estimate.restarts, self.lipschitz_stages]
+        return self._table(measurement, self._few(measurement), how)
+
+    def _table(self, measurement: Key, dataset: Dataset, how: list[Any]) -> CachedTable:
+        depends_on = [dict(load_once(measurement[0]).identity), dataset.sha256, list(dataset.ids), self.seed, how]
+        return CachedTable(self.out / "cache", f"{measurement[1]}-{slug(measurement[0])}", depends_on)
+
+    def _few(self, measurement: Key) -> Dataset:
+        dataset = self.data(measurement)
+        return dataset.take(min(self.lipschitz_images, len(dataset)))
+
+    @property
+    def _lipschitz(self) -> LipschitzEstimate:
+        return LipschitzEstimate(self.threat.norm, self.lipschitz_steps, seed=self.seed)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class AdversarialPredictionsTask(Task):
+    """A model's predictions on images after all steps of an attack, successful or not."""
+
+    setup: AnalysisSetup = field(repr=False)
+    name: Key
+
+    @property
+    def key(self) -> Key:
+        """Name of the result."""
+        return self.name
+
+    def missing(self) -> int:
+        """Count the images without an adversarial example."""
+        crafting = self._crafting(self.setup.target(self.name[0]))
+        return len(crafting.missing(self._folder(crafting)))
+
+    def cost(self) -> Cost:
+        """Estimate the attack and the queries."""
+        if not self.missing():
+            return Cost()
+        steps = int(getattr(attacks.create(self.setup.crafting_attack), "steps", 10))
+        return Cost(self.setup.seconds(self.name, Passes(forwards=4, gradients=steps)))
+
+    def run(self, results: Results, progress: Progress) -> pd.DataFrame:
+        """Craft what is missing and query the model."""
+        target = self.setup.target(self.name[0])
+        with seeded(f"adversarial/{self.setup.seed}", target.device):
+            crafting = self._crafting(target)
+            examples = crafting.examples(self._folder(crafting), progress)
+            logits = [target.mean_logits(x.to(target.device)).cpu() for x in torch.split(examples.x_adv, CHUNK)]
+        return prediction_table(self.setup.data(self.name), torch.cat(logits))
+
+    def _crafting(self, target: TargetModel) -> Crafting:
+        model, setup = self.name[0], self.setup
+        source = LoadedModel(model, target, dict(load_once(model).identity))
+        attack = attacks.create(setup.crafting_attack)
+        return Crafting(model, (source,), attack, setup.threat, setup.data(self.name), setup.seed)
+
+    def _folder(self, crafting: Crafting) -> Path:
+        name = f"{slug(self.setup.datasets[self.name[2]].name)}-{crafting.spec.key[:8]}"
+        return self.setup.out / "examples" / slug(self.name[0]) / name
+
+
+def prediction_table(dataset: Dataset, logits: torch.Tensor) -> pd.DataFrame:
+    """Return one row per image: id, label and logits."""
+    columns = {f"logit{at}": logits[:, at].numpy() for at in range(logits.shape[1])}
+    return pd.DataFrame({"sample_id": list(dataset.ids), "label": dataset.labels.numpy(), **columns})

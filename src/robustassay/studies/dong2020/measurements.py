@@ -1,0 +1,96 @@
+"""The finished runs of the benchmark by defense and attack, and the numbers that tables and findings share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import final
+
+import pandas as pd
+
+from robustassay.analysis import curves
+from robustassay.analysis.curves import Curve, Versus
+from robustassay.analysis.rates import Rate, clean_accuracy
+from robustassay.evaluation import Result
+from robustassay.studies.dong2020.attacks import ATTACKS, NORMS, AttackGroup, BenchmarkAttack, RunKind
+from robustassay.studies.dong2020.defenses import RANDOMIZED, UNDEFENDED, Defense
+from robustassay.studies.task import Key
+from robustassay.threat import Norm
+
+
+@final
+@dataclass(frozen=True)
+class DongMeasurements:
+    """The finished runs."""
+
+    defenses: tuple[Defense, ...]
+    missing: tuple[Defense, ...]  # asked for, and not in the zoo
+    results: Mapping[Key, Result] = field(repr=False)
+    description: str = ""  # how much of the benchmark this is
+    norms: tuple[Norm, ...] = NORMS
+    undefended: str = UNDEFENDED  # label of the natural model
+    randomized: str = RANDOMIZED
+    photographs: bool = False
+
+    def on_imagenet(self, undefended: str, randomized: str) -> "DongMeasurements":
+        """Return the same with the rows of ImageNet in these roles."""
+        return replace(self, undefended=undefended, randomized=randomized, photographs=True)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The defenses' names."""
+        return tuple(defense.label for defense in self.defenses)
+
+    def find(self, defense: str, attack: BenchmarkAttack, norm: Norm, targeted: bool, *kinds: RunKind) -> Result | None:
+        """Return the first of these runs that exists."""
+        keys = (run_key(defense, attack, norm, targeted, kind) for kind in kinds)
+        return next((self.results[key] for key in keys if key in self.results), None)
+
+    def over_eps(self, defense: str, attack: BenchmarkAttack, norm: Norm, targeted: bool = False) -> Curve | None:
+        """Return the curve over eps."""
+        return self._curve(self.find(defense, attack, norm, targeted, "eps", "both"), defense, "eps", targeted)
+
+    def over_effort(self, defense: str, attack: BenchmarkAttack, norm: Norm, targeted: bool = False) -> Curve | None:
+        """Return the curve over iterations or queries at the fixed eps; attacks of one step or one query have none."""
+        if attack.group == "transfer" or attack.name == "FGSM":
+            return None
+        versus: Versus = "iterations" if attack.group == "white-box" else "queries"
+        return self._curve(self.find(defense, attack, norm, targeted, "fixed", "both"), defense, versus, targeted)
+
+    def fixed(self, defense: str, attack: BenchmarkAttack, norm: Norm, targeted: bool = False) -> Curve | None:
+        """Return a curve that is known at the fixed eps at least."""
+        return self._curve(self.find(defense, attack, norm, targeted, "fixed", "both"), defense, "eps", targeted)
+
+    def robust_samples(self, defense: str, attack: BenchmarkAttack, norm: Norm) -> pd.Series | None:
+        """Say by sample id which samples withstand the untargeted attack at the fixed eps."""
+        curve = self.fixed(defense, attack, norm)
+        return None if curve is None else curve.standing(norm.eps)
+
+    def robust_to_all(self, defense: str, norm: Norm, *groups: AttackGroup) -> tuple[pd.Series, list[str]] | None:
+        """Say which samples withstand all attacks of these groups at the fixed eps, and name the attacks."""
+        found = {
+            attack.name: robust
+            for attack in ATTACKS
+            if attack.group in groups and (robust := self.robust_samples(defense, attack, norm)) is not None
+        }
+        if not found:
+            return None
+        return pd.concat(found.values(), axis=1, join="inner").all(axis=1), list(found)
+
+    def clean(self, defense: str) -> tuple[Rate, pd.Series] | None:
+        """Return the clean accuracy on the largest set of samples of any run, and which of them are correct."""
+        records = [result.records for key, result in self.results.items() if key[0] == defense]
+        if not records:
+            return None
+        most = max(records, key=len)
+        correct = pd.Series(most["clean_ok"].to_numpy(bool), pd.Index(most["sample_id"]))
+        return clean_accuracy(most), correct
+
+    def _curve(self, result: Result | None, defense: str, versus: Versus, targeted: bool) -> Curve | None:
+        if result is None:
+            return None
+        measure: curves.Measure = "success" if targeted else "accuracy"
+        return curves.of_run(result.manifest, result.records, versus, measure, None, defense)
+
+
+def run_key(defense: str, attack: BenchmarkAttack, norm: Norm, targeted: bool, kind: RunKind) -> Key:
+    """Name a run."""
+    return defense, norm.name + ("-targeted" if targeted else ""), attack.slug, kind

@@ -1,0 +1,87 @@
+"""How much of the benchmark is run in each scope."""
+
+import math
+from dataclasses import dataclass
+from typing import Final, final
+
+from robustassay.studies.dong2020.attacks import NORMS, BenchmarkAttack, RunKind
+from robustassay.studies.dong2020.defenses import QUICK_DEFENSES
+from robustassay.studies.scope import ScopeName
+from robustassay.threat import L2, LInf, Norm
+
+
+@final
+@dataclass(frozen=True)
+class DongSettings:
+    """How much of the benchmark is run."""
+
+    queries: int = 20_000
+    samples: int = 500  # queries per step of NES, SPSA and NAttack
+    searches: int = 12
+    cw_steps: int = 100
+    goals: tuple[bool, ...] = (False, True)  # whether targeted
+    rows: tuple[str, ...] | None = None
+    images: int | None = None
+    query_images: int | None = None  # for score- and decision-based attacks
+    without: frozenset[str] = frozenset()  # groups, attacks or kinds of run, with a norm or for both
+    norms: tuple[Norm, ...] = NORMS
+    description: str = "the budgets of the paper's released scripts"
+
+    def leaves_out(self, attack: BenchmarkAttack, norm: Norm, kind: RunKind) -> bool:
+        """Say whether a run is left out."""
+        names = (attack.group, attack.name, f"{attack.group} {attack.name}", f"{attack.group} {kind}")
+        return any(form in self.without for name in names for form in (name, f"{name} {norm.name}"))
+
+    def fill(self, text: str, source: str) -> str:
+        """Fill the budgets into an attack's specification."""
+        steps = math.ceil(self.queries / (self.samples + 1))  # one more query per step evaluates the current point
+        budgets = {name: getattr(self, name) for name in ("queries", "samples", "searches", "cw_steps")}
+        return text.format(source=source, steps=steps, **budgets)
+
+
+FULL: Final = DongSettings()
+QUICK: Final = DongSettings(
+    queries=1_000,
+    samples=50,
+    searches=4,
+    cw_steps=40,
+    goals=(False,),
+    rows=QUICK_DEFENSES,
+    images=28,
+    query_images=8,
+    without=frozenset({"ZOO", "MIM L2", "transfer L2", "score L2", "score eps"}),
+    description="untargeted; 1,000 queries instead of 20,000 (50 per step instead of 500); C&W 4 x 40 steps instead of "
+    "12 x 100; no ZOO; of L2 only white-box attacks (without MIM) and decision-based ones; score-based attacks at the "
+    "fixed eps only",
+)
+
+
+IMAGENET_NORMS: Final[tuple[Norm, ...]] = (LInf(16 / 255), L2(12.3))
+"""The paper's radii; its L2 radius is sqrt(0.001 d) for d input values, of 224 x 224 images here."""
+
+IMAGENET: Final = DongSettings(
+    images=100, query_images=20, norms=IMAGENET_NORMS, description="100 photographs, 20 for query-based attacks"
+)
+IMAGENET_QUICK: Final = DongSettings(
+    queries=200,
+    samples=20,
+    searches=2,
+    cw_steps=20,
+    goals=(False,),
+    rows=("Natural", "JPEG", "Bit-Red"),
+    images=8,
+    query_images=4,
+    norms=IMAGENET_NORMS,
+    without=frozenset({"ZOO", "MIM", "DIM", "DeepFool", "white-box eps", "transfer L2", "score L2", "score eps",
+                       "transfer eps", "Evolutionary", "SPSA", "NAttack"}),
+    description="8 photographs, 4 for query-based attacks; untargeted; 200 queries instead of 20,000; C&W 2 x 20 "
+    "steps; fixed radii only; one or two attacks per group, and no randomized defense",
+)  # fmt: skip
+
+
+SETTINGS: Final[dict[ScopeName, DongSettings]] = {
+    "full": FULL,
+    "quick": QUICK,
+    "imagenet": IMAGENET,
+    "imagenet-quick": IMAGENET_QUICK,
+}

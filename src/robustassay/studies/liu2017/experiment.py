@@ -1,0 +1,181 @@
+"""The models, the images that all of them classify correctly, and the sets of examples, each computed once."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, final
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from robustassay.attacks import FG, FGSM
+from robustassay.attacks.gradient.liu import Liu
+from robustassay.data import Dataset
+from robustassay.errors import BadRequest
+from robustassay.evaluation.progress import NoProgress, Progress
+from robustassay.studies.cache import CachedTable
+from robustassay.studies.crafting import Crafting, LoadedModel
+from robustassay.studies.liu2017.settings import ExampleSet, LiuSettings
+from robustassay.studies.measures import line_search
+from robustassay.studies.measures.geometry import unit
+from robustassay.studies.measures.transfer_matrix import Examples, ranks, transfer_outcomes
+from robustassay.target import EnsembleModel, TargetModel
+from robustassay.threat import L2, Goal, LInf, Norm, RandomTarget, Targeted, ThreatModel, Untargeted, labels_of
+from robustassay.threat.rmsd import l2_of_rmsd, rmsd
+
+UNBOUNDED: Final = LInf(1.0)
+"""The radius of an attack without a budget: the whole pixel box."""
+
+NO_PROGRESS: Final = NoProgress()
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LiuExperiment:
+    """What the study measures on. Every method reads the cache and computes only what is not there."""
+
+    models: dict[str, LoadedModel]
+    dataset: Dataset = field(repr=False)  # the images to choose from
+    settings: LiuSettings
+    out: Path
+    seed: int
+
+    def table(self, name: str, depends_on: object) -> CachedTable:
+        """Return a table of the study's cache."""
+        return CachedTable(self.out / "cache", name, depends_on)
+
+    @property
+    def targets(self) -> dict[str, TargetModel]:
+        """The models as they are queried."""
+        return {name: model.target for name, model in self.models.items()}
+
+    @cached_property
+    def clean(self) -> pd.DataFrame:
+        """What each model predicts for every image: columns model, sample_id, label, label_rank."""
+        table = self.table("clean", [self.dataset.sha256, list(self.dataset.ids), self._identities])
+        return table.get(lambda: pd.concat(list(self._predictions()), ignore_index=True))
+
+    @cached_property
+    def images(self) -> Dataset:
+        """The first images that all models classify correctly, as many as are asked for."""
+        wrong = set(self.clean.loc[self.clean["label_rank"] > 0, "sample_id"])
+        rows = [row for row, sample in enumerate(self.dataset.ids) if sample not in wrong]
+        if not rows:
+            raise BadRequest("No image is classified correctly by all models: take more images, or other models.")
+        return self.dataset.select(rows[: self.settings.images])
+
+    @cached_property
+    def x(self) -> Tensor:
+        """The chosen images as a tensor."""
+        return self.images.images(slice(None)).to(self._device)
+
+    def goal(self, targeted: bool) -> Goal:
+        """Return the goal on the chosen images; targets are random, the same for all models."""
+        labels = self.images.labels.to(self._device)
+        if not targeted:
+            return Untargeted(labels)
+        blank = torch.zeros(len(labels), len(self.dataset.classes), device=self._device)
+        return Targeted(RandomTarget().choose(self.images.ids, labels, blank, self.seed))
+
+    # ---------------------------------------------------------------- sets of examples
+
+    def sources(self, example_set: ExampleSet) -> dict[str, tuple[LoadedModel, ...]]:
+        """Return the models that each source of a set consists of; `-name` is the ensemble of all but that one."""
+        if not example_set.ensemble:
+            return {name: (model,) for name, model in self.models.items()}
+        return {
+            f"-{left_out}": tuple(model for name, model in self.models.items() if name != left_out)
+            for left_out in self.models
+        }
+
+    def outcomes(self, example_set: ExampleSet) -> pd.DataFrame:
+        """Return what a set of examples does to every model, with a column `rmsd` (see `analysis.transfer`)."""
+        return self.outcome_table(example_set).get(lambda: self._outcomes(example_set))
+
+    def outcome_table(self, example_set: ExampleSet) -> CachedTable:
+        """Return the cached table of a set's outcomes."""
+        return self.table(example_set.name, self.depends_on(example_set))
+
+    def depends_on(self, example_set: ExampleSet) -> list[object]:
+        """Return everything that the outcomes of a set depend on."""
+        base = [example_set.name, self.dataset.sha256, list(self.images.ids), self._identities, self.seed]
+        rates = (self.settings.rate_of(each, len(self.models)) for each in (example_set, example_set.matched_to))
+        return [*base, self.settings.steps, *rates]
+
+    def examples(self, example_set: ExampleSet, source: str, progress: Progress = NO_PROGRESS) -> Examples:
+        """Return the examples of one source, from its folder."""
+        crafting = self.crafting(example_set, source)
+        return crafting.examples(self.folder(example_set, crafting), progress)
+
+    def folder(self, example_set: ExampleSet, crafting: Crafting) -> Path:
+        """Return the folder of one source's examples."""
+        name = crafting.source.replace(":", "-").replace("|", "-").replace("/", "-")
+        return self.out / "examples" / example_set.name / f"{name}-{crafting.spec.key[:8]}"
+
+    def crafting(self, example_set: ExampleSet, source: str) -> Crafting:
+        """Return how the examples of one source are crafted.
+
+        FG and FGS get the average RMSD that optimisation reached on the same source.
+        """
+        models, rule = self.sources(example_set)[source], RandomTarget() if example_set.targeted else None
+        if example_set.method.startswith("opt"):
+            attack: Any = Liu(self.settings.steps, self.settings.rate_of(example_set, len(models)) / 255)
+            threat, join = ThreatModel(UNBOUNDED, rule), "updates" if example_set.ensemble else "probabilities"
+            return Crafting(source, models, attack, threat, self.images, self.seed, join)  # type: ignore[arg-type]
+        reference = self.outcomes(example_set.matched_to)
+        wanted = float(reference.loc[reference["source"] == source, "rmsd"].mean())
+        fast = FG() if example_set.method == "fg" else FGSM()
+        threat = ThreatModel(self.matched_norm(example_set, source, wanted), rule)
+        return Crafting(source, models, fast, threat, self.images, self.seed)
+
+    def direction(self, example_set: ExampleSet, source: str) -> Tensor:
+        """Return the direction of a fast-gradient set, of unit RMS."""
+        models = self.sources(example_set)[source]
+        target = models[0].target if len(models) == 1 else EnsembleModel([model.target for model in models])
+        gradient, _ = target.gradient(self.x, lambda logits, goal: goal.loss(logits), self.goal(example_set.targeted))
+        return unit(gradient if example_set.method == "fg" else gradient.sign())
+
+    def matched_norm(self, example_set: ExampleSet, source: str, wanted: float) -> Norm:
+        """Return the radius at which the images of a fast-gradient set have an average RMSD of `wanted`."""
+        direction = self.direction(example_set, source)
+        move: Callable[[float], Tensor] = lambda strength: line_search.along(self.x, direction, strength)  # noqa: E731
+        strength = line_search.strength_for_rmsd(move, self.x, wanted)
+        if example_set.method == "fgs":
+            return LInf(min(1.0, strength / 255))
+        return L2(l2_of_rmsd(strength, self.x[0].numel()))
+
+    def _outcomes(self, example_set: ExampleSet) -> pd.DataFrame:
+        made = {source: self.examples(example_set, source) for source in self.sources(example_set)}
+        modules = {name: model.target.module for name, model in self.models.items()}
+        found = transfer_outcomes(made, modules, device=self._device)
+        distances = {source: rmsd(each.x_adv, each.x).tolist() for source, each in made.items()}
+        pairs = zip(found["source"], found["sample"], strict=True)
+        return found.assign(rmsd=[distances[source][sample] for source, sample in pairs])
+
+    def _predictions(self) -> Iterator[pd.DataFrame]:
+        labels = self.dataset.labels
+        for name, target in self.targets.items():
+            _check(name, target, self.dataset.images(slice(0, 8)).to(self._device))
+            logits = target.logits(self.dataset.images(slice(None)).to(self._device)).cpu()
+            columns = {"label": labels.numpy(), "said": labels_of(logits).numpy(), "label_rank": ranks(logits, labels)}
+            yield pd.DataFrame({"model": name, "sample_id": list(self.dataset.ids), **columns})
+
+    @property
+    def _identities(self) -> list[object]:
+        return [[name, model.identity] for name, model in self.models.items()]
+
+    @property
+    def _device(self) -> torch.device:
+        return next(iter(self.models.values())).target.device
+
+
+def _check(name: str, target: TargetModel, x: Tensor) -> None:
+    """Refuse models that this study would measure wrongly."""
+    with torch.no_grad():
+        first, second = (target.module(x) for _ in range(2))
+    if first.shape[1] != target.classes:
+        raise BadRequest(f"{name} has {first.shape[1]} classes and the data {target.classes}: name other models.")
+    if not torch.equal(first, second):
+        raise BadRequest(f"{name} is randomized, and this study needs deterministic predictions: name another model.")

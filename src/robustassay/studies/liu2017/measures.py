@@ -1,0 +1,124 @@
+"""What the study measures beside attacks: random noise, minimal distances and gradient directions."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+import pandas as pd
+
+from robustassay.rng import Streams
+from robustassay.studies.cache import CachedTable
+from robustassay.studies.liu2017.experiment import LiuExperiment
+from robustassay.studies.liu2017.settings import ExampleSet
+from robustassay.studies.measures import geometry, line_search
+from robustassay.threat import labels_of
+from robustassay.threat.rmsd import rmsd
+
+DEVIATIONS: Final = tuple(range(5, 45, 5))
+FAST: Final = (ExampleSet("fg", False, False), ExampleSet("fgs", False, False))
+LINE_POINTS: Final = 121
+"""Points of a line on which intervals are searched; the search of the minimal distance has its own, finer ones."""
+
+
+@final
+@dataclass(frozen=True)
+class Measure:
+    """One cached table of the study."""
+
+    name: str
+    title: str
+    inputs: Callable[[LiuExperiment], tuple[object, ...] | None]  # what it depends on beside a set of examples
+    make: Callable[[LiuExperiment], pd.DataFrame]
+    needs: ExampleSet = FAST[0]  # the set whose inputs it shares
+
+    def table(self, experiment: LiuExperiment) -> CachedTable:
+        """Return the cached table."""
+        inputs = self.inputs(experiment)
+        shared = experiment.depends_on(self.needs)
+        return experiment.table(self.name, shared if inputs is None else [shared, *inputs])
+
+    def get(self, experiment: LiuExperiment) -> pd.DataFrame:
+        """Read the table, or compute it."""
+        return self.table(experiment).get(lambda: self.make(experiment))
+
+
+def reference(experiment: LiuExperiment) -> tuple[str, str]:
+    """Return the source and the target of the paper's examples: a VGG, and the first other model."""
+    source = next((name for name in experiment.models if "vgg" in name.lower()), next(iter(experiment.models)))
+    return source, next(name for name in experiment.models if name != source)
+
+
+def _noise(experiment: LiuExperiment) -> pd.DataFrame:
+    x, draws = experiment.x, experiment.settings.draws
+    labels, targets, found = experiment.goal(False).labels, experiment.goal(True).labels, []
+    for std in DEVIATIONS:
+        streams = Streams.of(experiment.seed, [f"noise/{std}/{sample}" for sample in experiment.images.ids], x.device)
+        distance, correct, matched = 0.0, dict.fromkeys(experiment.models, 0), dict.fromkeys(experiment.models, 0)
+        for _ in range(draws):
+            noisy = (x + std / 255 * streams.normal(*x.shape[1:])).clamp(0, 1)
+            distance += float(rmsd(noisy, x).mean()) / draws
+            for name, target in experiment.targets.items():
+                predicted = labels_of(target.logits(noisy))
+                correct[name] += int((predicted == labels).sum())
+                matched[name] += int((predicted == targets).sum())
+        total = draws * len(labels)
+        found += [(std, distance, name, correct[name], matched[name], total) for name in experiment.models]
+    return pd.DataFrame(found, columns=["std", "rmsd", "model", "right", "matched", "total"])
+
+
+def _minimal_rmsd(experiment: LiuExperiment) -> pd.DataFrame:
+    source, _ = reference(experiment)
+    found, goal, settings = [], experiment.goal(targeted=False), experiment.settings
+    for fast in FAST:
+        direction = experiment.direction(fast, source)
+        for name, target in experiment.targets.items():
+            both = [experiment.targets[source]] if name == source else [experiment.targets[source], target]
+            distances = line_search.minimal_rmsd(
+                both, experiment.x, direction, goal, settings.line_step, settings.line_end
+            )
+            found += [(fast.method, name, at, value) for at, value in enumerate(distances.tolist())]
+    return pd.DataFrame(found, columns=["method", "target", "sample", "rmsd"])
+
+
+def _errors_along(experiment: LiuExperiment) -> pd.DataFrame:
+    source, _ = reference(experiment)
+    strengths = np.linspace(0, experiment.settings.line_end, LINE_POINTS).tolist()
+    direction, goal, found = experiment.direction(FAST[0], source), experiment.goal(targeted=False), []
+    for name, target in experiment.targets.items():
+        if name != source:
+            wrong = line_search.reached_along(target, experiment.x, direction, goal, strengths)
+            columns = {"sample": np.repeat(range(len(wrong)), len(strengths)), "strength": strengths * len(wrong)}
+            found.append(pd.DataFrame({"target": name, **columns, "wrong": wrong.flatten().cpu().numpy()}))
+    return pd.concat(found, ignore_index=True)
+
+
+def _cosines(experiment: LiuExperiment) -> pd.DataFrame:
+    found = geometry.gradient_cosines(experiment.targets, experiment.x, experiment.goal(targeted=False))
+    return found.reset_index(names="model")
+
+
+NOISE: Final = Measure("noise", "Gaussian noise", lambda it: (it.settings.draws, DEVIATIONS), _noise)
+"""Accuracy under Gaussian noise (Table 11): columns std, rmsd, model, right, matched, total."""
+
+MINIMAL_RMSD: Final = Measure(
+    "least",
+    "minimal transferable RMSD",
+    lambda it: (reference(it), it.settings.line_step, it.settings.line_end),
+    _minimal_rmsd,
+)
+"""The minimal transferable RMSD from the reference source (Figure 1): columns method, target, sample, rmsd.
+
+The image must be misclassified by the source too. The row of the source itself is about the source alone.
+"""
+
+ERRORS_ALONG_GRADIENT: Final = Measure(
+    "along",
+    "errors along the gradient",
+    lambda it: (reference(it)[0], LINE_POINTS, it.settings.line_end),
+    _errors_along,
+)
+"""Where other models are wrong along the reference source's gradient (Figure 6): target, sample, strength, wrong."""
+
+COSINES: Final = Measure("cosines", "gradient cosines", lambda it: None, _cosines)
+"""The mean cosine between the gradients of each two models (Table 33); the first column names the model."""

@@ -1,0 +1,169 @@
+"""Attack runs as tasks: one attack on one model under one threat, evaluated, stored and resumed."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, final
+
+from robustassay import models
+from robustassay.data import Dataset
+from robustassay.evaluation import Execution, Result, Search, evaluate
+from robustassay.evaluation.model_ref import choose_device
+from robustassay.evaluation.options import default_wave_size
+from robustassay.evaluation.progress import Progress
+from robustassay.models.from_file import is_file_spec
+from robustassay.models.sources import is_source_spec
+from robustassay.names import slug
+from robustassay.store import Store
+from robustassay.studies.photographs import as_seen_by, entry_of
+from robustassay.studies.task import Cost, Key, Results, Task
+from robustassay.studies.timing import EOT_DRAWS, Passes, load_once, pass_times
+from robustassay.threat import ThreatModel
+
+_PREFLIGHT: Final = Passes(forwards=100, gradients=50)
+"""Passes that check a model before its first run."""
+
+_SECONDS_PER_WAVE: Final = 600
+"""An interrupt loses the wave in progress, so a wave of slow samples holds fewer of them."""
+
+
+@final
+@dataclass(frozen=True)
+class AttackRun:
+    """One run that a study declares."""
+
+    key: Key  # the row or model first, then whatever tells its runs apart
+    model: str
+    threat: ThreatModel
+    attack: str
+    passes: Passes
+    smallest_eps: bool = False
+    query_budget: int | None = None
+    limit: int | None = None  # fewer samples than the study has, for costly runs
+    source: str | None = None
+    keep_images: bool = False
+
+    def folder(self, seed: int) -> Path:
+        """Return the run's place below the folder of runs; other settings or weights give another one."""
+        target, weights = self.threat.target, [_weights(self.model), _weights(self.source or "")]
+        settings: list[object] = [self.model, weights, str(self.threat.norm), target and target.identity, self.attack]
+        settings += [self.smallest_eps, self.query_budget, seed]
+        tag = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:8]
+        *parents, last = (slug(part.lower(), keep="_.-") for part in self.key)
+        return Path(*parents) / f"{last}-{tag}"
+
+
+@final
+@dataclass(frozen=True)
+class Workspace:
+    """What all tasks of a study share: images, folder, seed and device."""
+
+    dataset: Dataset = field(repr=False)
+    out: Path
+    seed: int = 0
+    device: str | None = None
+
+    def tasks(self, runs: Iterable[AttackRun]) -> "tuple[RunTask, ...]":
+        """Make tasks of runs."""
+        return tuple(RunTask(run, self) for run in runs)
+
+    def seconds(self, model: str, passes: Passes) -> float:
+        """Estimate the seconds of some passes of a model per sample."""
+        times = pass_times(model, self.dataset, choose_device(self.device))
+        return passes.forwards * times.forward + passes.gradients * times.gradient
+
+
+@final
+@dataclass(frozen=True)
+class RunTask(Task):
+    """A task whose result is a `Result` of `evaluate`."""
+
+    attack_run: AttackRun
+    workspace: Workspace
+
+    @property
+    def key(self) -> Key:
+        """Name of the result."""
+        return self.attack_run.key
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is stored."""
+        return self.workspace.out / "runs" / self.attack_run.folder(self.workspace.seed)
+
+    @property
+    def samples(self) -> Dataset:
+        """The samples of the run, as the model sees them."""
+        run, dataset = self.attack_run, self.workspace.dataset
+        chosen = dataset if run.limit is None else dataset.take(min(run.limit, len(dataset)))
+        return as_seen_by(run.model, chosen)
+
+    def missing(self) -> int:
+        """Count the samples that have no record yet."""
+        store = Store(self.folder)
+        done = store.done(with_images=self.attack_run.keep_images) if store.exists() else frozenset()
+        return sum(sample not in done for sample in self.samples.ids)
+
+    def cost(self) -> Cost:
+        """Estimate planned passes times their measured time; the first run of a model checks it, too."""
+        missing, run = self.missing(), self.attack_run
+        if not missing:
+            return Cost()
+        preflight = self.workspace.seconds(run.model, _PREFLIGHT)
+        return Cost(missing * self.seconds_per_sample(), {(run.model, run.limit): preflight})
+
+    def seconds_per_sample(self) -> float:
+        """Estimate the seconds of one sample, at most."""
+        run = self.attack_run
+        on_source = Passes(gradients=run.passes.source_gradients)
+        own = replace(run.passes, source_gradients=0)
+        return self.workspace.seconds(run.model, own) + self.workspace.seconds(run.source or run.model, on_source)
+
+    def run(self, results: Results, progress: Progress) -> Result:
+        """Evaluate the missing samples; a finished run is read."""
+        return self._read(progress) or self._evaluate(progress)
+
+    def _read(self, progress: Progress) -> Result | None:
+        """Read a finished run, if it is one of exactly this model and these data."""
+        store = Store(self.folder)
+        if self.missing():
+            return None
+        spec, identity = store.manifest()["spec"], load_once(self.attack_run.model).identity
+        samples = self.samples
+        if spec["data"]["sha256"] != samples.sha256 or any(spec["model"].get(key) != identity[key] for key in identity):
+            return None  # evaluate says what differs
+        progress.start(str(store.manifest()["title"]), len(samples), len(samples))
+        progress.finish()
+        return Result.of_store(store, list(samples.ids))
+
+    def _evaluate(self, progress: Progress) -> Result:
+        run, device, samples = self.attack_run, choose_device(self.workspace.device), self.samples
+        in_time = int(_SECONDS_PER_WAVE / max(self.seconds_per_sample(), 1e-9))
+        return evaluate(
+            load_once(run.model),
+            samples,
+            run.threat,
+            run.attack,
+            seed=self.workspace.seed,
+            device=device,
+            search=Search(query_budget=run.query_budget, eot=EOT_DRAWS, smallest_eps=run.smallest_eps),
+            execution=Execution(wave_size=min(default_wave_size(device, samples), max(8, in_time))),
+            out=self.folder,
+            keep_images=run.keep_images,
+            progress=progress,
+        )
+
+
+def is_available(model: str) -> bool:
+    """Say whether a model, with whatever defenses before it, can be loaded here."""
+    inner = model.rpartition("|")[2].strip()
+    return is_file_spec(inner) or is_source_spec(inner) or inner in models.names()
+
+
+def _weights(model: str) -> str:
+    """Return the hash of a model's weights, so that a model trained anew does not meet the runs of the old one."""
+    inner = model.rpartition("|")[2].strip()
+    entry = entry_of(inner)
+    return models.card(inner).sha256 if inner in models.names() else entry.sha256 if entry else ""

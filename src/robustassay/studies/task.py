@@ -1,0 +1,106 @@
+"""Tasks: the resumable parts of a study, each with an estimate of what is left of it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import pandas as pd
+
+from robustassay.evaluation.progress import Progress
+from robustassay.studies.cache import CachedTable
+
+Key = tuple[str, ...]
+"""Name of a task's result within a study: the model or row first, then whatever tells its tasks apart."""
+
+Results = Mapping[Key, Any]
+"""Results of finished tasks by key."""
+
+
+@final
+@dataclass(frozen=True)
+class Cost:
+    """Estimated seconds, at most; `once` holds those that several tasks share, by what they are spent on."""
+
+    seconds: float = 0.0
+    once: Mapping[Hashable, float] = field(default_factory=dict)
+
+    @classmethod
+    def total(cls, costs: "Iterable[Cost]") -> float:
+        """Add costs up; a shared one counts once."""
+        seconds, once = 0.0, dict[Hashable, float]()
+        for cost in costs:
+            seconds += cost.seconds
+            once |= cost.once
+        return seconds + sum(once.values())
+
+
+class Task(ABC):
+    """One resumable part of a study; a finished task is read, never repeated."""
+
+    @property
+    @abstractmethod
+    def key(self) -> Key:
+        """Name of the result."""
+
+    @abstractmethod
+    def missing(self) -> int:
+        """Count the samples that have no result yet."""
+
+    @abstractmethod
+    def cost(self) -> Cost:
+        """Estimate what the missing part takes."""
+
+    @abstractmethod
+    def run(self, results: Results, progress: Progress) -> Any:
+        """Compute what is missing and return the whole result.
+
+        `results` holds those of the tasks before this one. `progress` is started and finished exactly once.
+        """
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ComputeTask(Task):
+    """A task that is done at once: it is finished or not started."""
+
+    name: Key
+    title: str
+    samples: int
+    finished: Callable[[], bool] = field(repr=False)
+    compute: Callable[[Results], Any] = field(repr=False)  # reads the result where the task is finished
+    seconds: Callable[[], float] = field(repr=False)
+
+    @classmethod
+    def of_table(
+        cls,
+        name: Key,
+        title: str,
+        samples: int,
+        table: CachedTable,
+        make: Callable[[Results], pd.DataFrame],
+        seconds: Callable[[], float],
+    ) -> "ComputeTask":
+        """Make a task whose result is a cached table."""
+        return cls(name, title, samples, table.exists, lambda results: table.get(lambda: make(results)), seconds)
+
+    @property
+    def key(self) -> Key:
+        """Name of the result."""
+        return self.name
+
+    def missing(self) -> int:
+        """Return all samples, or none."""
+        return 0 if self.finished() else self.samples
+
+    def cost(self) -> Cost:
+        """Estimate the seconds of the whole task."""
+        return Cost(self.seconds() if self.missing() else 0.0)
+
+    def run(self, results: Results, progress: Progress) -> Any:
+        """Compute the result, or read it."""
+        progress.start(self.title, self.samples, self.samples - self.missing())
+        try:
+            return self.compute(results)
+        finally:
+            progress.finish()

@@ -1,0 +1,75 @@
+"""Writes a study's folder: `study.md`, every table as CSV, every figure as PNG."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import final
+
+from robustassay.errors import StoreFailed
+from robustassay.studies.page import Figure, Finding, Table, findings_table, markdown_rows
+from robustassay.studies.study import M, Study
+
+Draw = Callable[[Figure, Path], None]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class StudyReport:
+    """What was written."""
+
+    findings: tuple[Finding, ...]
+    tables: tuple[Table, ...] = field(repr=False)
+    figures: tuple[Figure, ...] = field(repr=False)
+    page: Path
+
+
+def write(study: Study[M], measurements: M, out: Path, draw: Draw) -> StudyReport:
+    """Write everything that the measurements can say.
+
+    The page starts with the findings, published number beside ours; figures and tables follow.
+    """
+    findings, tables, figures = study.findings(measurements), study.tables(measurements), study.figures(measurements)
+    setup = study.setup(measurements)
+    try:
+        for folder in ("tables", "figures"):
+            (out / folder).mkdir(parents=True, exist_ok=True)
+        for table in (findings_table(findings), *tables):
+            table.frame.to_csv(out / "tables" / f"{table.name}.csv", index=False)
+        for figure in figures:
+            draw(figure, out / "figures" / f"{figure.name}.png")
+        study.attach(measurements, out)
+        (out / "study.md").write_text(page(study.title, findings, setup, figures, tables), encoding="utf-8")
+    except OSError as error:
+        raise StoreFailed(f"{out} cannot be written ({error.strerror or error}): choose another place.") from error
+    return StudyReport(tuple(findings), tuple(tables), tuple(figures), out / "study.md")
+
+
+def page(
+    title: str, findings: Iterable[Finding], setup: Iterable[str], figures: Iterable[Figure], tables: Iterable[Table]
+) -> str:
+    """Compose the page: findings first, then the setup, then figures and tables, then the reasons of each verdict."""
+    found, shown = list(findings), list(tables)
+    table = findings_table(found)
+    parts = [f"# {title}", ""]
+    if found:
+        parts += [*markdown_rows([table.heading, *table.lines]), ""]
+    parts += ["## How it was measured", "", *setup, ""]
+    for group, members in groupby(figures, key=lambda figure: figure.group or figure.name):
+        parts += _figures(group, list(members))
+    if shown:
+        parts += ["## Tables", "", "Every table is also a CSV file in `tables/`, with all its numbers.", ""]
+        parts += [each.markdown for each in shown]
+    if found:
+        parts += ["## Reasons", "", "The numbers that each verdict rests on.", ""]
+        parts += [finding.markdown.replace("## ", "### ", 1) for finding in found]
+    return "\n".join(parts)
+
+
+def _figures(group: str, members: list[Figure]) -> list[str]:
+    """Show one figure under its title, or several side by side under that of their group."""
+    first = members[0]
+    if not first.group:
+        return [f"## {first.title}", "", f"![{first.title}](figures/{first.name}.png)", ""]
+    pictures = tuple(f"![{figure.title}](figures/{figure.name}.png)" for figure in members)
+    return [f"## {group}", "", *markdown_rows([tuple(figure.title for figure in members), pictures]), ""]
