@@ -1,4 +1,4 @@
-"""The curves of finished runs: which runs make one curve, what each is called, and the files they are written to."""
+"""The curves of finished runs: which runs make one curve, their labels, and the files they are written to."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,36 +13,37 @@ from robustassay.analysis import curves
 from robustassay.analysis.curves import Curve, Measure, Versus
 from robustassay.eps import format_eps
 from robustassay.errors import BadRequest, StoreFailed
+from robustassay.files import write_atomically
 from robustassay.registry import spell_setting
 from robustassay.report import formatting
 from robustassay.report.charts import curve_plot
 from robustassay.results.runs import StoredRun, find_runs
 
 COLUMNS: Final = 5
-"""Places that a table shows a rate at, at most; the file holds them all."""
+"""Points at which a table shows a rate, at most; the file holds all steps."""
 
 ENDINGS: Final = (".png", ".svg", ".csv", ".parquet")
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Chart:
+class CurveChart:
     """Curves that share their axes."""
 
     curves: tuple[Curve, ...]
-    norm: str  # of all of them, or nothing where they differ
-    own_eps: tuple[float, ...]  # the radii that the runs were made at, in the unit of the axis
-    normalised: bool  # distances are divided by the root of an image's size
-    left_out: tuple[str, ...]  # runs that make no curve of their own
+    norm: str  # of all curves; empty where they differ
+    own_eps: tuple[float, ...]  # the radii of the runs, in the unit of the axis
+    normalised: bool  # distances are divided by the square root of the number of values of an image
+    left_out: tuple[str, ...]  # titles of the runs that make no curve
 
     @property
     def versus(self) -> Versus:
-        """What lies along the axis."""
+        """The quantity of the x axis."""
         return self.curves[0].versus
 
     @property
     def measure(self) -> Measure:
-        """What stands up it."""
+        """The quantity of the y axis."""
         return self.curves[0].measure
 
     def to_frame(self) -> pd.DataFrame:
@@ -50,7 +51,7 @@ class Chart:
         return pd.concat([curve.to_frame() for curve in self.curves], ignore_index=True)
 
     def places(self) -> list[float]:
-        """Choose where a table shows the rates: the radii of the runs, or 1, 2, 5, 10 and so on."""
+        """Choose the points at which a table shows the rates: the radii of the runs, or 1, 2, 5, 10 and so on."""
         if self.versus == "eps":
             return list(self.own_eps[-COLUMNS:])
         end = max(curve.end for curve in self.curves)
@@ -58,7 +59,7 @@ class Chart:
         return [*round_numbers[1 - COLUMNS :], end]
 
     def table(self, at: Sequence[float] = ()) -> tuple[list[str], list[list[str]]]:
-        """Return the heading and a line a curve: its rate at some places with the interval, its median and area."""
+        """Return the heading and one line per curve: its rate at some points with the interval, its median and mean."""
         places = sorted(at) or self.places()
         heading = [f"{self.measure}, %", "n", *(f"at {self._place(place)}" for place in places)]
         heading += [f"median {self.versus}", f"mean to {self._place(places[-1])}"]
@@ -85,23 +86,21 @@ def read_chart(
     within: float | None = None,
     worst_case: bool = False,
     values: int | None = None,
-) -> Chart:
+) -> CurveChart:
     """Read the curves of all runs in these folders or below them.
 
     Runs that differ in eps alone are points of one curve over eps. `worst_case` makes one curve of all attacks on a
-    model. `values`, the size of an image, asks for Dong et al.'s normalised L2, and `within` is then meant so too.
+    model. `values`, the number of values of an image, normalises L2 distances as Dong et al. do, `within` too.
     """
     runs = find_runs(folders)
     norms = {str(run.spec["threat"]["norm"]) for run in runs}
     if versus == "eps" and len(norms) > 1:
-        raise BadRequest(
-            f"Runs under {formatting.listed(sorted(norms))} share no axis: draw the runs of each norm apart."
-        )
+        raise BadRequest(f"Runs under {formatting.listed(sorted(norms))} share no axis: draw one norm at a time.")
     if values is not None and norms != {"L2"}:
-        raise BadRequest("Only L2 distances are normalised by the size of an image: draw L2 runs, or do without.")
+        raise BadRequest("Only L2 distances can be normalised: draw L2 runs, or leave out --values.")
     drawn = [run for run in runs if worst_case or not run.confirms]
     if not drawn:
-        raise BadRequest("These runs only confirm others: give the folders of those too.")
+        raise BadRequest("These runs only confirm others: add the folders of the runs that they confirm.")
     groups: dict[tuple[str, ...], list[StoredRun]] = {}
     unit = 1.0 if values is None else math.sqrt(values)
     close = None if within is None else within * unit
@@ -113,7 +112,7 @@ def read_chart(
         _join(together, label, versus, measure, close)
         for label, together in zip(_labels(list(groups)), groups.values(), strict=True)
     ]
-    return Chart(
+    return CurveChart(
         curves=tuple(curve.scaled(unit) for curve in found) if versus == "eps" else tuple(found),
         norm=norms.pop() if len(norms) == 1 else "",
         own_eps=tuple(sorted({float(run.spec["threat"]["eps"]) / unit for run in drawn})),
@@ -122,13 +121,13 @@ def read_chart(
     )
 
 
-def save(chart: Chart, path: Path) -> None:
-    """Write a picture (.png, .svg) or the data (.csv, .parquet), as the name says."""
+def save(chart: CurveChart, path: Path) -> None:
+    """Write a picture (.png, .svg) or the data (.csv, .parquet), by the suffix of the name."""
     writers: dict[str, Callable[[], None]] = {
         ".png": lambda: curve_plot.draw(chart, path),
         ".svg": lambda: curve_plot.draw(chart, path),
-        ".csv": lambda: chart.to_frame().to_csv(path, index=False),
-        ".parquet": lambda: chart.to_frame().to_parquet(path, index=False),
+        ".csv": lambda: write_atomically(path, chart.to_frame().to_csv(index=False)),
+        ".parquet": lambda: write_atomically(path, chart.to_frame().to_parquet(index=False)),
     }
     check_name(path)
     try:
@@ -139,13 +138,13 @@ def save(chart: Chart, path: Path) -> None:
 
 
 def check_name(path: Path) -> None:
-    """Refuse a name that says neither picture nor data, before any work is done."""
+    """Refuse a name with another suffix, before any work is done."""
     if path.suffix not in ENDINGS:
         raise BadRequest(f"{path} must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}.")
 
 
 def _join(runs: Sequence[StoredRun], label: str, versus: Versus, measure: Measure, within: float | None) -> Curve:
-    """Make one curve of the runs of a group; a run that confirms others looked at some of their samples only."""
+    """Make one curve of the runs of a group; a confirming run covers only some of their samples."""
     runs = sorted(runs, key=lambda run: bool(run.confirms))
     parts = [curves.of_run(run.manifest, run.read(), versus, measure, within, label) for run in runs]
     return curves.merge(
@@ -154,11 +153,11 @@ def _join(runs: Sequence[StoredRun], label: str, versus: Versus, measure: Measur
 
 
 def _traits(runs: Sequence[StoredRun], versus: Versus, within: float | None, worst_case: bool) -> list[tuple[str, ...]]:
-    """Say what tells the curve of each run from those of the others; runs for which all of it agrees share one."""
-    namesakes = {run.model: len({other.model_id for other in runs if other.model == run.model}) for run in runs}
+    """Return what identifies the curve of each run; runs with equal values share one curve."""
+    models_of_name = {run.model: len({other.model_id for other in runs if other.model == run.model}) for run in runs}
     found: list[tuple[str, ...]] = []
     for run in runs:
-        weights = f" ({str(run.spec['model'].get('weights', 'unknown'))[:12]})" if namesakes[run.model] > 1 else ""
+        weights = f" ({str(run.spec['model'].get('weights', 'unknown'))[:12]})" if models_of_name[run.model] > 1 else ""
         attack = ("", "") if worst_case else (_attack(run, runs), f"seed {run.spec['seed']}")
         own = float(run.spec["threat"]["eps"])
         radius = "" if versus == "eps" else f" {format_eps(own if within is None else within)}"
@@ -168,18 +167,20 @@ def _traits(runs: Sequence[StoredRun], versus: Versus, within: float | None, wor
 
 
 def _attack(run: StoredRun, runs: Sequence[StoredRun]) -> str:
-    """Name an attack, with the settings in which it differs from its namesakes and those that name something."""
+    """Name an attack, with its text settings and those in which runs of the same attack differ."""
     spec = run.spec["attack"]
     others = [other.spec["attack"] for other in runs if other.attack == run.attack]
     names_something = {key for key, value in spec.items() if isinstance(value, str | Mapping)}
-    told = [key for key in spec if key in names_something or any(other.get(key) != spec[key] for other in others)]
-    return " ".join([run.attack, *(f"{key} {spell_setting(spec[key])}" for key in told if key != "name")])
+    shown = [key for key in spec if key in names_something or any(other.get(key) != spec[key] for other in others)]
+    return " ".join([run.attack, *(f"{key} {spell_setting(spec[key])}" for key in shown if key != "name")])
 
 
 def _labels(groups: Sequence[tuple[str, ...]]) -> list[str]:
-    """Name each curve by its model and attack, and by what else is not the same for all."""
+    """Name each curve by its model, its attack, and whatever else differs between curves."""
     varied = [at < 2 or len(set(column)) > 1 for at, column in enumerate(zip(*groups, strict=True))]
-    return [", ".join(trait for trait, told in zip(group, varied, strict=True) if trait and told) for group in groups]
+    return [
+        ", ".join(trait for trait, differs in zip(group, varied, strict=True) if trait and differs) for group in groups
+    ]
 
 
 def _rate(curve: Curve, place: float) -> str:
@@ -188,7 +189,7 @@ def _rate(curve: Curve, place: float) -> str:
 
 
 def _known(cell: Callable[[], str]) -> str:
-    """Write a cell, or that nothing is known there."""
+    """Return the text of a cell, or a dash where no value is known."""
     try:
         return cell()
     except BadRequest:

@@ -1,52 +1,29 @@
-"""Draws curves with matplotlib, which is an extra: `pip install robustassay[plots]`."""
+"""Draws curves with their 95 % bands."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from robustassay.analysis.curves import Curve
-from robustassay.errors import BadRequest
+from robustassay.report.charts.style import COLOURS, MARKS, STYLES, figure_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from robustassay.report.charts.curve_chart import Chart
+    from robustassay.report.charts.curve_chart import CurveChart
 
-# Okabe and Ito's palette, without its yellow, which is lost on white: told apart with any kind of colour vision.
-COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-STYLES: Final = ("-", "--", "-.", ":")  # a second sign, for prints in grey and for more curves than colours
-MARKS: Final = "osD^vPX"
-
-LOOK: Final[Any] = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e4e4e4",
-    "svg.hashsalt": "assay",  # the same curves give the same file
-    "svg.fonttype": "none",  # text stays text
-}
 SHOWN: Final = 0.95
-"""The axis ends where this part of all samples that fall has fallen: the last few would squeeze the rest."""
+"""The axis ends where this part of all broken samples is broken: the last few would squeeze the rest."""
 
 
-def draw(chart: "Chart", path: Path) -> None:
+def draw(chart: "CurveChart", path: Path) -> None:
     """Draw all curves with their 95 % bands into one picture."""
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import PercentFormatter
-    except ImportError:
-        raise BadRequest(
-            "A picture needs matplotlib: pip install 'robustassay[plots]', or write a .csv or .parquet file."
-        ) from None
-
     scale = 255.0 if chart.versus == "eps" and chart.norm == "Linf" else 1.0
-    with mpl.rc_context(LOOK):
-        columns = 1 if max(len(curve.label) for curve in chart.curves) > 36 else 2
-        figure = Figure(figsize=(7.2, 4.2 + 0.22 * len(chart.curves) / columns), layout="constrained")
+    columns = 1 if max(len(curve.label) for curve in chart.curves) > 36 else 2
+    with figure_of((7.2, 4.2 + 0.22 * len(chart.curves) / columns), path) as figure:
+        from matplotlib.ticker import PercentFormatter
+
         axes = figure.add_subplot()
         end = max(_end(curve) for curve in chart.curves)
         for at, curve in enumerate(chart.curves):
@@ -58,8 +35,6 @@ def draw(chart: "Chart", path: Path) -> None:
         samples = sorted({len(curve.falls_at) for curve in chart.curves})
         note = f"{' or '.join(f'{n:,}' for n in samples)} samples; bands: pointwise 95 % Wilson intervals"
         axes.annotate(note, (1, 1.01), xycoords="axes fraction", ha="right", va="bottom", fontsize=8, color="#666666")
-        stamp = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-        figure.savefig(path, dpi=160, metadata=stamp)
 
 
 def _draw_curve(axes: "Axes", curve: Curve, at: int, scale: float, end: float) -> None:
@@ -67,10 +42,10 @@ def _draw_curve(axes: "Axes", curve: Curve, at: int, scale: float, end: float) -
     frame = curve.to_frame()
     x = frame[curve.versus].to_numpy(np.float64) * scale
     rate, low, high = (frame[name].to_numpy(np.float64) for name in (curve.measure, "low", "high"))
-    if curve.only_at is not None:  # nothing is known in between, so no line is drawn there
+    if curve.only_at is not None:  # no value is known between the points, so no line is drawn
         reach = np.abs(np.stack((rate - low, high - rate)))
         mark = MARKS[at % len(MARKS)]
-        label = f"{curve.label} (fixed budget)"
+        label = f"{curve.label} (fixed radius)"
         axes.errorbar(x, rate, reach, fmt=mark, ms=5, color=colour, capsize=3, label=label, clip_on=False)
         return
     if x[-1] < end * scale and curve.is_flat_after_end:
@@ -84,11 +59,11 @@ def _end(curve: Curve) -> float:
         return 1.1 * max(curve.only_at)
     if np.isfinite(curve.end):
         return max(curve.end, 1.0)
-    fallen = curve.falls_at[np.isfinite(curve.falls_at)]
-    return 1.05 * float(fallen.quantile(SHOWN)) if len(fallen) and fallen.max() > 0 else 1.0
+    broken = curve.falls_at[np.isfinite(curve.falls_at)]
+    return 1.05 * float(broken.quantile(SHOWN)) if len(broken) and broken.max() > 0 else 1.0
 
 
-def _axis(chart: "Chart", scale: float) -> str:
+def _axis(chart: "CurveChart", scale: float) -> str:
     if chart.versus != "eps":
         return chart.versus
     norm = chart.norm.replace("inf", "∞")

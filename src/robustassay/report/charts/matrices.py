@@ -1,9 +1,8 @@
-"""Draws tables of rates as heat maps, distributions, rays and comparisons with matplotlib."""
+"""Draws tables of rates as heat maps, and distributions, line searches and comparisons."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,16 +10,12 @@ import pandas as pd
 
 from robustassay.analysis.intervals import wilson
 from robustassay.analysis.transfer import TransferMatrix
-from robustassay.errors import BadRequest
-from robustassay.report.charts.curve_plot import COLOURS, LOOK, MARKS
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from robustassay.report.charts.style import COLOURS, MARKS, figure_of, title_with_note
 
 Numbers = npt.NDArray[np.float64]
 MAP: Final = "cividis"  # even in lightness, and the same to all kinds of colour vision
 CELLS_WITH_NUMBERS: Final = 400
-"""Beyond so many cells numbers would be too small to read, and the colours must do."""
+"""Larger heat maps show colours without numbers, which would be too small to read."""
 
 
 def draw_transfer(found: TransferMatrix, path: Path, title: str = "") -> None:
@@ -32,12 +27,12 @@ def draw_heat_map(
     values: pd.DataFrame,
     path: Path,
     title: str = "",
-    says: str = "",
-    axes_say: tuple[str, str] = ("made on", "shown to"),
+    note: str = "",
+    axis_labels: tuple[str, str] = ("made on", "shown to"),
     ends: tuple[float, float] = (0.0, 100.0),
     digits: int = 0,
 ) -> None:
-    """Draw a table with a number in every cell; rows are labelled at the left, columns below."""
+    """Draw a table as a heat map with a number in every cell; rows are labelled at the left, columns below."""
     rows, columns = values.shape
     longest = max(len(str(name)) for name in [*values.index, *values.columns])
     size = (2.6 + 0.07 * longest + 0.62 * columns, 1.6 + 0.06 * longest + 0.42 * rows)
@@ -46,7 +41,7 @@ def draw_heat_map(
         shown = axes.imshow(values.to_numpy(float), cmap=MAP, vmin=ends[0], vmax=ends[1], aspect="auto")
         axes.set_xticks(range(columns), [str(name) for name in values.columns], rotation=35, ha="right")
         axes.set_yticks(range(rows), [str(name) for name in values.index])
-        axes.set(ylabel=axes_say[0], xlabel=axes_say[1])
+        axes.set(ylabel=axis_labels[0], xlabel=axis_labels[1])
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
         axes.grid(visible=False)
@@ -57,11 +52,11 @@ def draw_heat_map(
                 colour = "white" if dark else "black"
                 axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=9)
         figure.colorbar(shown, ax=axes, fraction=0.05, pad=0.02).outline.set_visible(False)
-        figure.suptitle(_titled(title, says), fontsize=10, x=0.02, ha="left")
+        figure.suptitle(title_with_note(title, note), fontsize=10, x=0.02, ha="left")
 
 
 def draw_distributions(values: Mapping[str, Numbers], path: Path, axis: str, title: str = "") -> None:
-    """Draw the cumulative distribution of each set, with its median and 90 % marked; infinite values never fall."""
+    """Draw the cumulative distribution of each set, with its median and 90th percentile; values may be infinite."""
     with figure_of((3.6 * len(values) + 0.4, 3.6), path) as figure:
         panels = figure.subplots(1, len(values), squeeze=False, sharex=True, sharey=True)[0]
         every = np.concatenate(list(values.values()))
@@ -72,14 +67,14 @@ def draw_distributions(values: Mapping[str, Numbers], path: Path, axis: str, tit
             share = np.arange(1, len(finite) + 1) / len(ordered)
             ends = np.append(finite, far), np.append(share, share[-1:] if len(share) else 0)
             axes.step(np.append(0, ends[0]), np.append(0, ends[1]), where="post", color=COLOURS[0], linewidth=1.8)
-            told = []
+            notes = []
             for part, colour, style in ((0.5, COLOURS[2], "--"), (0.9, COLOURS[1], ":")):
                 at = float(np.quantile(ordered, part, method="inverted_cdf"))
-                told.append(f"{part:.0%} by {at:.1f}" if np.isfinite(at) else f"{part:.0%} never")
+                notes.append(f"{part:.0%} by {at:.1f}" if np.isfinite(at) else f"{part:.0%} never")
                 if np.isfinite(at):
                     axes.plot([at, at, 0], [0, part, part], color=colour, linestyle=style)
             axes.set(xlabel=axis, xlim=(0, far), ylim=(0, 1.02))
-            axes.set_title(f"{name}, {len(ordered)} images: {', '.join(told)}", fontsize=9)
+            axes.set_title(f"{name}, {len(ordered)} images: {', '.join(notes)}", fontsize=9)
         panels[0].set_ylabel("part of the images")
         figure.suptitle(title, fontsize=10, x=0.02, ha="left")
 
@@ -87,7 +82,7 @@ def draw_distributions(values: Mapping[str, Numbers], path: Path, axis: str, tit
 def draw_rays(
     wrong: Mapping[str, Sequence[tuple[float, float]]], end: float, path: Path, axis: str, title: str
 ) -> None:
-    """Draw from where to where along each ray a model is wrong."""
+    """Draw the intervals along each ray in which a model is wrong."""
     with figure_of((7.0, 1.5 + 0.28 * len(wrong)), path) as figure:
         axes = figure.add_subplot()
         for at, some in enumerate(wrong.values()):
@@ -102,7 +97,7 @@ def draw_rays(
 
 
 def draw_versus(counts: Mapping[str, Mapping[str, int]], total: int, path: Path, axis: str, title: str) -> None:
-    """Draw two or more rates side by side for each group, with their 95 % intervals."""
+    """Draw two or more rates per group side by side, with their 95 % intervals."""
     ways = list(next(iter(counts.values())))
     with figure_of((1.3 * len(counts) + 1.4, 4.0), path) as figure:
         axes = figure.add_subplot()
@@ -117,22 +112,3 @@ def draw_versus(counts: Mapping[str, Mapping[str, int]], total: int, path: Path,
         axes.grid(visible=False, axis="x")
         figure.legend(loc="outside lower center", ncols=len(ways), frameon=False)
         figure.suptitle(f"{title}\n{total} images; bars: 95 % Wilson intervals", fontsize=10, x=0.02, ha="left")
-
-
-@contextmanager
-def figure_of(size: tuple[float, float], path: Path) -> "Iterator[Figure]":
-    """Open a figure in the house's look and write it when all is drawn."""
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise BadRequest("A picture needs matplotlib: pip install 'robustassay[plots]'.") from None
-    with mpl.rc_context({**LOOK, "axes.grid": True}):
-        figure = Figure(figsize=size, layout="constrained")
-        yield figure
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=160, metadata={"Software": None} if path.suffix == ".png" else {"Date": None})
-
-
-def _titled(title: str, says: str) -> str:
-    return "\n".join(part for part in (title, says) if part)

@@ -1,4 +1,4 @@
-"""Draws what analyses have to show."""
+"""Draws the panels of analyses."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,22 +8,21 @@ import numpy as np
 import pandas as pd
 
 from robustassay.analysis.panels import Bars, Lines, Panel, Points, Reliabilities
-from robustassay.report.charts.curve_plot import COLOURS, MARKS, STYLES
-from robustassay.report.charts.label_placement import place
-from robustassay.report.charts.matrices import figure_of
+from robustassay.report.charts.label_placement import place_names
+from robustassay.report.charts.style import COLOURS, MARKS, STYLES, figure_of, title_with_note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CROWD: Final = 0.04
-"""Points closer than this part of both axes stand for each other: the first is named, with how many more there are."""
+"""Points closer than this part of both axes share one name, with the number of the others."""
 
 ROW: Final = 4
-"""Reliability diagrams side by side."""
+"""Reliability diagrams per row."""
 
 
 def draw(panel: Panel, path: Path) -> None:
-    """Draw a picture into a file."""
+    """Draw a panel to a file."""
     content = panel.content
     if isinstance(content, Points):
         _points(content, panel.title, path)
@@ -41,12 +40,12 @@ def _points(found: Points, title: str, path: Path) -> None:
         axes = figure.add_subplot()
         for at, (group, own) in enumerate(frame.groupby("group", sort=True, observed=False)):
             if not len(own):
-                continue  # its colour stays its own
-            reach = None
+                continue  # the colours of the other groups do not change
+            error = None
             if {"low", "high"} <= set(own):
-                reach = np.abs(np.stack((own["y"] - own["low"], own["high"] - own["y"])))
+                error = np.abs(np.stack((own["y"] - own["low"], own["high"] - own["y"])))
             axes.errorbar(
-                own["x"], own["y"], reach, fmt=MARKS[at % len(MARKS)], color=COLOURS[at % len(COLOURS)],
+                own["x"], own["y"], error, fmt=MARKS[at % len(MARKS)], color=COLOURS[at % len(COLOURS)],
                 ms=7, capsize=2, elinewidth=0.8, label=f"{group} ({len(own)})", zorder=3,
             )  # fmt: skip
         axes.margins(0.12, 0.14)
@@ -59,11 +58,11 @@ def _points(found: Points, title: str, path: Path) -> None:
         if not found.percent[0] and np.allclose(frame["x"], frame["x"].round()):
             axes.set_xticks(sorted({int(x) for x in frame["x"]}))
         figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-        figure.suptitle(_titled(title, found.note), fontsize=10, x=0.02, ha="left")
-        spots = frame[["x", "y"]].to_numpy(float)
-        kept, names = _named(spots, frame["model"].tolist())
+        figure.suptitle(title_with_note(title, found.note), fontsize=10, x=0.02, ha="left")
+        points = frame[["x", "y"]].to_numpy(float)
+        kept, names = _named(points, frame["model"].tolist())
         ends = frame[["x", "low", "high"]].to_numpy(float) if {"low", "high"} <= set(frame) else np.empty((0, 3))
-        place(figure, axes, spots, ends, spots[kept], names)
+        place_names(figure, axes, points, points[kept], names, ends)
 
 
 def _bars(found: Bars, title: str, path: Path) -> None:
@@ -83,7 +82,7 @@ def _bars(found: Bars, title: str, path: Path) -> None:
         if found.level is not None:
             axes.axvline(found.level, color="#888888", linestyle="--", linewidth=1)
         figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
-        figure.suptitle(_titled(title, found.note), fontsize=10, x=0.02, ha="left")
+        figure.suptitle(title_with_note(title, found.note), fontsize=10, x=0.02, ha="left")
 
 
 def _lines(found: Lines, title: str, path: Path) -> None:
@@ -109,7 +108,7 @@ def _lines(found: Lines, title: str, path: Path) -> None:
         meaning = f"solid: {found.meaning[0]}, dotted: {found.meaning[1]}" if found.dotted is not None else ""
         figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
         note = "; ".join(filter(None, (meaning, found.note)))
-        figure.suptitle(_titled(title, note), fontsize=10, x=0.02, ha="left")
+        figure.suptitle(title_with_note(title, note), fontsize=10, x=0.02, ha="left")
 
 
 def _reliabilities(found: Reliabilities, title: str, path: Path) -> None:
@@ -130,22 +129,22 @@ def _reliabilities(found: Reliabilities, title: str, path: Path) -> None:
             axes.set_visible(False)
         figure.supxlabel("confidence", fontsize=10)
         figure.supylabel("accuracy", fontsize=10)
-        figure.suptitle(_titled(title, found.note), fontsize=10, x=0.02, ha="left")
+        figure.suptitle(title_with_note(title, found.note), fontsize=10, x=0.02, ha="left")
 
 
-def _named(spots: "np.ndarray[Any, Any]", names: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Choose the points to name: of a crowd on one spot one, and it says how many stand there."""
-    span = np.where(np.ptp(spots, axis=0) > 0, np.ptp(spots, axis=0), 1.0)
-    left, kept, told = list(range(len(spots))), [], []
+def _named(points: "np.ndarray[Any, Any]", names: Sequence[str]) -> tuple[list[int], list[str]]:
+    """Choose the points to name: of several close together the first, with the number of the others."""
+    span = np.where(np.ptp(points, axis=0) > 0, np.ptp(points, axis=0), 1.0)
+    left, kept, labels = list(range(len(points))), [], []
     while left:
         first = left[0]
-        near = [at for at in left if (np.abs(spots[at] - spots[first]) <= CROWD * span).all()]
+        near = [at for at in left if (np.abs(points[at] - points[first]) <= CROWD * span).all()]
         crowded = len(near) > 2
         for at in near[:1] if crowded else near:
             kept.append(at)
-            told.append(f"{names[at]} and {len(near) - 1} more" if crowded else names[at])
+            labels.append(f"{names[at]} and {len(near) - 1} more" if crowded else names[at])
         left = [at for at in left if at not in near]
-    return kept, told
+    return kept, labels
 
 
 def _percent(axes: "Axes", x: bool, y: bool) -> None:
@@ -154,7 +153,3 @@ def _percent(axes: "Axes", x: bool, y: bool) -> None:
     for wanted, axis in ((x, axes.xaxis), (y, axes.yaxis)):
         if wanted:
             axis.set_major_formatter(PercentFormatter(1.0))
-
-
-def _titled(title: str, note: str) -> str:
-    return "\n".join(filter(None, (title, note)))

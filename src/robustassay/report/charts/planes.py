@@ -1,4 +1,4 @@
-"""Draws decision regions, boundaries and logits along a ray with matplotlib."""
+"""Draws decision regions, boundaries, and logits along a ray."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from robustassay.analysis.geometry import Linearity, Regions
-from robustassay.report.charts.curve_plot import COLOURS, STYLES
-from robustassay.report.charts.matrices import figure_of
+from robustassay.report.charts.style import COLOURS, STYLES, figure_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Paul Tol's muted scheme and its pale grey: told apart with any kind of colour vision, and as areas side by side.
+# Paul Tol's muted scheme and its pale grey: readable with all kinds of colour vision.
 FILLS: Final = (
     *("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#DDDDDD"),
 )
@@ -25,9 +24,9 @@ UNIT: Final = "RMSD, 1/255"
 def draw_regions(
     zooms: Mapping[str, Regions], path: Path, class_names: Sequence[str] = (), along: str = "gradient direction"
 ) -> None:
-    """Draw a row of panels a zoom, one panel a model; a class has one colour in all of them."""
+    """Draw one row per zoom and one panel per model; a class has the same colour in all panels."""
     models = list(next(iter(zooms.values())).labels)
-    shown = _most_seen(zooms.values())
+    shown = _largest_classes(zooms.values())
     with figure_of((2.1 * len(models) + 1.0, 2.25 * len(zooms) + 0.9), path) as figure:
         panels = figure.subplots(len(zooms), len(models), squeeze=False)
         for row, (zoom, found) in zip(panels, zooms.items(), strict=True):
@@ -42,7 +41,7 @@ def draw_regions(
 
 
 def draw_boundaries(found: Regions, path: Path, title: str = "", along: str = "gradient direction") -> None:
-    """Draw where each model starts to say another class than the one in question; outside of a line it is another."""
+    """Draw the boundary of the class in question for each model; outside of it the model predicts another class."""
     from matplotlib.lines import Line2D
 
     with figure_of((5.6, 5.4 + 0.2 * (len(found.margins) // 3)), path) as figure:
@@ -58,13 +57,13 @@ def draw_boundaries(found: Regions, path: Path, title: str = "", along: str = "g
             lines.append(Line2D([], [], color=colour, ls=style, label=label))
         axes.plot(0, 0, "+", color="black", ms=9)
         axes.set(xlabel=f"{along} ({UNIT})", ylabel=f"random direction ({UNIT})")
-        axes.set_box_aspect(1)  # both directions have one unit
+        axes.set_box_aspect(1)  # both directions have the same unit
         axes.set_title(title, fontsize=10)
         figure.legend(handles=lines, loc="outside lower center", ncols=3, frameon=False, handlelength=3, fontsize=8)
 
 
 def draw_linearity(found: Mapping[str, Linearity], path: Path, class_names: Sequence[str] = ()) -> None:
-    """Draw the logits of each model along its ray: the true class as a thick line, ten others thin."""
+    """Draw the logits of each model along its ray: the true class as a thick line, ten others as thin lines."""
     columns = min(3, len(found))
     rows = -(-len(found) // columns)
     with figure_of((3.0 * columns + 0.8, 2.6 * rows + 0.7), path) as figure:
@@ -87,8 +86,8 @@ def draw_linearity(found: Mapping[str, Linearity], path: Path, class_names: Sequ
         _lines_legend(figure, classes, {linear.label for linear in found.values()}, class_names)
 
 
-def _most_seen(found: Any) -> list[int]:
-    """Return the classes that cover most, as many as there are colours, the one in question first."""
+def _largest_classes(found: Any) -> list[int]:
+    """Return the classes that cover most of the area, one per colour, the class in question first."""
     every = np.concatenate([said.ravel() for one in found for said in one.labels.values()])
     about = next(iter(found)).about
     classes, counts = np.unique(every, return_counts=True)
@@ -138,7 +137,7 @@ def _lines_legend(figure: "Figure", classes: Sequence[int], true: set[int], clas
 
 
 def _line(at: int) -> tuple[str, str]:
-    """Return a colour and a style for a class; the colour of the true one is no other's."""
+    """Return a colour and a style for a class; only the true class has its colour."""
     rest = [colour for colour in COLOURS if colour != "#D55E00"]
     return rest[at % len(rest)], STYLES[at // len(rest) % len(STYLES)]
 
