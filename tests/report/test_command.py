@@ -61,7 +61,8 @@ def test_running_the_command_gives_the_same_key(model, search, tmp_path, monkeyp
     "name",
     [
         "timm:resnet18", "imagenet:inception_v3", "torchvision:resnet18:IMAGENET1K_V1", "hf:org/repo@main",
-        "onnx:m.onnx", "robustbench:Standard", "background:models.py:make", "models.py:make", "jpeg:quality=75|timm:resnet18",
+        "onnx:m.onnx", "robustbench:Standard", "background:models.py:make", "models.py:make",
+        "jpeg:quality=75|timm:resnet18",
     ],
 )  # fmt: skip
 def test_models_from_files_and_other_libraries_are_named(name):

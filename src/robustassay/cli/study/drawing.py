@@ -25,7 +25,7 @@ def draw(figure: "Figure", path: Path) -> None:
 
     match figure.content:
         case DefenseCurves(norm, curves):
-            curve_chart.save(curve_chart.Chart(curves, norm.name, (norm.eps,), False, ()), path)
+            curve_chart.save(curve_chart.CurveChart(curves, norm.name, (norm.eps,), False, ()), path)
         case Scatter() as found:
             scatter.draw(found, path, figure.title)
         case TransferMatrix() as matrix:
