@@ -53,7 +53,7 @@ def test_probabilities_are_refused_and_flagged_where_they_are_accepted(natural):
 
 
 def test_attacks_that_need_gradients_are_refused_where_there_are_none_and_others_are_not(natural):
-    with pytest.raises(BadModel, match="PGD would stand still"):
+    with pytest.raises(BadModel, match="PGD would not move"):
         flags(quantised(natural), "pgd:steps=2")
     assert "no-gradients" in flags(quantised(natural), "pgd:steps=2", search=ra.Search(despite_flags=True))
     assert "no-gradients" in flags(quantised(natural), "autoattack:steps=2,queries=5")

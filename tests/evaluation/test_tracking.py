@@ -45,7 +45,7 @@ def test_a_real_run_is_noted_from_first_to_last_sample():
     assert [name for name, *_ in beside.seen if name != "update"] == ["start", "finish"]
 
 
-def test_a_sheet_is_closed_once_even_if_the_run_ended_badly():
+def test_a_log_is_closed_once_even_if_the_run_ended_badly():
     sheet = Watcher()
     book = Tracking(lambda title: sheet)
     book.start("a run", 10, 0)

@@ -1,4 +1,4 @@
-"""Reads what was asked for, in whichever of its forms it came."""
+"""Normalises the arguments of evaluate()."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from robustassay.threat import Norm, ThreatModel, preset
 
 
 def as_dataset(data: Dataset | str | Path | tuple[Any, Any]) -> Dataset:
-    """Load data by name or path, or take a dataset or a pair of arrays as it is."""
+    """Load data by name or path, or convert a pair of arrays."""
     if isinstance(data, Dataset):
         return data
     if isinstance(data, str | Path):
@@ -27,7 +27,7 @@ def as_dataset(data: Dataset | str | Path | tuple[Any, Any]) -> Dataset:
 
 
 def as_threat(threat: Norm | ThreatModel | str) -> ThreatModel:
-    """Take a threat, or a norm as one without a target, or the name of a known one."""
+    """Convert a norm, or the name of a known threat, to a threat model."""
     if isinstance(threat, ThreatModel):
         return threat
     if isinstance(threat, str):
@@ -38,7 +38,7 @@ def as_threat(threat: Norm | ThreatModel | str) -> ThreatModel:
 
 
 def as_list(attack: str | Attack[Any] | Sequence[str | Attack[Any]]) -> Sequence[str | Attack[Any]]:
-    """Put a single attack into a list."""
+    """Return a sequence of attacks, also for a single one."""
     if isinstance(attack, str | Attack):
         return [attack]
     if isinstance(attack, Sequence):
@@ -47,7 +47,7 @@ def as_list(attack: str | Attack[Any] | Sequence[str | Attack[Any]]) -> Sequence
 
 
 def distinct_names(chosen: Sequence[Attack[Any]]) -> list[str]:
-    """Name each attack, and number those that appear more than once with different settings."""
+    """Name each attack, with a number where a name repeats."""
     names = [name_of("attack", type(attack)) for attack in chosen]
     repeated, seen = Counter(names), Counter[str]()
     for index, name in enumerate(names):

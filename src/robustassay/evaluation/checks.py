@@ -1,4 +1,4 @@
-"""Catches, before any long work, what would make every number wrong."""
+"""Checks before a run: whatever would make every number wrong is refused."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,22 +17,22 @@ from robustassay.target.batching import LANES
 from robustassay.target.precision import full_precision, image_dtype
 from robustassay.threat import ThreatModel
 
-_CLOSE: Final = 1e-3
-"""Two answers to one image that differ by more than this part of their size are no rounding."""
+_TOLERANCE: Final = 1e-3
+"""Relative difference between two outputs for one image that rounding does not explain."""
 
 
 @final
 @dataclass(frozen=True)
 class ModelTraits:
-    """What a first look tells of a model."""
+    """What is found out about a model before a run."""
 
     classes: int
-    random: bool  # two passes over one image differ
-    probabilities: bool  # it returns these instead of logits
+    random: bool  # two forward passes over one image differ
+    probabilities: bool  # outputs are probabilities instead of logits
 
 
 def check_model(module: nn.Module, dataset: Dataset, device: torch.device, despite_flags: bool) -> ModelTraits:
-    """Return what kind of model it is, or say what is wrong with it."""
+    """Return the traits of a model, or refuse it."""
     if not isinstance(module, nn.Module):
         raise BadModel(
             f"The model must be a torch.nn.Module from [0, 1] images to logits, not {type(module).__name__}."
@@ -45,50 +45,50 @@ def check_model(module: nn.Module, dataset: Dataset, device: torch.device, despi
     if probabilities and not despite_flags:
         raise BadModel(
             "The model returns probabilities: return logits, the values before softmax, or gradients vanish "
-            "and attacks fail unseen; to judge it as it is, accept the flag with --despite-flags."
+            "and attacks fail without notice; to evaluate it as it is, accept the flag with --despite-flags."
         )
     random = _is_random(module, x, logits)
     if not random:
-        _check_alone(module, x, logits)
+        _check_batch_independence(module, x, logits)
     _check_labels(dataset, logits.shape[1])
     return ModelTraits(logits.shape[1], random, probabilities)
 
 
 def check_attack(attack: Attack[Any], threat: ThreatModel, flags: Sequence[Flag], despite_flags: bool) -> None:
-    """Refuse an attack that does not know the norm, or that needs gradients the model does not give."""
+    """Refuse an attack that does not support the norm, or that needs gradients where the model has none."""
     name = type(attack).__name__
     if type(threat.norm) not in attack.norms:
         known = ", ".join(norm.name for norm in attack.norms)
         raise BadRequest(f"{name} does not work under {threat.norm.name}: use it with {known}.")
     if threat.target is not None and not attack.can_target:
-        raise BadRequest(f"{name} cannot aim at a chosen class: use it untargeted, or another attack for targets.")
-    blind = not issubclass(attack.access, GradientAccess) or attack.tries_without_gradients
-    if "no-gradients" in {flag.name for flag in flags} and not (blind or despite_flags):
+        raise BadRequest(f"{name} cannot be targeted: use it untargeted, or choose another attack.")
+    gradient_free = not issubclass(attack.access, GradientAccess) or attack.tries_without_gradients
+    if "no-gradients" in {flag.name for flag in flags} and not (gradient_free or despite_flags):
         raise BadModel(
             "The gradient is exactly zero on every image tried (a no_grad block, a rounding, sign or argmax is in the "
-            f"way), so {name} would stand still and the model look robust: declare how to differentiate it, or use "
+            f"way), so {name} would not move and the model would look robust: declare how to differentiate it, or use "
             "square or autoattack."
         )
 
 
 def probe(module: nn.Module, dataset: Dataset, device: torch.device) -> list[float]:
-    """Return how the model answers the first image and a fixed pattern: what tells models apart that hash alike."""
+    """Return the logits of the first image and of a fixed pattern: they tell apart models with equal hashes."""
     first = dataset.images(slice(0, 1))
     pattern = (torch.arange(first.numel()) % 7 / 6).view_as(first)
     x = torch.cat((first, pattern)).repeat(LANES // 2, *(1,) * (first.dim() - 1)).to(device)
     with torch.no_grad(), full_precision(device), seeded("probe", device):
         logits = module(x.to(image_dtype(module)))[:2].float()
     _check_logits(logits)
-    answers: list[float] = logits.flatten().tolist()
-    return answers
+    outputs: list[float] = logits.flatten().tolist()
+    return outputs
 
 
 def check_probe(held: list[float], found: list[float], folder: object) -> None:
-    """Refuse to add to a run whose model answered differently, whatever its hash says."""
+    """Refuse to resume a run whose model had other outputs, even if the hashes are equal."""
     before, now = torch.tensor(held), torch.tensor(found)
-    if before.shape != now.shape or not torch.allclose(before, now, rtol=0, atol=_CLOSE * float(now.abs().max())):
+    if before.shape != now.shape or not torch.allclose(before, now, rtol=0, atol=_TOLERANCE * float(now.abs().max())):
         raise WrongFolder(
-            f"{folder} holds a run of a model with the same weights that answers differently (its preprocessing or "
+            f"{folder} holds a run of a model with the same weights and other outputs (its preprocessing or "
             "code has changed): choose another folder with --out, or delete that one."
         )
 
@@ -97,7 +97,7 @@ def _check_mode(module: nn.Module) -> None:
     training = next((name for name, part in module.named_modules() if part.training), None)
     if training is not None:
         where = f"its part {training!r}" if training else "it"
-        raise BadModel(f"The model would be judged in training mode ({where} is): call model.eval() first.")
+        raise BadModel(f"The model is in training mode ({where} is): call model.eval() first.")
 
 
 def _first_logits(module: nn.Module, x: Tensor) -> Tensor:
@@ -112,19 +112,19 @@ def _first_logits(module: nn.Module, x: Tensor) -> Tensor:
         ) from error
     if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(x):
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise BadModel(f"The model must return one row of logits an image, not {got}: wrap it to return those only.")
+        raise BadModel(f"The model must return one row of logits per image, not {got}: wrap it to return only these.")
     return logits.float()
 
 
 def _check_logits(logits: Tensor) -> None:
     if logits.shape[1] < 2:
         raise BadModel(
-            "The model returns a single number an image: a classifier needs at least two classes; "
+            "The model returns a single number per image: a classifier needs at least two classes; "
             "for a binary one return both logits, such as [0, z]."
         )
     if not logits.isfinite().all():
         raise BadModel(
-            "The model returns NaN or infinity on images inside [0, 1]: mend it before judging its robustness."
+            "The model returns NaN or infinity on images inside [0, 1]: mend it before evaluating its robustness."
         )
 
 
@@ -137,16 +137,16 @@ def _are_probabilities(logits: Tensor) -> bool:
 def _is_random(module: nn.Module, x: Tensor, logits: Tensor) -> bool:
     with torch.no_grad(), full_precision(x.device):
         again = module(x.to(image_dtype(module))).float()
-    return bool((again - logits).abs().amax() > _CLOSE * logits.abs().amax().clamp(min=1e-12))
+    return bool((again - logits).abs().amax() > _TOLERANCE * logits.abs().amax().clamp(min=1e-12))
 
 
-def _check_alone(module: nn.Module, x: Tensor, logits: Tensor) -> None:
+def _check_batch_independence(module: nn.Module, x: Tensor, logits: Tensor) -> None:
     with torch.no_grad(), full_precision(x.device):
         apart = torch.cat([module(image[None].to(image_dtype(module))).float() for image in x[:2]])
-    if (apart - logits[:2]).abs().amax() > _CLOSE * logits.abs().amax().clamp(min=1e-12):
+    if (apart - logits[:2]).abs().amax() > _TOLERANCE * logits.abs().amax().clamp(min=1e-12):
         raise BadModel(
-            "The model's answer for an image depends on the other images of its batch: use batch statistics "
-            "from training (model.eval()) so that each image is judged alone."
+            "The model's output for an image depends on the other images of its batch: use the batch statistics "
+            "of training (model.eval())."
         )
 
 
@@ -155,6 +155,6 @@ def _check_labels(dataset: Dataset, classes: int) -> None:
     if highest >= classes:
         row = int((dataset.labels >= classes).nonzero()[0])
         raise BadData(
-            f"Sample {dataset.ids[row]!r} has label {int(dataset.labels[row])}, but the model knows classes "
-            f"0 to {classes - 1} only: use the data this model was made for, or renumber the labels."
+            f"Sample {dataset.ids[row]!r} has label {int(dataset.labels[row])}, but the model has classes "
+            f"0 to {classes - 1} only: use data with the classes of this model, or renumber the labels."
         )

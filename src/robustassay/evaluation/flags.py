@@ -1,7 +1,7 @@
-"""Warns, before the attack, of models on which attacks are known to fail unseen.
+"""Flags: warnings, before the attack, about models on which attacks are known to fail without notice.
 
-A flag does not stop a run and changes no record: it stands beside the result and says what not to trust. The
-first four are those of AutoAttack (Croce & Hein 2020); nothing is remembered from one model to the next.
+A flag neither stops a run nor changes a record: it is reported beside the result. The first four flags are those of
+AutoAttack (Croce & Hein 2020).
 """
 
 import sys
@@ -21,13 +21,13 @@ from robustassay.threat.losses import logit_margin
 SAMPLES: Final = 32
 
 UNDERFLOW: Final = 88.0
-"""Beyond this margin exp(-margin) is zero in float32, and so is the gradient of most programs' cross-entropy."""
+"""Above this margin exp(-margin) is zero in float32, and so is the gradient of the usual cross-entropy."""
 
 STEP_SIZE: Final = 3e-4
-"""A move of each value so small that a smooth model changes as its gradient says: measured, by 3 % at most."""
+"""Size of a step, per value, over which smooth models are linear: measured error 3 % at most."""
 
 MAX_LINEAR_ERROR: Final = 0.5
-"""Half of the models' answers this far off what their gradients predicted are no curvature."""
+"""Median relative error of the linear prediction that curvature does not explain."""
 
 _AUTOGRAD: Final[frozenset[CodeType]] = frozenset((torch.autograd.grad.__code__, torch.autograd.backward.__code__))
 
@@ -35,52 +35,51 @@ _AUTOGRAD: Final[frozenset[CodeType]] = frozenset((torch.autograd.grad.__code__,
 @final
 @dataclass(frozen=True)
 class Flag:
-    """A reason to doubt a robust accuracy, and what to do about it."""
+    """A reason why a robust accuracy may be too high, and what to do about it."""
 
     name: str
     text: str
 
 
 def find_flags(network: TargetModel, dataset: Dataset, probabilities: bool) -> tuple[Flag, ...]:
-    """Try the model on the first samples and return every warning they give."""
+    """Test the model on the first samples and return every flag."""
     x = dataset.images(slice(0, SAMPLES)).to(network.device)
     goal = Untargeted(dataset.labels[:SAMPLES].to(network.device))
     gradient, logits = network.gradient(x, logit_margin, goal)
     stuck = int((gradient.flatten(1).abs().amax(1) == 0).sum())
-    kept = linearity(network, x, goal, gradient)
-    misled = float((kept - 1).abs().median()) if len(kept) else 0.0
+    ratios = linearity(network, x, goal, gradient)
+    error = float((ratios - 1).abs().median()) if len(ratios) else 0.0
     found = {
         "randomised": network.random
         and f"The model draws random numbers: gradients are means over {network.draws} draws, and a success counts "
-        "if most of the fresh draws confirm it.",
+        "if most of 64 fresh draws confirm it.",
         "softmax": probabilities
-        and "The model returns probabilities, so gradients vanish where it is sure: return logits instead.",
+        and "The model returns probabilities, so gradients vanish where it is confident: return logits instead.",
         "squashed": not probabilities
         and bool((logits >= 0).all() & (logits <= 1).all())
-        and "All outputs lie between 0 and 1, as after a sigmoid that saturates where the model is sure: return the "
-        "values before it.",
+        and "All outputs lie between 0 and 1, as after a sigmoid, which saturates where the model is confident: "
+        "return the values before it.",
         "no-gradients": stuck == len(x)
-        and "The gradient is exactly zero on every sample tried, so attacks that follow it stand still: declare how to "
-        "differentiate the model, and trust only attacks without gradients until then.",
+        and "The gradient is exactly zero on every sample tried, so gradient attacks do not move: declare how to "
+        "differentiate the model, and until then trust only attacks without gradients.",
         "zero-gradients": 0 < stuck < len(x)
-        and f"The gradient is exactly zero on {stuck} of {len(x)} samples, where attacks that follow it stand still: "
+        and f"The gradient is exactly zero on {stuck} of {len(x)} samples, where gradient attacks do not move: "
         "trust attacks without gradients more, or declare how to differentiate the model.",
         "dynamic": _optimises_in_forward(network, x[:1])
-        and "The model runs an optimisation of its own in each forward pass, through which attacks may not see.",
+        and "The model runs an optimisation in each forward pass, and gradients may not pass through it.",
         "extreme-logits": float(goal.margin(logits).abs().median()) > UNDERFLOW
         and "The logits are so large that cross-entropy has no gradient in float32: trust attacks on margins or DLR.",
-        "misleading-gradients": misled > MAX_LINEAR_ERROR
-        and f"A tiny step changes the model's answer by {misled:.0%} more or less than its gradient predicts: "
+        "misleading-gradients": error > MAX_LINEAR_ERROR
+        and f"A tiny step changes the model's answer by {error:.0%} more or less than its gradient predicts: "
         "gradients are shattered, so trust attacks without gradients more.",
     }
     return tuple(Flag(name, text) for name, text in found.items() if text)
 
 
 def linearity(network: TargetModel, x: Tensor, goal: Goal, gradient: Tensor) -> Tensor:
-    """Return by how much a tiny step changes each image's margin, as a part of what its gradient predicts.
+    """Return the change of each margin over a tiny step, divided by the change that the gradient predicts.
 
-    Where nothing can be predicted, because draws differ, the gradient is declared to be another's, or is zero, an
-    image is left out.
+    Images are left out where no prediction is possible: the model is random, its gradient is declared, or it is zero.
     """
     if network.random or network.is_adaptive:
         return gradient.new_zeros(0)
@@ -91,7 +90,7 @@ def linearity(network: TargetModel, x: Tensor, goal: Goal, gradient: Tensor) -> 
 
 
 def _optimises_in_forward(network: TargetModel, x: Tensor) -> bool:
-    """Say whether one forward pass calls for gradients of its own."""
+    """Whether one forward pass computes gradients."""
     called = False
 
     def watch(frame: FrameType, event: str, argument: Any) -> None:

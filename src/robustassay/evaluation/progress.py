@@ -8,38 +8,38 @@ from robustassay.analysis.rates import Rate
 from robustassay.attacks.attack import Attack
 from robustassay.target import Ledger
 
-PAUSE: Final = 0.1
-"""Seconds between two looks at a wave: nobody reads faster, and on a GPU each look waits for all that is under way."""
+MIN_SECONDS: Final = 0.1
+"""Seconds between two updates inside a wave: on a GPU, each update waits for all work in flight."""
 
 
 class Progress(Protocol):
-    """What watches a run. One evaluation calls start, then update many times, then finish."""
+    """Receives the progress of a task: one start, many updates, one finish. A task may be a run, a study or a map."""
 
     def start(self, title: str, samples: int, finished: int) -> None:
-        """A run begins; so many of its samples were finished earlier."""
+        """A task begins; `finished` of its samples were done earlier."""
 
     def update(self, finished: float, robust: Rate) -> None:
-        """So many samples are finished (a fraction counts those in flight); so many of this run still stand."""
+        """`finished` samples are done, where those in flight count in part; `robust` is the robust accuracy so far."""
 
     def finish(self) -> None:
-        """The run has ended, well or not."""
+        """The task has ended, with or without success."""
 
 
 class NoProgress:
-    """Watches and says nothing."""
+    """Ignores all progress."""
 
     def start(self, title: str, samples: int, finished: int) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def update(self, finished: float, robust: Rate) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def finish(self) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
 
 class ProgressMeter:
-    """Adds up waves and rows into what a Progress shows."""
+    """Turns finished waves and rows into updates of a Progress."""
 
     def __init__(self, progress: Progress, total: int, missing: Sized) -> None:
         self._progress = progress
@@ -48,7 +48,7 @@ class ProgressMeter:
         self.finished = total - len(missing)
 
     def on_step(self, attack: Attack[Any], rows: int) -> Callable[[Ledger], None]:
-        """Follow one wave: rows that are done count whole, the others by how far the attack has come."""
+        """Return a function for the steps of one wave: finished rows count in full, the others by the steps done."""
         length = max(1, getattr(attack, "steps", 1) * getattr(attack, "restarts", 1))
         due = 0.0
 
@@ -56,7 +56,7 @@ class ProgressMeter:
             nonlocal due
             if time.monotonic() < due:
                 return
-            due = time.monotonic() + PAUSE
+            due = time.monotonic() + MIN_SECONDS
             alive = int((~ledger.done).sum())
             part = rows - alive + alive * min(1.0, int(ledger.iterations.max()) / length)
             standing = Rate(self._robust.count + alive, self._robust.total + rows)
@@ -65,7 +65,7 @@ class ProgressMeter:
         return on_step
 
     def wave_done(self, robust: Rate, failed: int = 0) -> None:
-        """Add a finished wave, and the samples in it that the model failed on."""
+        """Count a finished wave, with the samples that the model failed on."""
         self.finished += robust.total + failed
         self._robust = Rate(self._robust.count + robust.count, self._robust.total + robust.total)
         self._progress.update(self.finished, self._robust)

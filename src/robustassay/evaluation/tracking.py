@@ -1,7 +1,7 @@
-"""Writes how a run goes to where its user follows experiments: TensorBoard, Weights & Biases, MLflow.
+"""Writes the progress of a run to an experiment tracker: TensorBoard, Weights & Biases or MLflow.
 
-A logbook is a Progress like any other, so nothing else knows of it: `evaluate(..., progress=Tracking.to("mlflow"))`.
-The packages are imported when a run starts, and none of them is a dependency.
+Tracking is a Progress: `evaluate(..., progress=Tracking.to("mlflow"))`. The packages are imported when a run starts;
+none of them is a dependency.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,11 +13,11 @@ from robustassay.errors import BadRequest, UnknownName
 from robustassay.evaluation.progress import NoProgress, Progress
 
 
-class Sheet(Protocol):
-    """Where the numbers of one run are written."""
+class LogWriter(Protocol):
+    """Writes the numbers of one run."""
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Note values after so many finished samples."""
+        """Write values after `step` finished samples."""
 
     def close(self) -> None:
         """The run has ended."""
@@ -25,46 +25,46 @@ class Sheet(Protocol):
 
 @final
 class Tracking:
-    """Notes the robust accuracy so far, with its interval, whenever it or the number of finished samples changes."""
+    """Writes the robust accuracy so far, with its interval, whenever it or the number of finished samples changes."""
 
-    def __init__(self, opens: Callable[[str], Sheet], also: Progress | None = None) -> None:
-        self._opens, self._also = opens, also or NoProgress()
-        self._sheet: Sheet | None = None
-        self._noted: tuple[int, Rate] | None = None
+    def __init__(self, opens: Callable[[str], LogWriter], also: Progress | None = None) -> None:
+        self._open_writer, self._inner = opens, also or NoProgress()
+        self._writer: LogWriter | None = None
+        self._last: tuple[int, Rate] | None = None
 
     @classmethod
-    def to(cls, place: str, folder: str | None = None, also: Progress | None = None) -> Self:
-        """Write to a known place, in a folder or project of that name, and tell another Progress as well."""
-        if place not in PLACES:
-            raise UnknownName("place to log to", place, PLACES)
-        return cls(lambda title: PLACES[place](title, folder), also)
+    def to(cls, tracker: str, folder: str | None = None, also: Progress | None = None) -> Self:
+        """Write to a tracker, in a folder or project of that name; `also` receives the same progress."""
+        if tracker not in TRACKERS:
+            raise UnknownName("tracker", tracker, TRACKERS)
+        return cls(lambda title: TRACKERS[tracker](title, folder), also)
 
     def start(self, title: str, samples: int, finished: int) -> None:
-        """Open a sheet of that title."""
-        self._sheet, self._noted = self._opens(title), None
-        self._also.start(title, samples, finished)
+        """Open a log of that title."""
+        self._writer, self._last = self._open_writer(title), None
+        self._inner.start(title, samples, finished)
 
     def update(self, finished: float, robust: Rate) -> None:
-        """Note where the run stands; rows in flight count as standing until they fall."""
+        """Write the robust accuracy; rows in flight count as robust until they are broken."""
         now = int(finished), robust
-        if self._sheet is not None and robust.total and now != self._noted:
-            self._noted = now
+        if self._writer is not None and robust.total and now != self._last:
+            self._last = now
             low, high = robust.interval()
             values = {"robust accuracy": robust.value, "robust accuracy low": low, "robust accuracy high": high}
-            self._sheet.write(now[0], values)
-        self._also.update(finished, robust)
+            self._writer.write(now[0], values)
+        self._inner.update(finished, robust)
 
     def finish(self) -> None:
-        """Close the sheet, even where the run did not end well."""
-        if self._sheet is not None:
-            self._sheet.close()
-            self._sheet = None
-        self._also.finish()
+        """Close the log, with or without success."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._inner.finish()
 
 
 @final
 class _Functions:
-    """A sheet made of two functions."""
+    """A log writer made of two functions."""
 
     def __init__(self, write: Callable[[int, Mapping[str, float]], object], close: Callable[[], object]) -> None:
         self._write, self._close = write, close
@@ -76,7 +76,7 @@ class _Functions:
         self._close()
 
 
-def _tensorboard(title: str, folder: str | None) -> Sheet:
+def _tensorboard(title: str, folder: str | None) -> LogWriter:
     writer = _package("torch.utils.tensorboard", "tensorboard").SummaryWriter(
         f"{folder or 'logs'}/{title.replace('/', '-')}"
     )
@@ -88,12 +88,12 @@ def _tensorboard(title: str, folder: str | None) -> Sheet:
     return _Functions(write, writer.close)
 
 
-def _wandb(title: str, folder: str | None) -> Sheet:
+def _wandb(title: str, folder: str | None) -> LogWriter:
     run = _package("wandb", "wandb").init(project=folder or "assay", name=title, reinit=True)
     return _Functions(lambda step, values: run.log(dict(values), step=step), run.finish)
 
 
-def _mlflow(title: str, folder: str | None) -> Sheet:
+def _mlflow(title: str, folder: str | None) -> LogWriter:
     mlflow = _package("mlflow", "mlflow")
     mlflow.set_experiment(folder or "assay")
     mlflow.start_run(run_name=title)
@@ -104,7 +104,7 @@ def _mlflow(title: str, folder: str | None) -> Sheet:
     return _Functions(write, mlflow.end_run)
 
 
-PLACES: Final[dict[str, Callable[[str, str | None], Sheet]]] = {
+TRACKERS: Final[dict[str, Callable[[str, str | None], LogWriter]]] = {
     "tensorboard": _tensorboard,
     "wandb": _wandb,
     "mlflow": _mlflow,
@@ -115,4 +115,4 @@ def _package(module: str, install: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        raise BadRequest(f"To log there, install {install}: pip install {install}.") from None
+        raise BadRequest(f"This tracker needs {install}: pip install {install}.") from None
