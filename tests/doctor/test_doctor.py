@@ -65,6 +65,10 @@ def slope(ask: object, x: Tensor) -> Tensor:
     return found
 
 
+def target_of(module: nn.Module, x: Tensor) -> LocalModel:
+    return LocalModel.of(module, x, CPU)
+
+
 def goal_of(module: nn.Module, x: Tensor) -> Untargeted:
     with torch.no_grad():
         return Untargeted(module(x).argmax(1))
@@ -79,7 +83,7 @@ def test_a_bridge_gives_the_gradient_of_the_model_behind_the_fault_at_what_that_
     shown = {"seen": x}
     with small[0].register_forward_pre_hook(lambda layer, values: shown.update(seen=values[0].detach())):
         broken(x)
-    bypass = find_bypass(broken, x, goal_of(broken, x))
+    bypass = find_bypass(target_of(broken, x), x, goal_of(broken, x))
     assert bypass is not None
     fixed = FixedGradients(broken, [bypass])
     truth = slope(small, shown["seen"])
@@ -94,7 +98,7 @@ def test_a_bridge_is_found_over_tables_codes_and_dead_units(front, x):
     torch.manual_seed(1)
     small = nn.Sequential(nn.Conv2d(3, 6, 3), nn.Softplus(), nn.Flatten(), nn.Linear(6 * 14 * 14, 4)).eval()
     broken = front(small)
-    bypass = find_bypass(broken, x, goal_of(broken, x))
+    bypass = find_bypass(target_of(broken, x), x, goal_of(broken, x))
     assert bypass is not None
     found, truth = slope(FixedGradients(broken, [bypass]).differentiable, x), slope(small, x)
     assert F.cosine_similarity(found.flatten(1), truth.flatten(1)).min() > 0.9
@@ -105,7 +109,7 @@ def test_a_bridge_takes_a_normalisation_for_what_it_is(x):
     head = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 14 * 14, 3)).eval()
     scale = torch.tensor([0.2, 0.5, 3.0]).view(3, 1, 1)
     honest, broken = Masked(head, before=lambda v: v / scale), Masked(head, before=lambda v: v.detach() / scale)
-    bypass = find_bypass(broken, x, goal_of(broken, x))
+    bypass = find_bypass(target_of(broken, x), x, goal_of(broken, x))
     assert bypass is not None
     assert torch.allclose(
         slope(FixedGradients(broken, [bypass]).differentiable, x), slope(honest, x), rtol=1e-3, atol=1e-5
@@ -125,7 +129,7 @@ def test_a_bridge_starts_at_the_layer_before_the_gap_and_not_at_the_image(x):
     broken = Gap()
     broken.body = body
     broken.eval()
-    bypass = find_bypass(broken, x, goal_of(broken, x))
+    bypass = find_bypass(target_of(broken, x), x, goal_of(broken, x))
     assert bypass is not None
     assert bypass.source is first
     assert torch.allclose(
@@ -138,7 +142,7 @@ def test_a_bridge_leaves_the_inner_passes_of_an_optimising_model_alone(x):
     even = [nn.Conv2d(3, 6, 3, padding=1), nn.Softplus(), nn.Conv2d(6, 6, 3, padding=1), nn.Flatten()]
     body = nn.Sequential(*even, nn.Linear(6 * 16 * 16, 4)).eval()  # its layers fit each other: none may be the start
     broken = Purifies(body, steps=2)
-    bypass = find_bypass(broken, x, goal_of(broken, x))
+    bypass = find_bypass(target_of(broken, x), x, goal_of(broken, x))
     assert bypass is not None
     assert bypass.source is None
     assert bypass.call == 3, "two steps of its own, then the answer"
@@ -161,8 +165,8 @@ def test_inference_mode_cannot_be_opened_and_is_no_error(small, x):
             return logits
 
     sealed, names = Sealed(), [str(row) for row in range(len(x))]
-    assert find_bypass(sealed, x, goal_of(sealed, x)) is None
-    tap = find_logit_layer(sealed, x)
+    assert find_bypass(target_of(sealed, x), x, goal_of(sealed, x)) is None
+    tap = find_logit_layer(target_of(sealed, x), x)
     assert tap is not None
     shown = ProbeSet.of(LocalModel(sealed, 4, CPU, 8), names, x, goal_of(sealed, x).labels, LInf(EPS))
     assert not gives_gradients(FixedGradients(sealed, [tap]), shown), "so it is never prescribed"
@@ -172,14 +176,14 @@ def test_inference_mode_cannot_be_opened_and_is_no_error(small, x):
 
 def test_no_bridge_where_nothing_linear_explains_what_a_layer_is_shown(small, x):
     scrambled = Masked(small, before=lambda v: torch.sin(1e5 * v.detach()))
-    assert find_bypass(scrambled, x, goal_of(scrambled, x)) is None
+    assert find_bypass(target_of(scrambled, x), x, goal_of(scrambled, x)) is None
 
 
 def test_taps_and_scales_return_the_logits_before_what_was_done_to_them(small, x):
     plain = small(x)
     for spoilt in (lambda z: z.softmax(1), lambda z: z / 1e3, lambda z: z.detach(), lambda z: torch.sigmoid(9 * z)):
         broken = Masked(small, after=spoilt)
-        tap = find_logit_layer(broken, x)
+        tap = find_logit_layer(target_of(broken, x), x)
         assert tap is not None
         assert torch.allclose(FixedGradients(broken, [tap]).differentiable(x), plain)
     logs = FixedGradients(Masked(small, after=lambda z: z.softmax(1)), [LogOutputs()]).differentiable(x)
@@ -210,9 +214,9 @@ def test_smoothing_finds_the_slope_under_a_ripple():
 
 def test_treatments_travel_to_other_processes(small, x):
     broken = Closed(small)
-    bypass = find_bypass(broken, x, goal_of(broken, x))
+    bypass = find_bypass(target_of(broken, x), x, goal_of(broken, x))
     assert isinstance(bypass, Bypass)
-    tap = find_logit_layer(broken, x)
+    tap = find_logit_layer(target_of(broken, x), x)
     assert isinstance(tap, LayerOutput)
     fixed = FixedGradients(broken, [bypass, tap])
     again = pickle.loads(pickle.dumps(fixed))

@@ -8,8 +8,8 @@ from typing import Any, Final, final
 import torch
 from torch import Tensor, nn
 
-from robustassay.defenses.defended import adaptive
 from robustassay.doctor.gradient_fixes import Bypass, LayerOutput
+from robustassay.target import TargetModel
 from robustassay.threat import Goal
 
 MIN_EXPLAINED: Final = 0.5
@@ -28,13 +28,13 @@ class LayerCall:
 
 
 @torch.enable_grad()
-def find_bypass(module: nn.Module, x: Tensor, goal: Goal) -> Bypass | None:
+def find_bypass(target: TargetModel, x: Tensor, goal: Goal) -> Bypass | None:
     """Build a bypass to the first layer that gradients reach from the logits.
 
     It starts at the nearest earlier layer from which gradients reach the image, or at the image itself.
     """
     image = x.detach().requires_grad_()
-    calls, logits = _trace_calls(module, image)
+    calls, logits = _trace_calls(target, image)
     calls = _last_calls(calls)
     with_gradient = _with_gradient(calls, goal.margin(logits))
     if not with_gradient:
@@ -50,9 +50,9 @@ def find_bypass(module: nn.Module, x: Tensor, goal: Goal) -> Bypass | None:
 
 
 @torch.enable_grad()
-def find_logit_layer(module: nn.Module, x: Tensor) -> LayerOutput | None:
+def find_logit_layer(target: TargetModel, x: Tensor) -> LayerOutput | None:
     """Find the last layer whose output ranks the classes as the model's own does."""
-    calls, logits = _trace_calls(module, x)
+    calls, logits = _trace_calls(target, x)
     for call in reversed(calls):
         if call.output.shape == logits.shape and torch.equal(call.output.argmax(1), logits.argmax(1)):
             return LayerOutput(call.layer)
@@ -103,7 +103,7 @@ def _reached_from(image: Tensor, values: Tensor) -> bool:
     return gradient is not None and bool((gradient != 0).any())
 
 
-def _trace_calls(module: nn.Module, x: Tensor) -> tuple[list[LayerCall], Tensor]:
+def _trace_calls(target: TargetModel, x: Tensor) -> tuple[list[LayerCall], Tensor]:
     """Call a model with gradients enabled in every layer; return the calls of layers with weights, and the logits."""
     calls: list[LayerCall] = []
     given: dict[nn.Module, Tensor] = {}
@@ -122,9 +122,9 @@ def _trace_calls(module: nn.Module, x: Tensor) -> tuple[list[LayerCall], Tensor]
             number = 1 + sum(call.layer is layer for call in calls)
             calls.append(LayerCall(layer, number, given[layer], output))
 
-    with _on_every_layer(module, before, after):
-        logits: Tensor = adaptive(module)(x)
-    return calls, logits.float()
+    with _on_every_layer(target.module, before, after):
+        logits = target.call_differentiable(x)
+    return calls, logits
 
 
 @contextmanager

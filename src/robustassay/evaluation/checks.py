@@ -12,9 +12,8 @@ from robustassay.data import Dataset
 from robustassay.errors import BadData, BadModel, BadRequest, WrongFolder
 from robustassay.evaluation.flags import Flag
 from robustassay.rng import seeded
-from robustassay.target import GradientAccess
+from robustassay.target import GradientAccess, call_module
 from robustassay.target.batching import LANES
-from robustassay.target.precision import full_precision, image_dtype
 from robustassay.threat import ThreatModel
 
 _TOLERANCE: Final = 1e-3
@@ -76,8 +75,8 @@ def probe(module: nn.Module, dataset: Dataset, device: torch.device) -> list[flo
     first = dataset.images(slice(0, 1))
     pattern = (torch.arange(first.numel()) % 7 / 6).view_as(first)
     x = torch.cat((first, pattern)).repeat(LANES // 2, *(1,) * (first.dim() - 1)).to(device)
-    with torch.no_grad(), full_precision(device), seeded("probe", device):
-        logits = module(x.to(image_dtype(module)))[:2].float()
+    with seeded("probe", device):
+        logits = call_module(module, x)[:2].float()
     _check_logits(logits)
     outputs: list[float] = logits.flatten().tolist()
     return outputs
@@ -103,8 +102,7 @@ def _check_mode(module: nn.Module) -> None:
 def _first_logits(module: nn.Module, x: Tensor) -> Tensor:
     shape = tuple(x.shape[1:])
     try:
-        with torch.no_grad(), full_precision(x.device):
-            logits = module(x.to(image_dtype(module)))
+        logits = call_module(module, x)
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise BadModel(
@@ -135,14 +133,12 @@ def _are_probabilities(logits: Tensor) -> bool:
 
 
 def _is_random(module: nn.Module, x: Tensor, logits: Tensor) -> bool:
-    with torch.no_grad(), full_precision(x.device):
-        again = module(x.to(image_dtype(module))).float()
+    again = call_module(module, x).float()
     return bool((again - logits).abs().amax() > _TOLERANCE * logits.abs().amax().clamp(min=1e-12))
 
 
 def _check_batch_independence(module: nn.Module, x: Tensor, logits: Tensor) -> None:
-    with torch.no_grad(), full_precision(x.device):
-        apart = torch.cat([module(image[None].to(image_dtype(module))).float() for image in x[:2]])
+    apart = torch.cat([call_module(module, image[None]).float() for image in x[:2]])
     if (apart - logits[:2]).abs().amax() > _TOLERANCE * logits.abs().amax().clamp(min=1e-12):
         raise BadModel(
             "The model's output for an image depends on the other images of its batch: use the batch statistics "

@@ -13,7 +13,7 @@ from robustassay.data import Dataset
 from robustassay.data.photo_frames import photo_reader_of
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.studies.photographs import as_seen_by
-from robustassay.target import LocalModel
+from robustassay.target import LocalModel, call_module
 from robustassay.threat import Untargeted
 
 EOT_DRAWS: Final = 20
@@ -55,8 +55,7 @@ def pass_times(model: str, dataset: Dataset, device: torch.device) -> PassTimes:
     rows = slice(0, min(_timed(dataset, device), len(dataset)))
     x, goal = dataset.images(rows).to(device), Untargeted(dataset.labels[rows].to(device))
     module = load_once(model).module.to(device)
-    with torch.no_grad():
-        first, second = module(x), module(x)
+    first, second = call_module(module, x), call_module(module, x)
     draws = 1 if torch.allclose(first, second, rtol=1e-3, atol=1e-3) else EOT_DRAWS
     network = LocalModel(module, first.shape[1], device, draws=draws)
     queries = (network.logits, lambda x: network.gradient(x, lambda logits, _: logits[:, 0], goal))

@@ -3,6 +3,7 @@
 from robustassay.target.access import DecisionAccess, NoRowsLeft, ScoreAccess
 from robustassay.target.calls import Loss
 from robustassay.target.ensemble_model import EnsembleModel, Join
+from robustassay.target.forward import call_module
 from robustassay.target.gradient_access import GradientAccess
 from robustassay.target.ledger import Ledger
 from robustassay.target.local_model import LocalModel
@@ -25,5 +26,6 @@ __all__ = [
     "SurrogateFailed",
     "SurrogateModel",
     "TargetModel",
+    "call_module",
     "check_supports",
 ]

@@ -1,8 +1,8 @@
-"""One call of a module in one precision, and its gradient: the only place where a target calls its module."""
+"""One call of a module in one precision, and its gradient: the only place where a module is called."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,15 @@ from torch import Tensor, nn
 from robustassay.target.cuda_graphs import ReplayedForward
 from robustassay.target.differentiation import LossOf, differentiate, differentiate_in_half
 from robustassay.target.precision import full_precision, image_dtype
+
+
+def call_module(module: nn.Module, images: Tensor) -> Any:
+    """Return what a module gives for exactly these images, in its own precision and without a graph.
+
+    This is for checks of a module before it becomes a target: what it gives may not even be a tensor.
+    """
+    with torch.no_grad(), full_precision(images.device):
+        return module(images.to(image_dtype(module)))
 
 
 class Forward(ABC):

@@ -9,7 +9,7 @@ from robustassay.errors import ModelFailed
 from robustassay.target.batching import Batching
 from robustassay.target.calls import BatchedCalls
 from robustassay.target.eot import Draws
-from robustassay.target.forward import FullPrecision
+from robustassay.target.forward import FullPrecision, call_module
 from robustassay.target.nan_watch import NanWatch
 from robustassay.target.target_model import TargetModel
 
@@ -42,8 +42,7 @@ class LocalModel(TargetModel):
     @classmethod
     def of(cls, module: nn.Module, x: Tensor, device: torch.device, batch_size: int | None = None) -> "LocalModel":
         """Count the classes by a call with the first image."""
-        with torch.no_grad():
-            logits = FullPrecision(module.to(device), device).call(x[:1].to(device))
+        logits = call_module(module.to(device), x[:1].to(device))
         return cls(module, logits.shape[1], device, batch_size)
 
     @property

@@ -174,7 +174,7 @@ class LiuExperiment:
 def _check(name: str, target: TargetModel, x: Tensor) -> None:
     """Refuse models that this study would measure wrongly."""
     with torch.no_grad():
-        first, second = (target.module(x) for _ in range(2))
+        first, second = (target.call(x) for _ in range(2))
     if first.shape[1] != target.classes:
         raise BadRequest(f"{name} has {first.shape[1]} classes and the data {target.classes}: name other models.")
     if not torch.equal(first, second):

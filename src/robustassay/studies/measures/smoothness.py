@@ -98,16 +98,15 @@ class LipschitzEstimate:
 
 def _stages(network: TargetModel, x: Tensor, most: int) -> Iterator[tuple[str, float, Function]]:
     """Name some of the parts that a forward pass calls one after the other, evenly spread, and the output last."""
-    module = network.module
-    called = _outermost(module, x.to(network.dtype))
+    called = _outermost(network, x)
     spots = sorted({round((at + 1) * len(called) / most) - 1 for at in range(most - 1)} - {-1, len(called) - 1})
     for spot in spots:
         name = called[spot]
-        yield name, (spot + 1) / len(called), _up_to(module, name, network.dtype)
-    yield OUTPUT, 1.0, lambda images: module(images.to(network.dtype)).float()
+        yield name, (spot + 1) / len(called), _up_to(network, name)
+    yield OUTPUT, 1.0, network.call
 
 
-def _outermost(module: nn.Module, x: Tensor) -> list[str]:
+def _outermost(network: TargetModel, x: Tensor) -> list[str]:
     """Return the largest parts that are called, in their order, each of which gives one tensor once."""
     calls: list[str] = []
 
@@ -117,8 +116,9 @@ def _outermost(module: nn.Module, x: Tensor) -> list[str]:
 
         return hook
 
+    module = network.module
     with _hooked({name: note(name) for name, _ in module.named_modules() if name}, module), torch.no_grad():
-        module(x)
+        network.call(x)
     once = [name for name in calls if name and calls.count(name) == 1]
     largest = [name for name in once if not any(name.startswith(f"{other}.") for other in once)]
     if len(largest) == 1:  # a wrapper around the one model: look inside
@@ -127,7 +127,7 @@ def _outermost(module: nn.Module, x: Tensor) -> list[str]:
     return largest
 
 
-def _up_to(module: nn.Module, name: str, dtype: torch.dtype) -> Function:
+def _up_to(network: TargetModel, name: str) -> Function:
     """Return the function from images to what a part gives."""
 
     def stop(part: nn.Module, inputs: object, output: Tensor) -> None:
@@ -135,8 +135,8 @@ def _up_to(module: nn.Module, name: str, dtype: torch.dtype) -> Function:
 
     def function(images: Tensor) -> Tensor:
         try:
-            with _hooked({name: stop}, module):
-                module(images.to(dtype))
+            with _hooked({name: stop}, network.module):
+                network.call(images)
         except _Reached as reached:
             return reached.value.float()
         raise BadRequest(f"The model does not call its part {name} every time: its stages cannot be measured.")
