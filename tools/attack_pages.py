@@ -1,8 +1,8 @@
-"""Writes docs/attacks.md: every registered attack with what it does, its source, settings, norms and cross-checks.
+"""Writes docs/attacks.md and the table of attacks in README.md.
 
     python -m tools.attack_pages
 
-Facts come from the registry, numbers from the pages that `make crosscheck`, `make crosscheck-queries` and
+Facts come from the attack classes, numbers from the pages that `make crosscheck`, `make crosscheck-queries` and
 `tools/compare_autoattack.py` wrote.
 """
 
@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from robustassay import attacks
-from robustassay.registry import lookup
-from tools.attack_formulas import FORMULAS, NOTATION
+from robustassay.attacks.attack import Attack
+from robustassay.registry import lookup, spell
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 PAGE: Final = DOCS / "attacks.md"
+README: Final = DOCS.parent / "README.md"
 SEES: Final = {"GradientAccess": "gradients", "ScoreAccess": "scores", "DecisionAccess": "labels"}
 GROUPS: Final = {
     "gradients, within a radius": ("GradientAccess", False),
@@ -29,19 +30,43 @@ GROUPS: Final = {
     "labels, nearest point": ("DecisionAccess", True),
 }
 
+FOLDERS: Final = {
+    "gradient": "gradients, within a radius",
+    "nearest": "gradients, nearest point",
+    "score": "scores",
+    "decision": "labels",
+    "transfer": "another model",
+    "baseline": "nothing",
+}
+"""Rows of README's table, by the folder of an attack's file."""
+
+BEGIN: Final = "<!-- attacks: python -m tools.attack_pages -->"
+END: Final = "<!-- /attacks -->"
+
+NOTATION: Final = """
+x0: the clean image; x: the present one; y: its label, or the target
+z(x): logits; p(x) = softmax(z(x)); g: gradient of the loss at x, in the direction that helps the attacker
+L: cross-entropy of the true label, or minus that of the target: the attacker climbs it
+m(x): margin, z_y minus the best other logit (targeted: best other minus z_y); the goal is reached below 0
+P: the nearest point of the eps-ball inside the pixel box [0, 1]
+step(g, a): the step of length a that climbs fastest: a * sign(g) under Linf, a * g / |g|_2 under L2,
+            all of a on the steepest values, each up to its room, under L1
+"""
+
 HEAD: Final = """# Attacks
 
-Made by `python -m tools.attack_pages` from the registry: {count} attacks. `assay list attacks` prints the same names;
-settings are written behind a name, as in `pgd:steps=100,restarts=5`, or given to the class, as in
-`robustassay.attacks.PGD(steps=100)`.
+Made by `python -m tools.attack_pages` from the attack classes: {count} attacks. `assay list attacks` prints the same
+names. Settings follow a name, as in `pgd:steps=100,restarts=5`, or are given to the class, as in
+`robustassay.attacks.PGD(steps=100)`. The settings of an attack inside an attack are written in parentheses, as in
+`"transfer:attack=mim(steps=5,decay=0.5)"`; put quotes around it in a shell.
 
-An attack **within a radius** stops at its first success in the eps-ball; one that seeks the **nearest point** goes on
-and succeeds where that lies within eps. **Sees** is what it may ask the model for: labels, scores (and so labels), or
-gradients (and so both). Whatever it claims is [judged again](verification.md).
+An attack **within a radius** stops at its first success in the eps-ball. An attack that seeks the **nearest point**
+goes on, and succeeds if the nearest point it found lies within eps. **Sees** is what it may ask the model for: labels;
+scores, and so labels; or gradients, and so both. Every claimed success is [verified](verification.md).
 
-Every attack that searches is held to closed-form answers: on models whose exact distance is known it must succeed at a
-stated factor above it and never below (`tests/attacks/test_attacks.py`). Beside that, the numbers below compare it with
-other libraries where they have it: [gradient attacks](crosscheck.md), [black-box attacks](queries.md),
+Every attack that searches is tested against closed-form answers: on models whose exact distance is known it must
+succeed at a stated factor above it and never below (`tests/attacks/test_attacks.py`). The numbers below compare it
+with other libraries where they have it: [gradient attacks](crosscheck.md), [black-box attacks](queries.md),
 [AutoAttack](autoattack.md).
 
 ## Notation
@@ -53,15 +78,41 @@ other libraries where they have it: [gradient attacks](crosscheck.md), [black-bo
 
 
 def main() -> None:
-    """Write the page, if it is not what it should be."""
-    if not PAGE.exists() or PAGE.read_text() != page():
-        PAGE.write_text(page())
+    """Write the page and README's table, where they have changed."""
+    for path, text in ((PAGE, page()), (README, renewed(README.read_text()))):
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+
+def own_attacks() -> dict[str, type[Any]]:
+    """Return the attacks of this package by name; those of plug-ins are documented by their authors."""
+    known = {name: lookup("attack", name) for name in attacks.attack_names()}
+    return {name: cls for name, cls in known.items() if cls.__module__.startswith("robustassay.")}
+
+
+def renewed(readme: str) -> str:
+    """Return README with a new table of attacks between its markers."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError("README.md lacks the markers of the table of attacks")
+    return f"{before}{BEGIN}\n{table(own_attacks())}{END}{after}"
+
+
+def table(ours: dict[str, type[Any]]) -> str:
+    """List the attacks by what the attacker sees."""
+    rows: dict[str, list[str]] = {title: [] for title in (*FOLDERS.values(), "what the inner attack sees")}
+    for name, cls in ours.items():
+        folder = cls.__module__.split(".")[2]
+        wraps = folder != "transfer" and any(isinstance(field.default, Attack) for field in dataclasses.fields(cls))
+        rows["what the inner attack sees" if wraps else FOLDERS[folder]].append(f"`{name}`")
+    lines = [f"| {title} | {' '.join(names)} |" for title, names in rows.items() if names]
+    return "\n".join(["| what the attacker sees | attacks |", "|---|---|", *lines]) + "\n"
 
 
 def page() -> str:
-    """Write all attacks, group by group."""
-    known = {name: lookup("attack", name) for name in attacks.attack_names()}
-    ours = {name: cls for name, cls in known.items() if cls.__module__.startswith("robustassay.")}
+    """Write the page: all attacks, group by group."""
+    ours = own_attacks()
     parts = [HEAD.format(count=len(ours), notation=NOTATION.strip()), overview(ours)]
     for title, kind in GROUPS.items():
         members = {name: cls for name, cls in ours.items() if (cls.access.__name__, cls.seeks_minimum) == kind}
@@ -72,7 +123,7 @@ def page() -> str:
 
 
 def overview(ours: dict[str, type[Any]]) -> str:
-    """One line an attack."""
+    """Write one line per attack."""
     lines = ["## Overview\n", "| attack | class | sees | norms | seeks | targets | source |", "|---" * 7 + "|"]
     for name, cls in ours.items():
         seeks = "nearest point" if cls.seeks_minimum else "within eps"
@@ -92,13 +143,13 @@ def overview(ours: dict[str, type[Any]]) -> str:
 
 
 def section(name: str, cls: type[Any]) -> str:
-    """Everything about one attack."""
+    """Write the section of one attack."""
     goals = "targeted and untargeted" if cls.can_target else "untargeted only"
     facts = f"Sees {SEES[cls.access.__name__]}; {norms(cls)}; {goals}. Source: {', '.join(sources(cls)) or 'own'}."
-    text = (
-        f"### {name}\n\n{linked(inspect.cleandoc(cls.__doc__ or ''))}\n\n```text\n{FORMULAS[name]}\n```\n\n{facts}\n\n"
-    )
-    return text + settings(cls) + "\n" + crosschecks(name)
+    facts += f" Follows the details of: {cls.info.reference}." if cls.info.reference else ""
+    text = linked(inspect.cleandoc(cls.__doc__ or ""))
+    formula = f"```text\n{cls.info.formula}\n```"
+    return f"### {name}\n\n{text}\n\n{formula}\n\n{facts}\n\n{settings(cls)}\n{crosschecks(name)}"
 
 
 def settings(cls: type[Any]) -> str:
@@ -106,8 +157,15 @@ def settings(cls: type[Any]) -> str:
     fields = dataclasses.fields(cls)
     if not fields:
         return "It has no settings.\n"
-    rows = [f"| `{field.name}` | {type(field.default).__name__} | `{field.default}` |" for field in fields]
+    rows = [f"| `{field.name}` | {' | '.join(default(field.default))} |" for field in fields]
     return "\n".join(["| setting | type | default |", "|---|---|---|", *rows]) + "\n"
+
+
+def default(value: Any) -> tuple[str, str]:
+    """Return the type and the text of a default."""
+    if isinstance(value, Attack):
+        return "attack", f"`{spell('attack', value)}`"
+    return type(value).__name__, f"`{value}`"
 
 
 def norms(cls: type[Any]) -> str:
@@ -116,14 +174,13 @@ def norms(cls: type[Any]) -> str:
 
 
 def sources(cls: type[Any]) -> list[str]:
-    """Find the papers that a docstring names."""
-    found = dict.fromkeys(re.findall(r"arXiv:(\d{4}\.\d{5})", cls.__doc__ or ""))
-    return [f"[arXiv:{number}](https://arxiv.org/abs/{number})" for number in found]
+    """Link the papers of an attack."""
+    return [f"[arXiv:{number}](https://arxiv.org/abs/{number})" for number in cls.info.papers]
 
 
 def linked(text: str) -> str:
     """Make links of the papers that a text names."""
-    return re.sub(r"arXiv:(\d{4}\.\d{5})", r"[arXiv:\1](https://arxiv.org/abs/\1)", text)
+    return re.sub(r"arXiv:(\d{4}\.\d{4,5})", r"[arXiv:\1](https://arxiv.org/abs/\1)", text)
 
 
 # ------------------------------------------------------------------------------- numbers of other pages
@@ -139,7 +196,7 @@ def crosschecks(name: str) -> str:
         if mine:
             lines = [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *mine)]
             shown += f"[{title}]({place}.md):\n\n" + "\n".join(lines) + "\n\n"
-    return f"Beside other libraries, on {shown}" if shown else "No library that we compare with has it.\n"
+    return f"Beside other libraries, on {shown}" if shown else "None of the libraries that we compare with has it.\n"
 
 
 def tables() -> Iterator[tuple[str, str, list[str], list[list[str]]]]:
@@ -153,12 +210,12 @@ def tables() -> Iterator[tuple[str, str, list[str], list[list[str]]]]:
 
 
 def belongs(name: str, label: str) -> bool:
-    """Say whether a row is about an attack: `apgd:loss=dlr` and `square Linf` are rows of `apgd` and `square`."""
+    """Return whether a row is about an attack: `apgd:loss=dlr` and `square Linf` are rows of `apgd` and `square`."""
     return re.split(r"[: ]", label)[0] == name
 
 
 def at_most_queries(header: list[str], row: list[str], rows: list[list[str]]) -> bool:
-    """Of a row for each number of queries, keep the one with most."""
+    """Return whether a row has the most queries of its table."""
     if "queries" not in header:
         return True
     at = header.index("queries")
@@ -166,7 +223,7 @@ def at_most_queries(header: list[str], row: list[str], rows: list[list[str]]) ->
 
 
 def against_reference(name: str) -> str:
-    """Say how often AutoAttack's verdicts are those of its authors, and what they cost."""
+    """Write how often the verdicts of an attack are those of AutoAttack's authors, and what they cost."""
     lines = [line for line in (DOCS / "autoattack.md").read_text().splitlines() if line.startswith("| ")]
     header, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
     at = header.index(name)
@@ -174,7 +231,7 @@ def against_reference(name: str) -> str:
     cost = sorted(int(row[header.index(f"cost {name}")].replace(",", "")) for row in rows)
     return (
         f"On {len(rows)} models its verdict is that of the authors' own package on {agree[0]} % to {agree[-1]} % of "
-        f"the samples, for {cost[0]:,} to {cost[-1]:,} forward-equivalents an image: [AutoAttack](autoattack.md).\n"
+        f"the samples, for {cost[0]:,} to {cost[-1]:,} forward-equivalents per image: [AutoAttack](autoattack.md).\n"
     )
 
 

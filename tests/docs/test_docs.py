@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cyclopts import CycloptsError, MissingArgumentError
-from tools import api_page, attack_formulas, attack_pages, cost_model
+from tools import api_page, attack_pages, cost_model
 
 import robustassay as ra
 from robustassay import attacks, registry
@@ -153,21 +153,22 @@ def test_every_attack_is_on_its_page_with_all_that_is_known_of_it(name):
     cls, page = lookup("attack", name), attack_pages.PAGE.read_text()
     _, _, rest = page.partition(f"\n### {name}\n")
     part = re.split(r"\n#{2,3} ", rest)[0]
-    assert attack_formulas.FORMULAS[name] in part
+    assert cls.info.formula, "the class states its formula"
+    assert cls.info.formula in part
     for field in fields(cls):
-        assert f"| `{field.name}` | {type(field.default).__name__} | `{field.default}` |" in part
+        assert f"| `{field.name}` | {' | '.join(attack_pages.default(field.default))} |" in part
     for norm in cls.norms:
         assert norm.name in part
-    for paper in re.findall(r"arXiv:\d{4}\.\d{5}", cls.__doc__ or ""):
-        assert f"[{paper}]" in part
+    papers = re.findall(r"arXiv:(\d{4}\.\d{4,5})", cls.__doc__ or "")
+    assert set(papers) == set(cls.info.papers), "the docstring names the papers of the class"
+    for paper in papers:
+        assert f"[arXiv:{paper}]" in part
 
 
-def test_no_formula_is_left_of_an_attack_that_is_gone():
-    assert set(attack_formulas.FORMULAS) == set(attacks.attack_names())
-
-
-def test_the_readme_names_every_attack():
+def test_the_attack_pages_are_made_anew():
     readme = PAGES[0].read_text()
+    assert attack_pages.page() == attack_pages.PAGE.read_text(), "run python -m tools.attack_pages"
+    assert attack_pages.renewed(readme) == readme, "run python -m tools.attack_pages"
     assert not [name for name in attacks.attack_names() if f"`{name}`" not in readme]
 
 

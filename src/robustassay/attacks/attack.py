@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, final
 
 from torch import Tensor
 
@@ -12,36 +12,62 @@ from robustassay.errors import BadRequest
 from robustassay.target import DecisionAccess
 from robustassay.threat import Norm
 
-Box = TypeVar("Box", bound=DecisionAccess)
+Access = TypeVar("Access", bound=DecisionAccess)
+
+
+@final
+@dataclass(frozen=True)
+class AttackInfo:
+    """What the documentation says of an attack beside its docstring; docs/attacks.md explains the notation."""
+
+    formula: str = ""
+    papers: tuple[str, ...] = ()  # numbers on arXiv, that of the attack first
+    reference: str = ""  # the implementations whose details it follows
 
 
 @dataclass(frozen=True)
-class Attack(ABC, Generic[Box]):
-    """An attack declares what it must see, which norms it knows, and what it seeks; the engine does the rest.
+class Attack(ABC, Generic[Access]):
+    """An attack declares what it may ask, which norms it supports and what it seeks; the engine does the rest.
 
-    A field called `steps` tells the engine how long a run is, for the time estimate; one called `restarts`
-    makes it run again, on the rows that survived.
+    Some fields state the planned cost by their names: `steps`, the iterations of one descent; `search_steps`, how many
+    descents a search makes; `restarts`, how often the engine runs the attack on the samples that survived; `queries`,
+    how many queries it makes per sample in all.
     """
 
     access: ClassVar[type[DecisionAccess]]
     norms: ClassVar[tuple[type[Norm], ...]]
+    info: ClassVar[AttackInfo] = AttackInfo()
     seeks_minimum: ClassVar[bool] = False
     can_target: ClassVar[bool] = True
-    tries_without_gradients: ClassVar[bool] = False  # though it sees them: for a model that has none
+    tries_without_gradients: ClassVar[bool] = False  # whether it may run on a model without gradients
     objectives: ClassVar[Mapping[str, Callable[[Any, Tensor], Tensor]]] = {}
-    """Costs, from the attack and flat perturbations, by which its best points are kept beside the threat's norm."""
+    """Other costs than the distance, from the attack and flat perturbations; the best point by each is recorded too."""
 
     @abstractmethod
-    def __call__(self, view: Box, x0: Tensor) -> Tensor:
-        """Search from the clean images x0 and return one last point a row still in flight."""
+    def __call__(self, view: Access, x0: Tensor) -> Tensor:
+        """Search from the clean images x0; return the last point of each row that has not finished."""
 
     @property
+    @final
+    def repeats(self) -> int:
+        """How often the whole attack runs on the samples that survived."""
+        return int(getattr(self, "restarts", 1))
+
+    @property
+    @final
+    def planned_steps(self) -> int | None:
+        """Iterations per sample in all repeats, at most; None where the attack does not count steps."""
+        steps = getattr(self, "steps", None)
+        return None if steps is None else int(steps) * int(getattr(self, "search_steps", 1)) * self.repeats
+
+    @property
+    @final
     def planned_queries(self) -> int | None:
-        """How many queries the attack means to make for a sample, in all; None where it counts steps instead."""
+        """Queries per sample in all; None where the attack counts steps instead."""
         return getattr(self, "queries", None)
 
     def stage_names(self, norm: Norm) -> list[str]:
-        """Name the parts of a composed attack, in the order they run; a simple one has none."""
+        """Name the parts of a composed attack in the order they run; a simple attack has none."""
         return []
 
     def __post_init__(self) -> None:
@@ -60,7 +86,7 @@ def _check_inner(attack: str, name: str, value: Any) -> None:
 
 
 def _checked(attack: str, name: str, value: Any, kind: type[Any]) -> Any:
-    """Return a setting in its own type, so that 1 and 1.0 name one run; refuse what no attack can mean."""
+    """Return a setting in the type of its default, so that 1 and 1.0 name one run; refuse invalid values."""
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind:

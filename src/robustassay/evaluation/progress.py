@@ -49,7 +49,7 @@ class ProgressMeter:
 
     def on_step(self, attack: Attack[Any], rows: int) -> Callable[[Ledger], None]:
         """Return a function for the steps of one wave: finished rows count in full, the others by the steps done."""
-        length = max(1, getattr(attack, "steps", 1) * getattr(attack, "restarts", 1))
+        length = attack.planned_steps or 1
         due = 0.0
 
         def on_step(ledger: Ledger) -> None:

@@ -119,7 +119,7 @@ class _WaveSearch:
         """Attack, verify, and attack again the rows whose claim was not valid: a near miss is not robustness."""
         standing = torch.ones_like(self.ledger.claimed)
         for attempt in range(1 + RETRIES):
-            for _ in range(getattr(self.attack, "restarts", 1)):
+            for _ in range(self.attack.repeats):
                 self._attack_once(standing)
             self._recheck_near_misses(standing)
             rows, verdict = self._verify_claims()

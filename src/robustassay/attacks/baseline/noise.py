@@ -5,7 +5,7 @@ from typing import final
 
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.registry import register
 from robustassay.target import DecisionAccess
 from robustassay.threat import L0, L1, L2, LInf
@@ -17,6 +17,9 @@ from robustassay.threat import L0, L1, L2, LInf
 class UniformNoise(Attack[DecisionAccess]):
     """Points drawn uniformly from the ball."""
 
+    info = AttackInfo(
+        formula="x = P(x0 + u), u uniform in the ball; `steps` draws",
+    )
     access = DecisionAccess
     norms = (LInf, L2, L1, L0)
 
@@ -37,6 +40,9 @@ class UniformNoise(Attack[DecisionAccess]):
 class GaussianNoise(Attack[DecisionAccess]):
     """Gaussian noise, scaled to the full radius."""
 
+    info = AttackInfo(
+        formula="x = P(x0 + eps * u / |u|), u normal; `steps` draws",
+    )
     access = DecisionAccess
     norms = (LInf, L2, L1)
 

@@ -25,7 +25,7 @@ def run_stage(view: GradientAccess, name: str, attack: Attack[Any], on: Tensor |
     part = view.for_stage(everywhere if on is None else on)
     part.begin_stage(name)
     with suppress(NoRowsLeft):
-        for _ in range(getattr(attack, "restarts", 1) if len(part.ball.centre) else 0):
+        for _ in range(attack.repeats if len(part.ball.centre) else 0):
             part.decisions(attack(part, part.ball.centre))
             part.drop_finished()
     view.drop_finished()

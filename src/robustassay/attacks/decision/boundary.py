@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.boundary_search import Oracle, start_on_boundary, unit
 from robustassay.registry import register
 from robustassay.target import DecisionAccess
@@ -24,6 +24,12 @@ class Boundary(Attack[DecisionAccess]):
     judgements are drawn from as many as fill a window. The start is brought to the boundary first.
     """
 
+    info = AttackInfo(
+        papers=("1712.04248",),
+        formula="x' = a random turn of x around x0 by `around`, then a part `towards` of the way to x0\n"
+        "keep x' if it reaches the goal; both lengths adapt to how often that happens",
+        reference="foolbox, ARES",
+    )
     access = DecisionAccess
     norms = (L2,)
     seeks_minimum = True

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.boundary_search import Oracle, start_on_boundary, unit
 from robustassay.registry import register
 from robustassay.rng import Streams
@@ -32,6 +32,12 @@ class Evolutionary(Attack[DecisionAccess]):
     images that are so many times smaller on each side and enlarges what it finds.
     """
 
+    info = AttackInfo(
+        papers=("1904.04433",),
+        formula="x' = on the sphere of radius (1 - mu) * |x - x0|: x + z, z normal with variances C on few values\n"
+        "keep x' if it reaches the goal; then path <- decay * path + z, C <- (1 - c) * C + c * path^2",
+        reference="ARES",
+    )
     access = DecisionAccess
     norms = (L2,)
     seeks_minimum = True

@@ -8,7 +8,7 @@ from typing import Final, final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.boundary_search import (
     AT_ONCE,
     Oracle,
@@ -42,6 +42,11 @@ class GeoDA(Attack[DecisionAccess]):
     get more probes, by `ratio` to the power -2/3.
     """
 
+    info = AttackInfo(
+        papers=("2003.06468",),
+        formula="n <- n + normal of the boundary at x, from labels of low-frequency noise\n"
+        "x <- where the ray from x0 along n (along sign(n) under Linf) meets the boundary",
+    )
     access = DecisionAccess
     norms = (L2, LInf)
     seeks_minimum = True

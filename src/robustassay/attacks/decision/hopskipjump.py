@@ -7,7 +7,7 @@ from typing import Final, final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.boundary_search import AT_ONCE, Oracle, onto_boundary, start_on_boundary, unit
 from robustassay.registry import register
 from robustassay.target import DecisionAccess
@@ -33,6 +33,11 @@ class HopSkipJump(Attack[DecisionAccess]):
     become signs.
     """
 
+    info = AttackInfo(
+        papers=("1904.02144",),
+        formula="n = unit(mean over u of (h(x + r * u) - mean h) * u), h = 1 where the goal is reached\n"
+        "x <- bisect towards x0 from x + a * n, a = |x - x0| / sqrt(k), halved until it reaches the goal",
+    )
     access = DecisionAccess
     norms = (L2, LInf)
     seeks_minimum = True

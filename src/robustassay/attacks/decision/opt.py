@@ -6,7 +6,7 @@ from typing import Final, final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.boundary_search import Oracle, Path, at_distance, bisect, candidate, find_start, unit
 from robustassay.registry import register
 from robustassay.target import DecisionAccess
@@ -31,6 +31,12 @@ class OPT(Attack[DecisionAccess]):
     to the distance, so that steps mean the same for near and far images.
     """
 
+    info = AttackInfo(
+        papers=("1807.04457",),
+        formula="d(t): distance to the boundary along direction t, by bisection\n"
+        "t <- t - alpha * mean over u of (d(t + beta * u) - d(t)) / beta * u",
+        reference="cmhcbb/attackbox",
+    )
     access = DecisionAccess
     norms = (L2,)
     seeks_minimum = True

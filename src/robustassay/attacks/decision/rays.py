@@ -7,7 +7,7 @@ from typing import Final, final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.boundary_search import ATTEMPTS, Oracle, bisect, candidate
 from robustassay.registry import register
 from robustassay.target import DecisionAccess
@@ -28,6 +28,11 @@ class RayS(Attack[DecisionAccess]):
     towards images of the data are tried.
     """
 
+    info = AttackInfo(
+        papers=("2006.12792",),
+        formula="s: a vector of signs;  d(s): least r at which x0 + r * s reaches the goal\n"
+        "flip ever smaller blocks of s; keep a flip if the goal is still reached at d(s); then bisect for its d",
+    )
     access = DecisionAccess
     norms = (LInf,)
     seeks_minimum = True

@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.boundary_search import AT_ONCE, Oracle, at_distance, unit
 from robustassay.attacks.decision.opt import descend, first_direction, refresh
 from robustassay.registry import register
@@ -24,6 +24,11 @@ class SignOPT(Attack[DecisionAccess]):
     one meets it. As in OPT, directions are followed along the box.
     """
 
+    info = AttackInfo(
+        papers=("1909.10773",),
+        formula="t <- t - alpha * mean over u of sign(d(t + beta * u) - d(t)) * u, the sign by one query",
+        reference="cmhcbb/attackbox",
+    )
     access = DecisionAccess
     norms = (L2,)
     seeks_minimum = True

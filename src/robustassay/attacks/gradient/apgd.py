@@ -8,7 +8,7 @@ from typing import Final, final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.errors import BadRequest
 from robustassay.registry import register
 from robustassay.target import GradientAccess, Loss, NoRowsLeft
@@ -26,6 +26,13 @@ LOSSES: Final[dict[str, Loss]] = {"ce": lambda logits, goal: goal.loss(logits), 
 class APGD(Attack[GradientAccess]):
     """Auto-PGD on the cross-entropy or the DLR loss (Croce & Hein 2020, arXiv:2003.01690; L1: arXiv:2103.01208)."""
 
+    info = AttackInfo(
+        papers=("2003.01690", "2103.01208"),
+        formula="ahead = P(x + step(g(x), a))\n"
+        "x <- P(x + 0.75 * (ahead - x) + 0.25 * (x - x_before))\n"
+        "a = 2 * eps at first; at checkpoints, where the loss rose too rarely, a is halved and the best point taken up",
+        reference="fra31/auto-attack",
+    )
     access = GradientAccess
     norms = (LInf, L2, L1)
 
@@ -53,6 +60,11 @@ class APGDT(Attack[GradientAccess]):
     (Melamed et al. 2024, arXiv:2407.02240).
     """
 
+    info = AttackInfo(
+        papers=("2003.01690", "2407.02240"),
+        formula="apgd on (z_t - z_y) / (z_1st - (z_3rd + z_4th) / 2), for each of `targets` classes t",
+        reference="fra31/auto-attack",
+    )
     access = GradientAccess
     norms = (LInf, L2, L1)
 

@@ -5,7 +5,7 @@ from typing import final
 
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.sequence import Stages, run_stages
 from robustassay.attacks.gradient.apgd import APGD, APGDT
 from robustassay.attacks.nearest.fab import FAB
@@ -26,6 +26,11 @@ class AutoAttack(Attack[GradientAccess]):
     models that draw random numbers: only APGD, on gradients averaged over draws.
     """
 
+    info = AttackInfo(
+        papers=("2003.01690",),
+        formula="apgd on L, then apgd-t, fab and square, each on what those before left standing",
+        reference="fra31/auto-attack",
+    )
     access = GradientAccess
     norms = (LInf, L2, L1)
     can_target = False

@@ -5,7 +5,7 @@ from typing import final
 
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.registry import register
 from robustassay.target import GradientAccess
 from robustassay.threat import L1, L2, LInf
@@ -17,6 +17,11 @@ from robustassay.threat import L1, L2, LInf
 class BIM(Attack[GradientAccess]):
     """Repeated small steps from the clean image (Kurakin et al. 2017, arXiv:1607.02533)."""
 
+    info = AttackInfo(
+        papers=("1607.02533",),
+        formula="x <- P(x + step(g(x), rel_step * eps)), from x0",
+        reference="torchattacks",
+    )
     access = GradientAccess
     norms = (LInf, L2, L1)
 

@@ -5,7 +5,7 @@ from typing import final
 
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.transforms import diverse, smoothed
 from robustassay.attacks.gradient.mim import climb_with_momentum
 from robustassay.attacks.gradient.tim import check_kernel
@@ -25,6 +25,12 @@ class DIM(Attack[GradientAccess]):
     as success is judged there.
     """
 
+    info = AttackInfo(
+        papers=("1803.06978",),
+        formula="as mim, with g taken at T(x): with `probability`, x shrunk to a random size, `low` or more,\n"
+        "and padded at random",
+        reference="TransferAttack",
+    )
     access = GradientAccess
     norms = (LInf, L2, L1)
 

@@ -5,7 +5,7 @@ from typing import Final, final
 
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.sequence import run_stage
 from robustassay.attacks.gradient.apgd import APGDT
 from robustassay.attacks.gradient.nearest import Nearest
@@ -36,6 +36,10 @@ class Express(Attack[GradientAccess]):
     little FAB and Square on one survivor in eight, drawn by the sample's own stream.
     """
 
+    info = AttackInfo(
+        formula="pma (20 steps); nearest (20) where it may decide; apgd-t (100, 3 classes) at small margins;\n"
+        "fab (10) and square (200) on one survivor in eight",
+    )
     access = GradientAccess
     norms = (LInf, L2, L1)
     tries_without_gradients = True

@@ -5,7 +5,7 @@ from typing import final
 
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.registry import register
 from robustassay.target import GradientAccess
 from robustassay.threat import L1, L2
@@ -17,6 +17,11 @@ from robustassay.threat import L1, L2
 class FG(Attack[GradientAccess]):
     """One full step along the gradient (Liu et al. 2017, arXiv:1611.02770); L1 spends it on the steepest values."""
 
+    info = AttackInfo(
+        papers=("1611.02770",),
+        formula="x = P(x0 + step(g(x0), eps))",
+        reference="foolbox",
+    )
     access = GradientAccess
     norms = (L2, L1)
 

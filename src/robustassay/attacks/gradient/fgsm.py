@@ -5,7 +5,7 @@ from typing import final
 
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.registry import register
 from robustassay.target import GradientAccess
 from robustassay.threat import LInf
@@ -17,6 +17,11 @@ from robustassay.threat import LInf
 class FGSM(Attack[GradientAccess]):
     """One full step along the sign of the gradient (Goodfellow et al. 2015, arXiv:1412.6572)."""
 
+    info = AttackInfo(
+        papers=("1412.6572",),
+        formula="x = P(x0 + eps * sign(g(x0)))",
+        reference="foolbox, torchattacks, ART",
+    )
     access = GradientAccess
     norms = (LInf,)
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common import adam
 from robustassay.registry import register
 from robustassay.target import GradientAccess
@@ -25,6 +25,12 @@ class Liu(Attack[GradientAccess]):
     would leave it. It climbs log(1 - p) of the true class, or log p of the target.
     """
 
+    info = AttackInfo(
+        papers=("1611.02770",),
+        formula="u: Adam's update on the gradient of log(1 - p_y(x)), or of log p_y(x) towards a target\n"
+        "x <- P(x + rate * u), from x0",
+        reference="the authors' code",
+    )
     access = GradientAccess
     norms = (LInf, L2)
 

@@ -7,7 +7,7 @@ from typing import Protocol, final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.registry import register
 from robustassay.target import GradientAccess
 from robustassay.threat import L1, L2, LInf, per_row
@@ -22,6 +22,11 @@ class MIM(Attack[GradientAccess]):
     The steps are `path` radii long together; the benchmark of Dong et al. 2020 walks 1.5.
     """
 
+    info = AttackInfo(
+        papers=("1710.06081",),
+        formula="v <- decay * v + g(x) / |g(x)|_1\nx <- P(x + step(v, path * eps / steps)), from x0",
+        reference="torchattacks, TransferAttack",
+    )
     access = GradientAccess
     norms = (LInf, L2, L1)
 

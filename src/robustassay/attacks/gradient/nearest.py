@@ -5,7 +5,7 @@ from typing import final
 
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.gradient.apgd import nearest_classes, towards_each
 from robustassay.attacks.gradient.pma import ascend_along_cosine
 from robustassay.registry import register
@@ -23,6 +23,11 @@ class Nearest(Attack[GradientAccess]):
     The classes are those of MALT (Melamed et al. 2024, arXiv:2407.02240); the short climb is our own.
     """
 
+    info = AttackInfo(
+        papers=("2407.02240",),
+        formula="the steps of pma on the loss of apgd-t, towards the `targets` classes of least\n"
+        "(z_y - z_t) / |grad z_y - grad z_t|_dual at x0",
+    )
     access = GradientAccess
     norms = (LInf, L2, L1)
 

@@ -5,7 +5,7 @@ from typing import final
 
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.registry import register
 from robustassay.target import GradientAccess
 from robustassay.threat import L1, L2, LInf
@@ -17,6 +17,11 @@ from robustassay.threat import L1, L2, LInf
 class PGD(Attack[GradientAccess]):
     """Repeated small steps from a random point of the ball (Madry et al. 2018, arXiv:1706.06083)."""
 
+    info = AttackInfo(
+        papers=("1706.06083",),
+        formula="x <- P(x + step(g(x), rel_step * eps)), from a random point of the ball; again for each restart",
+        reference="adv-lib, torchattacks",
+    )
     access = GradientAccess
     norms = (LInf, L2, L1)
 

@@ -6,7 +6,7 @@ from typing import Final, final
 
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.registry import register
 from robustassay.target import GradientAccess, Loss
 from robustassay.threat import L1, L2, LInf
@@ -21,6 +21,13 @@ MOMENTUM: Final = 0.75
 class PMA(Attack[GradientAccess]):
     """Long steps, shortened along a cosine, on the margin between probabilities (Ma et al. 2024, arXiv:2411.15210)."""
 
+    info = AttackInfo(
+        papers=("2411.15210",),
+        formula="a_k = eps * (1 + cos(pi * k / steps))\n"
+        "ahead = P(x + step(g(x), a_k)), with g of max over j != y of p_j - p_y\n"
+        "x <- P(x + 0.75 * (ahead - x) + 0.25 * (x - x_before))",
+        reference="the authors' code",
+    )
     access = GradientAccess
     norms = (LInf, L2, L1)
 

@@ -5,7 +5,7 @@ from typing import final
 
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.transforms import smoothed
 from robustassay.attacks.gradient.mim import climb_with_momentum
 from robustassay.errors import BadRequest
@@ -24,6 +24,11 @@ class TIM(Attack[GradientAccess]):
     hardly smooths at all; 5 is the smallest that does, and what images of 32 can bear.
     """
 
+    info = AttackInfo(
+        papers=("1904.02884",),
+        formula="as mim, with g replaced by W * g: the gradient smoothed by a Gaussian window of `kernel` pixels",
+        reference="TransferAttack",
+    )
     access = GradientAccess
     norms = (LInf, L2, L1)
 

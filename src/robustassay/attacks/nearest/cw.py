@@ -6,7 +6,7 @@ from typing import Final, final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common import adam
 from robustassay.attacks.common.penalty_search import PenaltySearch, check_interval, stalled
 from robustassay.registry import register
@@ -29,6 +29,12 @@ class CW(Attack[GradientAccess]):
     reaches the same distances with fewer gradients.
     """
 
+    info = AttackInfo(
+        papers=("1608.04644",),
+        formula="minimise |x - x0|_2^2 + c * max(m(x) + kappa, 0) over w, x = (1 + tanh w) / 2, by Adam;\n"
+        "search c: ten times larger until it succeeds, then by bisection",
+        reference="carlini/nn_robust_attacks, adv-lib",
+    )
     access = GradientAccess
     norms = (L2,)
     seeks_minimum = True

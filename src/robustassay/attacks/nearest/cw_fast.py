@@ -6,7 +6,7 @@ from typing import Final, Self, final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common import adam
 from robustassay.attacks.common.fast_penalty_search import FINER, RowState, first_c, growth_of, progress_interval
 from robustassay.attacks.common.penalty_search import next_c
@@ -46,6 +46,12 @@ class CWFast(Attack[GradientAccess]):
     margin by which a point must be misclassified to count. `abort_early=False` makes all steps.
     """
 
+    info = AttackInfo(
+        papers=("1608.04644",),
+        formula="the loss of cw; the first c and the step length by a linear model of the image;\n"
+        "each descent from the closest success so far, at half the rate",
+        reference="cw",
+    )
     access = GradientAccess
     norms = (L2,)
     seeks_minimum = True

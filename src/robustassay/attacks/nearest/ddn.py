@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.registry import register
 from robustassay.target import GradientAccess
 from robustassay.threat import L2
@@ -19,6 +19,12 @@ from robustassay.threat import L2
 class DDN(Attack[GradientAccess]):
     """Gradient steps on a sphere that shrinks where it reaches the goal (Rony et al. 2019, arXiv:1811.09600)."""
 
+    info = AttackInfo(
+        papers=("1811.09600",),
+        formula="x <- x0 + r * unit(x + a_k * g / |g|_2 - x0), a_k falling along a cosine\n"
+        "r <- r * (1 - gamma) where the goal is reached, else r * (1 + gamma)",
+        reference="adv-lib, foolbox",
+    )
     access = GradientAccess
     norms = (L2,)
     seeks_minimum = True

@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.errors import BadRequest
 from robustassay.registry import register
 from robustassay.target import GradientAccess
@@ -22,6 +22,12 @@ class DeepFool(Attack[GradientAccess]):
     `candidates` counts the likeliest classes of the clean image, its own among them; others are not tried.
     """
 
+    info = AttackInfo(
+        papers=("1511.04599",),
+        formula="for each class t: w_t = grad z_t - grad z_y, f_t = z_y - z_t\n"
+        "total <- total + the shortest step d with w_t . d = f_t, over all t;  x = clip(x0 + (1 + overshoot) * total)",
+        reference="adv-lib, foolbox",
+    )
     access = GradientAccess
     norms = (L2, LInf)
     seeks_minimum = True

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.penalty_search import PenaltySearch, check_interval, stalled
 from robustassay.registry import register
 from robustassay.target import GradientAccess
@@ -40,6 +40,12 @@ class EAD(Attack[GradientAccess]):
     depend on the batch. `ead-fast` reaches the same distances with fewer gradients.
     """
 
+    info = AttackInfo(
+        papers=("1709.04114",),
+        formula="minimise c * max(m(x) + kappa, 0) + |x - x0|_2^2 + beta * |x - x0|_1 by FISTA:\n"
+        "x <- x0 + shrink(v - rate * grad - x0, beta);  v <- x + k / (k + 3) * (x - x_before);  search c as in cw",
+        reference="the authors' code, ART",
+    )
     access = GradientAccess
     norms = (L1,)
     seeks_minimum = True

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, Self, final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.fast_penalty_search import FINER, RowState, first_c, growth_of, progress_interval
 from robustassay.attacks.common.penalty_search import next_c
 from robustassay.attacks.nearest.ead import elastic_net, shrink
@@ -51,6 +51,12 @@ class EADFast(Attack[GradientAccess]):
     boundary. Rows descend side by side and do not wait for each other. `abort_early=False` makes all steps.
     """
 
+    info = AttackInfo(
+        papers=("1709.04114",),
+        formula="the loss of ead; the first c by a linear model of the image;\n"
+        "each descent from the closest success so far, at half the rate; then bisect towards x0",
+        reference="ead",
+    )
     access = GradientAccess
     norms = (L1,)
     seeks_minimum = True

@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.gradient.apgd import likely_classes, towards_each
 from robustassay.errors import BadRequest
 from robustassay.registry import register
@@ -33,6 +33,13 @@ class FAB(Attack[GradientAccess]):
     has arrived. Each walk is repeated from `starts` points, of which all but the first are random.
     """
 
+    info = AttackInfo(
+        papers=("1907.02044",),
+        formula="d, d0: shortest steps from x and from x0 onto the tangent of the boundary at x, inside the box\n"
+        "x <- (1 - alpha) * (x + eta * d) + alpha * (x0 + eta * d0), alpha = min(|d| / (|d| + |d0|), alpha_max)\n"
+        "x <- x0 + beta * (x - x0) wherever the goal is reached",
+        reference="fra31/auto-attack, adv-lib",
+    )
     access = GradientAccess
     norms = (LInf, L2, L1)
     seeks_minimum = True

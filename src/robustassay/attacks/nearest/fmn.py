@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.registry import register
 from robustassay.target import GradientAccess
 from robustassay.threat import L0, L1, L2, Ball, LInf
@@ -25,6 +25,13 @@ class FMN(Attack[GradientAccess]):
     `gamma_init` to `gamma_final`. Projections are exact, onto ball and box together; the paper clips afterwards.
     """
 
+    info = AttackInfo(
+        papers=("2102.12827",),
+        formula="x <- P_r(x + a_k * g / |g|_2), with g of -m and P_r onto the ball of the row's own radius r\n"
+        "r shrinks by gamma_k where the goal is reached, else grows; before the first success,\n"
+        "r = |x - x0| + |m| / |g|_dual",
+        reference="adv-lib, foolbox",
+    )
     access = GradientAccess
     norms = (LInf, L2, L1, L0)
     seeks_minimum = True

@@ -7,7 +7,7 @@ from typing import Any, Final, final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.gradient.pgd import PGD
 from robustassay.errors import BadRequest
 from robustassay.registry import name_of, register
@@ -35,6 +35,9 @@ class MinimumRadius(Attack[DecisionAccess]):
     all samples are tried together, up to `rounds` times.
     """
 
+    info = AttackInfo(
+        formula="least eps at which `attack` succeeds: grow it until success, then close in to `tolerance`",
+    )
     access = DecisionAccess  # of the inner attack, once that is known
     norms = (LInf, L2, L1, L0)
     seeks_minimum = True
@@ -73,7 +76,7 @@ class MinimumRadius(Attack[DecisionAccess]):
         """Attack at these radii; return larger ones to try next, where the margin would be gone if it fell evenly."""
         attack, left = self.attack, trial.track_margins() if isinstance(trial, GradientAccess) else None
         with suppress(NoRowsLeft):
-            for _ in range(getattr(attack, "restarts", 1)):
+            for _ in range(attack.repeats):
                 trial.decisions(attack(trial, trial.ball.centre))
                 trial.drop_finished()
         if left is None:

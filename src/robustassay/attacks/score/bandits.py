@@ -7,7 +7,7 @@ from typing import Final, final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.gradient_estimate import Span, coarse, height
 from robustassay.registry import register
 from robustassay.target import ScoreAccess
@@ -26,6 +26,12 @@ class Bandits(Attack[ScoreAccess]):
     the same for any model; the authors take cross-entropy as it comes, which is nothing where a model is sure.
     """
 
+    info = AttackInfo(
+        papers=("1807.07978",),
+        formula="v: a slope that lasts over steps\n"
+        "s = m(x + probe * unit(v - u)) - m(x + probe * unit(v + u)), u normal\n"
+        "v <- tanh(atanh v + rate * s * u) under Linf, v + rate * s * u under L2;  x <- P(x + step(v, rel_step * eps))",
+    )
     access = ScoreAccess
     norms = (LInf, L2)
 

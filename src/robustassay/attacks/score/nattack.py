@@ -6,7 +6,7 @@ from typing import Final, final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.gradient_estimate import Span, blocks, coarse, height
 from robustassay.registry import register
 from robustassay.target import ScoreAccess
@@ -30,6 +30,12 @@ class NAttack(Attack[ScoreAccess]):
     blown up. The authors let pixels at 0 and 1 all but freeze; here they keep moving.
     """
 
+    info = AttackInfo(
+        papers=("1905.00441",),
+        formula="x = P((1 + tanh(atanh(2 * x0 - 1) + mu + sigma * u)) / 2), u normal\n"
+        "mu <- mu + rate / sigma * mean over u of standardised(-m(x)) * u",
+        reference="ARES",
+    )
     access = ScoreAccess
     norms = (LInf, L2)
 

@@ -6,7 +6,7 @@ from typing import Final, final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.gradient_estimate import central, height, normals, slope
 from robustassay.registry import register
 from robustassay.target import ScoreAccess
@@ -27,6 +27,12 @@ class NES(Attack[ScoreAccess]):
     loss is the margin and there is no momentum; `rel_step=0.125` is their 1/255 at eps 8/255, 0.15 their L2 step.
     """
 
+    info = AttackInfo(
+        papers=("1804.08598", "1912.11852"),
+        formula="g = mean over u of (m(x - sigma * u) - m(x + sigma * u)) / (2 * sigma) * u, u normal\n"
+        "x <- P(x + step(g, rel_step * eps)); the step is halved where the margin stands still",
+        reference="labsix/limited-blackbox-attacks, ARES",
+    )
     access = ScoreAccess
     norms = (LInf, L2)
 

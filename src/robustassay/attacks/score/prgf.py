@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from robustassay import models
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.gradient_estimate import Rise, forward, height, on_sphere, slope, sphere
 from robustassay.errors import BadRequest, ModelFailed
 from robustassay.registry import register
@@ -39,6 +39,12 @@ class PRGF(Attack[ScoreAccess]):
     prior and their search for a sigma; the loss is the margin.
     """
 
+    info = AttackInfo(
+        papers=("1906.06919",),
+        formula="as rgf with u = sqrt(w) * v + sqrt(1 - w) * u', v the surrogate's gradient, u' orthogonal to it\n"
+        "w by closed form from the cosine between v and the slope, itself estimated from queries",
+        reference="thu-ml/Prior-Guided-RGF",
+    )
     access = ScoreAccess
     norms = (LInf, L2)
 

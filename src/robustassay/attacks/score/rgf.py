@@ -5,7 +5,7 @@ from typing import final
 
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.gradient_estimate import forward, height, slope, sphere
 from robustassay.registry import register
 from robustassay.target import ScoreAccess
@@ -23,6 +23,12 @@ class RGF(Attack[ScoreAccess]):
     the authors of P-RGF take cross-entropy, which vanishes where a model is sure.
     """
 
+    info = AttackInfo(
+        papers=("1906.06919",),
+        formula="g = mean over u of (m(x) - m(x + sigma * u)) / sigma * u, u uniform on a sphere\n"
+        "x <- P(x + step(g, rel_step * eps))",
+        reference="thu-ml/Prior-Guided-RGF",
+    )
     access = ScoreAccess
     norms = (LInf, L2)
 

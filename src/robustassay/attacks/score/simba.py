@@ -6,7 +6,7 @@ from typing import Final, final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.gradient_estimate import Patterns, Span, cosines, height, pixels
 from robustassay.errors import BadRequest
 from robustassay.registry import register
@@ -30,6 +30,11 @@ class SimBA(Attack[ScoreAccess]):
     waves band by band; then all over again. What helps is what lowers the goal's margin.
     """
 
+    info = AttackInfo(
+        papers=("1905.07121",),
+        formula="q: a random pattern of the basis, each once\n"
+        "x' = P(x +- rel_step * eps * q / |q|); keep x' if m(x') < m(x)",
+    )
     access = ScoreAccess
     norms = (LInf, L2)
 

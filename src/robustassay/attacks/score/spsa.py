@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common import adam
 from robustassay.attacks.common.gradient_estimate import central, signs, slope
 from robustassay.registry import register
@@ -25,6 +25,11 @@ class SPSA(Attack[ScoreAccess]):
     rate; 0.125 is 1/255 at eps 8/255 as in Dong et al. (arXiv:1912.11852), whose L2 rate of 0.005 on CIFAR is 0.277.
     """
 
+    info = AttackInfo(
+        papers=("1802.05666", "1912.11852"),
+        formula="g as in nes with u of random signs;  x <- P(x + rate * Adam(g))",
+        reference="advertorch",
+    )
     access = ScoreAccess
     norms = (LInf, L2)
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.registry import register
 from robustassay.target import ScoreAccess
 from robustassay.threat import L1, L2, LInf, where_rows
@@ -41,6 +41,13 @@ class Square(Attack[ScoreAccess]):
     single row; a window too large for one side of the image is cut on that side only.
     """
 
+    info = AttackInfo(
+        papers=("1912.00049", "2103.01208"),
+        formula="x' = P(x with +-eps, one sign per channel, on a random square that covers a part p of it)\n"
+        "keep x' if m(x') < m(x)\n"
+        "p falls from p_init by halves; under L2 and L1 bumps of the norm that is left move between windows",
+        reference="max-andr/square-attack, fra31/auto-attack",
+    )
     access = ScoreAccess
     norms = (LInf, L2, L1)
 

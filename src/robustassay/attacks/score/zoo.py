@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common import adam
 from robustassay.attacks.common.gradient_estimate import BLOCK, Span, coarse
 from robustassay.attacks.common.penalty_search import PenaltySearch
@@ -40,6 +40,12 @@ class ZOO(Attack[ScoreAccess]):
     authors do for MNIST, values are kept in the box by clipping, not by a tanh, which freezes those at 0 and 1.
     """
 
+    info = AttackInfo(
+        papers=("1708.03999",),
+        formula="the loss of cw, with differences (L(x + h e_i) - L(x - h e_i)) / (2 h) along `samples` values i,\n"
+        "and Adam, or Newton by second differences, value by value",
+        reference="huanzhang12/ZOO-Attack",
+    )
     access = ScoreAccess
     norms = (L2,)
     seeks_minimum = True

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from robustassay import models
-from robustassay.attacks.attack import Attack
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.gradient.mim import MIM
 from robustassay.defenses import Ensemble
 from robustassay.errors import BadRequest
@@ -32,6 +32,10 @@ class Transfer(Attack[DecisionAccess]):
     all its steps: success on the substitute does not stop it. Queries to the substitute are free.
     """
 
+    info = AttackInfo(
+        papers=("1611.02770",),
+        formula="x = `attack` run to its end on the model `source`; shown to the model under attack once",
+    )
     access = DecisionAccess
     norms = (LInf, L2, L1)
 

@@ -95,7 +95,7 @@ class AnalysisSetup:
     def run_task(self, model: str) -> RunTask:
         """Return the attack run of one model."""
         attack = attacks.create(self.attack)
-        guessed = int(getattr(attack, "steps", 100)) * int(getattr(attack, "restarts", 1))
+        guessed = attack.planned_steps or 100
         passes = self.passes or Passes(2, guessed)
         run = AttackRun(key("run", model), model, self.threat, self.attack, passes, limit=self.robust_images)
         return RunTask(run, self.workspace)
@@ -182,7 +182,7 @@ class AdversarialPredictionsTask(Task):
         """Estimate the attack and the queries."""
         if not self.missing():
             return Cost()
-        steps = int(getattr(attacks.create(self.setup.crafting_attack), "steps", 10))
+        steps = attacks.create(self.setup.crafting_attack).planned_steps or 10
         return Cost(self.setup.seconds(self.name, Passes(forwards=4, gradients=steps)))
 
     def run(self, results: Results, progress: Progress) -> pd.DataFrame:
