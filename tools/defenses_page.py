@@ -54,7 +54,7 @@ class Row:
         """Return the robust accuracy."""
         return float(self.found[attacker]["robust"] / self.found[attacker]["images"])
 
-    def chance(self, attacker: str) -> float:
+    def p_value(self, attacker: str) -> float:
         """Return the p-value of the adaptive attack's lead over this attack on the same images."""
         cell = self.found[attacker]
         ahead = cell["only_adaptive_breaks"] > cell["only_this_breaks"]
@@ -105,7 +105,7 @@ def line(row: Row) -> str:
 
 def sentence(row: Row) -> str:
     """Say which non-adaptive attacks overestimate the robustness."""
-    tried = {one: row.chance(one) for one in NAIVE if one in row.found}
+    tried = {one: row.p_value(one) for one in NAIVE if one in row.found}
     fooled = [f"{NAIVE[one]} {row.part(one):.0%} (p = {p:.1g})" for one, p in tried.items() if p < LEVEL]
     close = [f"{NAIVE[one]} {row.part(one):.0%} (p = {p:.1g})" for one, p in tried.items() if p >= LEVEL]
     left = f"{row.part('adaptive'):.0%}"

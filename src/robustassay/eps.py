@@ -1,4 +1,4 @@
-"""The radius of a perturbation, as people write it: 0.5, or 8/255."""
+"""Parses and formats radii of perturbations, such as 0.5 or 8/255."""
 
 import math
 from fractions import Fraction
@@ -8,7 +8,7 @@ from robustassay.errors import BadRequest
 
 
 def parse_eps(eps: Any) -> float:
-    """Read a radius such as 0.5, "0.5", "8/255" or "0.5/255"."""
+    """Parse a radius such as 0.5, "0.5", "8/255" or "0.5/255"."""
     try:
         value = float(_fraction(eps)) if isinstance(eps, str) else float(eps)
     except (ValueError, TypeError, ZeroDivisionError, OverflowError):
@@ -19,7 +19,7 @@ def parse_eps(eps: Any) -> float:
 
 
 def format_eps(eps: float) -> str:
-    """Write a radius so that it reads back as the same number: as 0.5, as 8/255 where that is shorter."""
+    """Format a radius so that it parses back to the same number: as 0.5, or as 8/255 if that is shorter."""
     short, levels = f"{eps:.4g}", round(eps * 255)
     if float(short) == eps:
         return short
@@ -28,7 +28,7 @@ def format_eps(eps: float) -> str:
 
 def _fraction(text: str) -> Fraction:
     above, _, below = text.partition("/")
-    over, under = float(above), float(below or 1)  # a fraction computes 1e999999999 digit by digit, and never ends
+    over, under = float(above), float(below or 1)  # Fraction("1e999999999") would never finish
     if not (math.isfinite(over) and math.isfinite(under) and under):
         raise ValueError
     if not over:

@@ -1,16 +1,16 @@
-"""Everything assay raises on purpose.
+"""The exceptions of assay.
 
-AssayError                    catch this one to catch them all
-├── BadRequest                what was asked for cannot be done; exit code 2
-│   ├── UnknownName           no such attack, model, dataset, ...; names the nearest known ones
-│   ├── BadData               images or labels that would make every number wrong
-│   ├── BadModel              a model that cannot be judged as it is
-│   ├── BadWeights            a weights file that is damaged, unsafe, or not the one its card promises
+AssayError                    the base class of all
+├── BadRequest                the request is not possible; exit code 2
+│   ├── UnknownName           there is no such attack, model, dataset, ...; the message names similar ones
+│   ├── BadData               images or labels that would make results wrong
+│   ├── BadModel              a model that cannot be evaluated
+│   ├── BadWeights            a weights file that is damaged, unsafe, or does not match its card
 │   └── WrongFolder           the output folder belongs to another run
-├── EvaluationFailed          the evaluation started and could not go on; exit code 1
-│   ├── ModelFailed           the model raised or returned NaN in the middle of a run
-│   └── StoreFailed           results could not be written or read back
-└── Interrupted               stopped on request, finished work is safe; exit code 130
+├── EvaluationFailed          the evaluation started and failed; exit code 1
+│   ├── ModelFailed           the model raised an error or returned NaN during a run
+│   └── StoreFailed           results could not be written or read
+└── Interrupted               interrupted; finished work is kept; exit code 130
 
 Each message is one sentence that says what is wrong and what to do about it.
 """
@@ -20,37 +20,37 @@ from collections.abc import Iterable
 
 
 class AssayError(Exception):
-    """Base of everything assay raises on purpose."""
+    """Base class of all exceptions of assay."""
 
     exit_code = 1
 
 
 class BadRequest(AssayError):
-    """What was asked for cannot be done as asked."""
+    """The request is not possible."""
 
     exit_code = 2
 
 
 class UnknownName(BadRequest):
-    """A name that no registry knows."""
+    """There is no such name; the message names similar ones."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = sorted(known)
-        near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known) or 'none'}."
+        similar = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(similar)}?" if similar else f"the names are {', '.join(known) or 'none'}."
         super().__init__(f"There is no {kind} called {name!r}: {hint}")
 
 
 class BadData(BadRequest):
-    """Images or labels that would make every number wrong."""
+    """Images or labels that would make results wrong."""
 
 
 class BadModel(BadRequest):
-    """A model that cannot be judged as it is."""
+    """A model that cannot be evaluated."""
 
 
 class BadWeights(BadRequest):
-    """A weights file that is damaged, unsafe, or not the one its card promises."""
+    """A weights file that is damaged, unsafe, or does not match its card."""
 
 
 class WrongFolder(BadRequest):
@@ -58,18 +58,18 @@ class WrongFolder(BadRequest):
 
 
 class EvaluationFailed(AssayError):
-    """The evaluation started and could not go on."""
+    """The evaluation started and failed."""
 
 
 class ModelFailed(EvaluationFailed):
-    """The model raised or returned NaN in the middle of a run."""
+    """The model raised an error or returned NaN during a run."""
 
 
 class StoreFailed(EvaluationFailed):
-    """Results could not be written or read back."""
+    """Results could not be written or read."""
 
 
 class Interrupted(AssayError):
-    """Stopped on request; finished work is safe and the same call resumes it."""
+    """Interrupted; finished work is kept, and the same call resumes it."""
 
     exit_code = 130

@@ -1,7 +1,7 @@
-"""Kind and name to class: the one place where attacks, architectures and the like are found by name.
+"""The registry: from kind and name to a class, for attacks, architectures, defenses and so on.
 
-A class joins by decoration, `@register("attack", "pgd")`; another package joins through an entry point in
-the group `robustassay.attack` (or the kind in question) whose value names a module that registers on import.
+A class registers with a decorator, `@register("attack", "pgd")`. Another package registers through an entry point in
+the group `robustassay.attack` (or another kind) that names a module; the module registers its classes on import.
 """
 
 import dataclasses

@@ -1,9 +1,9 @@
-"""Random numbers that belong to a sample: a function of (seed, sample id, draw), never of its batch mates.
+"""Random numbers per sample: a function of (seed, sample id, draw), independent of the batch.
 
-Each row owns a 64-bit key, a hash of the seed and its sample id, and a count of the draws it has made. A
-draw hashes key and count into a block key, and value i of the draw is SplitMix64's finaliser at
-block + i * golden ratio (Steele et al. 2014). Integer arithmetic only, so every device gives the same bits;
-normals are computed in float64 and rounded, so that the last bit of a logarithm does not matter.
+Each row has a 64-bit key, a hash of the seed and its sample id, and a count of its draws. A draw hashes key and count
+into a block key; value i of the draw is SplitMix64's finaliser at block + i * golden ratio (Steele et al. 2014). The
+arithmetic is on integers, so every device gives the same bits; normals are computed in float64 and rounded, so that the
+last bit of a logarithm does not matter.
 """
 
 import hashlib
@@ -21,26 +21,26 @@ _MIX_2: Final = 0x94D049BB133111EB - (1 << 64)
 
 
 class Streams:
-    """One random stream a row; each call draws for all rows and advances their counts by one."""
+    """One random stream per row; each call draws for all rows and increments their counts."""
 
     def __init__(self, keys: Tensor, draws: Tensor, rows: Tensor, copies: int = 1) -> None:
         self._keys = keys
-        self._draws = draws  # shared by all views of a stream, so that none repeats another's numbers
+        self._draws = draws  # shared by all views of a stream, so that no view repeats numbers
         self._rows = rows
         self._copies = copies
 
     @classmethod
     def of(cls, seed: int, ids: Sequence[str], device: torch.device | str = "cpu") -> "Streams":
-        """Open the streams of these samples at their first draw."""
+        """Return the streams of these samples at their first draw."""
         keys = torch.tensor([_key(seed, sample) for sample in ids], dtype=torch.int64, device=device)
         return cls(keys, torch.zeros_like(keys), torch.arange(len(keys), device=device))
 
     def among(self, rows: Tensor) -> "Streams":
-        """Return the streams of some rows, each going on from where it is."""
+        """Return the streams of some rows, at their current counts."""
         return Streams(self._keys, self._draws, self._rows[rows])
 
     def copied(self, copies: int) -> "Streams":
-        """Return streams for so many copies of each row, side by side; no two copies draw the same numbers."""
+        """Return streams for several adjacent copies of each row; no two copies draw the same numbers."""
         return Streams(self._keys, self._draws, self._rows, copies)
 
     def uniform(self, *shape: int) -> Tensor:
@@ -68,7 +68,7 @@ class Streams:
         return self._words(n).argsort(dim=1)
 
     def _halves(self, shape: tuple[int, ...], bits: int) -> Tensor:
-        """Cut each 64-bit word into two values of so many bits."""
+        """Split each 64-bit word into two values of `bits` bits."""
         n = math.prod(shape)
         words = self._words((n + 1) // 2)
         high = _shift(words, 64 - bits)
@@ -84,7 +84,7 @@ class Streams:
 
 @contextmanager
 def seeded(seed: str, device: torch.device) -> Iterator[None]:
-    """Give torch's own generators a seed for a while: a model that draws random numbers draws from them."""
+    """Seed torch's generators inside the block; random models draw from them."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         torch.manual_seed(_hash(seed))

@@ -18,7 +18,7 @@ from robustassay.cli import main
 from robustassay.data import load
 from robustassay.models import verification
 from robustassay.models.card import ModelCard
-from robustassay.models.verification import p_value, verify
+from robustassay.models.verification import binomial_p_value, verify
 from robustassay.models.weights import sha256_of
 from robustassay.models.zoo import EMBEDDED
 
@@ -58,8 +58,8 @@ def test_an_honest_model_is_counted_rightly(folder, capsys):
     assert code == 0
     assert found["verdict"] == "ok"
     assert found["problem"] is None
-    assert (found["right"], found["images"]) == (right, IMAGES)
-    assert found["promised"] == models.card(NAME).clean_accuracy
+    assert (found["correct"], found["images"]) == (right, IMAGES)
+    assert found["card_accuracy"] == models.card(NAME).clean_accuracy
 
 
 def test_a_card_that_lies_about_its_hash(folder, capsys):
@@ -147,7 +147,7 @@ def test_all_are_tried_though_one_is_bad(folder, capsys):
     assert lines == {NAME: "changed", "mobilenet025-natural": "ok"}
     assert "[1/2] mobilenet025-natural: ok" in err
     assert "[2/2] resnet20-natural: changed" in err
-    assert f"1 of 2 models are not what their cards say: {NAME}." in err
+    assert f"1 of 2 models differ from their cards: {NAME}." in err
 
 
 def test_a_random_model_gets_the_same_verdict_each_time():
@@ -161,17 +161,19 @@ def test_a_random_model_gets_the_same_verdict_each_time():
 def test_chance_is_that_of_all_counts_no_likelier(right, images, promised):
     likely = [math.comb(images, k) * promised**k * (1 - promised) ** (images - k) for k in range(images + 1)]
     expected = sum(one for one in likely if one <= likely[right] * (1 + 1e-9))
-    assert p_value(right, images, promised) == pytest.approx(expected)
+    assert binomial_p_value(right, images, promised) == pytest.approx(expected)
 
 
 def test_honest_cards_pass_and_five_points_do_not():
     """The error rate of the whole check, summed over all counts, is the level at most; and it can see."""
     promised, images = 0.9, 150
-    rejected = [count for count in range(images + 1) if p_value(count, images, promised) < verification.LEVEL]
+    rejected = [
+        count for count in range(images + 1) if binomial_p_value(count, images, promised) < verification.SIGNIFICANCE
+    ]
     wrongly = sum(math.comb(images, k) * promised**k * (1 - promised) ** (images - k) for k in rejected)
-    assert 0 < wrongly <= verification.LEVEL
-    assert p_value(850, 1000, promised) < verification.LEVEL
-    assert p_value(950, 1000, promised) < verification.LEVEL
+    assert 0 < wrongly <= verification.SIGNIFICANCE
+    assert binomial_p_value(850, 1000, promised) < verification.SIGNIFICANCE
+    assert binomial_p_value(950, 1000, promised) < verification.SIGNIFICANCE
 
 
 def test_what_does_not_exist_is_said_at_once(folder, capsys):
@@ -265,9 +267,9 @@ def row(adaptive: int, **naive: tuple[int, int]) -> defenses_page.Row:
 
 def test_a_gap_is_more_than_chance():
     """Six images of six are two in 64 by chance, five of five two in 32."""
-    assert row(5, unaware=(11, 0)).chance("unaware") == pytest.approx(2 / 64)
-    assert row(5, unaware=(10, 0)).chance("unaware") == pytest.approx(2 / 32)
-    assert row(40, unaware=(5, 35)).chance("unaware") == 1, "weaker than a naive attacker is no false security"
+    assert row(5, unaware=(11, 0)).p_value("unaware") == pytest.approx(2 / 64)
+    assert row(5, unaware=(10, 0)).p_value("unaware") == pytest.approx(2 / 32)
+    assert row(40, unaware=(5, 35)).p_value("unaware") == 1, "weaker than a naive attacker is no false security"
 
 
 def test_the_page_says_so_where_there_is_no_gap():

@@ -632,7 +632,7 @@ def test_missing_paths_are_named(spec):
 def test_paths_that_say_nothing_are_refused(tmp_path):
     with pytest.raises(BadRequest, match="after the colon"):
         load("folder:")
-    with pytest.raises(BadRequest, match="say what it is with one of"):
+    with pytest.raises(BadRequest, match="give its kind with one of"):
         load(write(tmp_path / "images.tar", b""))
 
 

@@ -497,7 +497,7 @@ def test_no_certificate_has_a_counterexample():
     def wrong(proven: Any) -> int:
         return int(((proven.label != ABSTAIN) & ((proven.label != label) | (proven.radius > radius + 1e-6))).sum())
 
-    together = certify(guess, votes, draws, sigma, alpha=0.001, together=trials)
+    together = certify(guess, votes, draws, sigma, alpha=0.001, simultaneous=trials)
     assert wrong(together) == 0
     assert (together.label != ABSTAIN).mean() > 0.8, "who certifies nothing is never wrong"
     assert np.median((together.radius / radius)[together.label != ABSTAIN]) > 0.7

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from robustassay.certification.interval_bounds import Box, Relu, bounded, certified
+from robustassay.certification.interval_bounds import Interval, ReluBounds, is_certified, margin_bounds
 from robustassay.data import load
 from robustassay.errors import BadModel, BadRequest, ModelFailed
 from robustassay.models import zoo
@@ -220,9 +220,9 @@ class TestDeepDefense:
         logits, weight = network(x), network.get_parameter("1.weight")
         for image in range(9):
             own, others = int(y[image]), [k for k in range(4) if k != y[image]]
-            leads = torch.stack([logits[image, own] - logits[image, k] for k in others])
+            margins = torch.stack([logits[image, own] - logits[image, k] for k in others])
             widths = torch.stack([(weight[own] - weight[k]).norm() for k in others])
-            expected = (leads / widths).min()
+            expected = (margins / widths).min()
             found = linearised_distance(logits, x, y, rivals=3)[image]
             torch.testing.assert_close(found, expected)
 
@@ -319,8 +319,8 @@ class TestBounds:
     def test_no_point_of_the_box_beats_them(self):
         network, x, y = chain(), torch.rand(6, 3, 8, 8).double(), torch.arange(6) % 4
         eps = 0.03
-        _, leads = bounded(network, x, y, eps)
-        worst = torch.full_like(leads, torch.inf)
+        _, margins = margin_bounds(network, x, y, eps)
+        worst = torch.full_like(margins, torch.inf)
         for rival in range(4):
             point = (x + eps * (2 * torch.rand_like(x) - 1)).clamp(0, 1)
             for _ in range(25):  # corners found by gradients come far closer to the bounds than chance does
@@ -330,16 +330,16 @@ class TestBounds:
                 worst[:, rival] = torch.minimum(worst[:, rival], lead.detach())
                 (slope,) = torch.autograd.grad(lead.sum(), point)
                 point = (point.detach() - 0.01 * slope.sign()).clamp(x - eps, x + eps).clamp(0, 1)
-        assert (worst >= leads - 1e-9).all()
+        assert (worst >= margins - 1e-9).all()
         clean = network(x)
         clean_leads = clean.gather(1, y[:, None]) - clean
-        gap, attacked = (clean_leads - leads).max(), (clean_leads - worst).max()
+        gap, attacked = (clean_leads - margins).max(), (clean_leads - worst).max()
         assert attacked < gap < 20 * attacked  # sound but not empty
 
     def test_are_exact_on_a_linear_network(self):
         network = nn.Sequential(nn.Flatten(), nn.Linear(12, 4)).double()
         x, y = torch.rand(5, 3, 2, 2).double(), torch.arange(5) % 4
-        logits, leads = bounded(network, x, y, 0.1)
+        logits, margins = margin_bounds(network, x, y, 0.1)
         weight = network.get_parameter("1.weight")
         lowest, highest = (x - 0.1).clamp(min=0).flatten(1), (x + 0.1).clamp(max=1).flatten(1)
         for image in range(5):
@@ -347,20 +347,20 @@ class TestBounds:
                 slope = weight[y[image]] - weight[rival]
                 corner = torch.where(slope > 0, lowest[image], highest[image]).view(1, 3, 2, 2)
                 exact = network(corner)[0, y[image]] - network(corner)[0, rival]
-                torch.testing.assert_close(leads[image, rival], exact)
+                torch.testing.assert_close(margins[image, rival], exact)
         torch.testing.assert_close(logits, network(x))
 
     def test_at_radius_zero_are_the_network_itself(self):
         network, x, y = chain(), torch.rand(6, 3, 8, 8).double(), torch.arange(6) % 4
-        logits, leads = bounded(network, x, y, 0.0)
+        logits, margins = margin_bounds(network, x, y, 0.0)
         torch.testing.assert_close(logits, network(x))
-        torch.testing.assert_close(leads, logits.gather(1, y[:, None]) - logits)
+        torch.testing.assert_close(margins, logits.gather(1, y[:, None]) - logits)
 
     def test_in_training_batch_norms_look_at_the_images(self):
         network, x, y = chain(training=True), torch.rand(6, 3, 8, 8).double(), torch.arange(6) % 4
         counted = int(network.get_buffer("2.num_batches_tracked"))
-        logits, leads = bounded(network, x, y, 0.0)
-        torch.testing.assert_close(leads, logits.gather(1, y[:, None]) - logits)
+        logits, margins = margin_bounds(network, x, y, 0.0)
+        torch.testing.assert_close(margins, logits.gather(1, y[:, None]) - logits)
         assert int(network.get_buffer("2.num_batches_tracked")) == counted + 1
         torch.testing.assert_close(logits, network(x))
         assert not torch.allclose(logits, network.eval()(x))
@@ -368,7 +368,7 @@ class TestBounds:
     @pytest.mark.parametrize("sign", [1.0, -1.0])
     def test_lines_around_a_relu_hold_on_all_of_it(self, sign):
         lower, upper = torch.tensor([[-2.0, -1, -3, 1, -1e-3]]).double(), torch.tensor([[1.0, 2, -1, 2, 0]]).double()
-        step = Relu(Box((lower + upper) / 2, (upper - lower) / 2))
+        step = ReluBounds(Interval((lower + upper) / 2, (upper - lower) / 2))
         slopes, _ = step.backward(torch.full((1, 1, 5), sign).double())
         for share in np.linspace(0, 1, 21):
             z = lower + share * (upper - lower)
@@ -383,18 +383,18 @@ class TestBounds:
     def test_certificates_need_float64_and_a_right_answer(self):
         network, x = chain(), torch.rand(6, 3, 8, 8).double()
         right = network(x).argmax(1)
-        assert certified(network, x, right, 0.0).all()
-        assert not certified(network, x, (right + 1) % 4, 0.0).any()
-        assert not certified(network, x, right, 1.0).any()
+        assert is_certified(network, x, right, 0.0).all()
+        assert not is_certified(network, x, (right + 1) % 4, 0.0).any()
+        assert not is_certified(network, x, right, 1.0).any()
         with pytest.raises(BadModel, match="float64"):
-            certified(network.float(), x.float(), right, 0.0)
+            is_certified(network.float(), x.float(), right, 0.0)
 
     def test_other_networks_are_refused(self):
         x, y = torch.rand(2, 3, 8, 8), torch.tensor([0, 1])
         with pytest.raises(BadModel, match="MaxPool2d"):
-            bounded(nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(48, 2)), x, y, 0.1)
+            margin_bounds(nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(48, 2)), x, y, 0.1)
         with pytest.raises(BadModel, match="convnet"):
-            bounded(nn.Sequential(nn.Flatten()), x, y, 0.1)
+            margin_bounds(nn.Sequential(nn.Flatten()), x, y, 0.1)
 
 
 class TestBoundTraining:
@@ -404,8 +404,8 @@ class TestBoundTraining:
         clean = F.cross_entropy(network(x), y)
         torch.testing.assert_close(recipe.loss(network, x, y, stream(), torch.tensor(0.1)), clean)
         for progress, eps, share in ((0.4, 0.005, 0.375), (0.9, 0.02, 0.75)):
-            _, leads = bounded(network, x, y, eps)
-            expected = (1 - share) * clean + share * torch.logsumexp(-leads, 1).mean()
+            _, margins = margin_bounds(network, x, y, eps)
+            expected = (1 - share) * clean + share * torch.logsumexp(-margins, 1).mean()
             torch.testing.assert_close(recipe.loss(network, x, y, stream(), torch.tensor(progress)), expected)
 
     def test_card_has_a_certified_accuracy_below_the_attacked_one(self, two_classes):
@@ -418,7 +418,7 @@ class TestBoundTraining:
         assert (found["certified_eps"], found["certified_images"]) == (0.5 / 255, 40)
 
     def test_a_broken_certificate_is_an_alarm(self, two_classes, monkeypatch):
-        monkeypatch.setattr("robustassay.train.ibp.certified", lambda network, x, y, eps: torch.ones(len(x)).bool())
+        monkeypatch.setattr("robustassay.train.ibp.is_certified", lambda network, x, y, eps: torch.ones(len(x)).bool())
         network = ConvNet(width=2, hidden=8).build(2).eval()
         with pytest.raises(ModelFailed, match="broke"):
             BoundTraining().measurements(network, two_classes.x_test, two_classes.y_test)

@@ -1,8 +1,8 @@
-"""Sound bounds on what a plain network can say anywhere in a box around an image.
+"""Sound lower bounds on the margins of a plain network over a box around an image.
 
-Interval bounds (Gowal et al. 2018, arXiv:1810.12715) go forward through the layers. CROWN-IBP (Zhang et al. 2020,
-arXiv:1906.06316) then goes backward from the outputs, with lines around every relu drawn from those intervals;
-the better of the two holds for every output. Both hold for exact arithmetic: certify in float64.
+Interval bound propagation (Gowal et al. 2018, arXiv:1810.12715) goes forward through the layers. CROWN-IBP (Zhang et
+al. 2020, arXiv:1906.06316) then goes backward from the outputs, with a linear relaxation of every relu from those
+intervals. The better of the two bounds holds per output. Both assume exact arithmetic: certify in float64.
 """
 
 from dataclasses import dataclass
@@ -16,174 +16,180 @@ from robustassay.models.architectures.layers import Normalise
 
 
 @dataclass(frozen=True, eq=False)
-class Box:
+class Interval:
     """All points within `radius` of `centre`, coordinate by coordinate."""
 
     centre: Tensor
     radius: Tensor
 
     @classmethod
-    def around(cls, x: Tensor, eps: float | Tensor) -> "Box":
-        """Return the images within eps of x in L-infinity that are images: pixels stay in [0, 1]."""
-        lowest, highest = (x - eps).clamp(min=0), (x + eps).clamp(max=1)
-        return cls((lowest + highest) / 2, (highest - lowest) / 2)
+    def around(cls, x: Tensor, eps: float | Tensor) -> "Interval":
+        """Return the images within L-infinity distance eps of x, with pixels in [0, 1]."""
+        lower, upper = (x - eps).clamp(min=0), (x + eps).clamp(max=1)
+        return cls((lower + upper) / 2, (upper - lower) / 2)
 
 
 @dataclass(frozen=True, eq=False)
-class Convolution:
-    """A convolution, between features of known shape."""
+class ConvBounds:
+    """Bounds through a convolution with a known input shape."""
 
     layer: nn.Conv2d
     shape_in: torch.Size
 
-    def onward(self, box: Box) -> Box:
-        """Return the smallest box around the image of a box."""
+    def propagate(self, interval: Interval) -> Interval:
+        """Return the tightest interval that contains all outputs for inputs in an interval."""
         layer = self.layer
-        radius = F.conv2d(box.radius, layer.weight.abs(), None, layer.stride, layer.padding)
-        return Box(layer(box.centre), radius)
+        radius = F.conv2d(interval.radius, layer.weight.abs(), None, layer.stride, layer.padding)
+        return Interval(layer(interval.centre), radius)
 
-    def backward(self, slopes: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(self, coefficients: Tensor) -> tuple[Tensor, Tensor]:
         """Rewrite linear functions of the outputs, [images, functions, ...], as functions of the inputs."""
         layer = self.layer
         stride, padding, kernel = layer.stride[0], int(layer.padding[0]), layer.kernel_size[0]
-        lost = self.shape_in[-1] - ((slopes.shape[-1] - 1) * stride - 2 * padding + kernel)
-        flat = slopes.flatten(0, 1)
-        before = F.conv_transpose2d(flat, layer.weight, None, stride, padding, output_padding=lost)
-        shift = slopes.new_zeros(()) if layer.bias is None else torch.einsum("nfchw,c->nf", slopes, layer.bias)
-        return before.reshape(*slopes.shape[:2], *before.shape[1:]), shift
+        output_padding = self.shape_in[-1] - ((coefficients.shape[-1] - 1) * stride - 2 * padding + kernel)
+        flat = coefficients.flatten(0, 1)
+        input_coefficients = F.conv_transpose2d(
+            flat, layer.weight, None, stride, padding, output_padding=output_padding
+        )
+        bias = layer.bias
+        shift = coefficients.new_zeros(()) if bias is None else torch.einsum("nfchw,c->nf", coefficients, bias)
+        return input_coefficients.reshape(*coefficients.shape[:2], *input_coefficients.shape[1:]), shift
 
 
 @dataclass(frozen=True, eq=False)
-class Dense:
-    """A dense layer."""
+class DenseBounds:
+    """Bounds through a dense layer."""
 
     layer: nn.Linear
 
-    def onward(self, box: Box) -> Box:
-        """Return the smallest box around the image of a box."""
-        return Box(self.layer(box.centre), F.linear(box.radius, self.layer.weight.abs()))
+    def propagate(self, interval: Interval) -> Interval:
+        """Return the tightest interval that contains all outputs for inputs in an interval."""
+        return Interval(self.layer(interval.centre), F.linear(interval.radius, self.layer.weight.abs()))
 
-    def backward(self, slopes: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(self, coefficients: Tensor) -> tuple[Tensor, Tensor]:
         """Rewrite linear functions of the outputs as functions of the inputs."""
-        return slopes @ self.layer.weight, slopes @ self.layer.bias
+        return coefficients @ self.layer.weight, coefficients @ self.layer.bias
 
 
 @dataclass(frozen=True, eq=False)
-class Scale:
-    """One factor and one shift a channel: a normalisation, or a batch norm whose statistics are known."""
+class ChannelAffine:
+    """Bounds through one factor and one shift per channel: a normalisation, or a batch norm with known statistics."""
 
     factor: Tensor
     shift: Tensor
 
-    def onward(self, box: Box) -> Box:
-        """Return the smallest box around the image of a box."""
-        return Box(box.centre * self.factor + self.shift, box.radius * self.factor.abs())
+    def propagate(self, interval: Interval) -> Interval:
+        """Return the tightest interval that contains all outputs for inputs in an interval."""
+        return Interval(interval.centre * self.factor + self.shift, interval.radius * self.factor.abs())
 
-    def backward(self, slopes: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(self, coefficients: Tensor) -> tuple[Tensor, Tensor]:
         """Rewrite linear functions of the outputs as functions of the inputs."""
-        return slopes * self.factor, (slopes * self.shift).flatten(2).sum(2)
+        return coefficients * self.factor, (coefficients * self.shift).flatten(2).sum(2)
 
 
 @dataclass(frozen=True, eq=False)
-class Flattening:
-    """Features of known shape, in one row."""
+class FlattenBounds:
+    """Bounds through a flatten layer with a known input shape."""
 
     shape_in: torch.Size
 
-    def onward(self, box: Box) -> Box:
-        """Return the same box in one row."""
-        return Box(box.centre.flatten(1), box.radius.flatten(1))
+    def propagate(self, interval: Interval) -> Interval:
+        """Return the flattened interval."""
+        return Interval(interval.centre.flatten(1), interval.radius.flatten(1))
 
-    def backward(self, slopes: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the same functions of features in their shape."""
-        return slopes.reshape(*slopes.shape[:2], *self.shape_in[1:]), slopes.new_zeros(())
+    def backward(self, coefficients: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the same functions in the input shape."""
+        return coefficients.reshape(*coefficients.shape[:2], *self.shape_in[1:]), coefficients.new_zeros(())
 
 
 @dataclass(frozen=True, eq=False)
-class Relu:
-    """A relu whose input is known to lie in a box."""
+class ReluBounds:
+    """Bounds through a relu whose input lies in a known interval."""
 
-    box: Box
+    interval: Interval
 
-    def onward(self, box: Box) -> Box:
-        """Return the smallest box around the image of a box."""
-        lower, upper = F.relu(box.centre - box.radius), F.relu(box.centre + box.radius)
-        return Box((lower + upper) / 2, (upper - lower) / 2)
+    def propagate(self, interval: Interval) -> Interval:
+        """Return the tightest interval that contains all outputs for inputs in an interval."""
+        lower, upper = F.relu(interval.centre - interval.radius), F.relu(interval.centre + interval.radius)
+        return Interval((lower + upper) / 2, (upper - lower) / 2)
 
-    def backward(self, slopes: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(self, coefficients: Tensor) -> tuple[Tensor, Tensor]:
         """Bound linear functions of the outputs from below by functions of the inputs."""
-        lower, upper = (self.box.centre - self.box.radius)[:, None], (self.box.centre + self.box.radius)[:, None]
-        # The chord lies above the relu; below it lies any line through 0, here the nearer of slopes 0 and 1.
-        reach = F.relu(upper)
-        chord = reach / (reach + F.relu(-lower)).clamp(min=1e-12)
-        beneath = (upper > -lower).to(slopes.dtype)
-        falling = slopes.clamp(max=0)
-        shift = falling * chord * F.relu(-lower)
-        return slopes.clamp(min=0) * beneath + falling * chord, shift.flatten(2).sum(2)
+        centre, radius = self.interval.centre[:, None], self.interval.radius[:, None]
+        lower, upper = centre - radius, centre + radius
+        # The chord is an upper bound of the relu; a line through 0 with slope 0 or 1 is a lower bound.
+        relu_upper = F.relu(upper)
+        chord = relu_upper / (relu_upper + F.relu(-lower)).clamp(min=1e-12)
+        lower_slope = (upper > -lower).to(coefficients.dtype)
+        negative = coefficients.clamp(max=0)
+        shift = negative * chord * F.relu(-lower)
+        return coefficients.clamp(min=0) * lower_slope + negative * chord, shift.flatten(2).sum(2)
 
 
-Step = Convolution | Dense | Scale | Flattening | Relu
+LayerBounds = ConvBounds | DenseBounds | ChannelAffine | FlattenBounds | ReluBounds
 
 
-def bounded(network: nn.Module, x: Tensor, y: Tensor, eps: float | Tensor) -> tuple[Tensor, Tensor]:
-    """Return the logits of x, and for every class a lower bound on y's lead over it all over the box around x.
+def margin_bounds(network: nn.Module, x: Tensor, y: Tensor, eps: float | Tensor) -> tuple[Tensor, Tensor]:
+    """Return the logits of x, and per class a lower bound on the logit of y minus its logit within eps of x.
 
-    The lead of y over itself is 0. In training mode batch norms take their statistics from x, and count them.
+    The bound of y against itself is 0. In training mode batch norms take their statistics from x, and update them.
     """
     *body, head = network.children()
     if not isinstance(head, nn.Linear):
-        raise BadModel("Bounds need a plain chain of layers that ends in a dense one: use the convnet architecture.")
-    h, start = x, Box.around(x, eps)
-    box, steps = start, []
+        raise BadModel(
+            "Bounds need a plain sequence of layers that ends in a dense layer: use the convnet architecture."
+        )
+    h, start = x, Interval.around(x, eps)
+    interval, layers = start, []
     for layer in body:
-        # Follows the images themselves too: batch norms in training look at them.
-        steps.append(_step(layer, h, box))
-        h, box = layer(h), steps[-1].onward(box)
-    # Leads instead of logits in the last layer: what all logits share cancels before it is bounded.
+        # The features of x are needed too: batch norms in training mode use them.
+        layers.append(_layer_bounds(layer, h, interval))
+        h, interval = layer(h), layers[-1].propagate(interval)
+    # Bounds on differences of logits are tighter than bounds on logits: common terms cancel first.
     eye = torch.eye(head.out_features, dtype=h.dtype, device=h.device)
-    versus = eye[y][:, None] - eye
-    slopes, shift = versus @ head.weight, versus @ head.bias
-    by_intervals = lowest(slopes, box) + shift
-    for step in reversed(steps):
-        slopes, more = step.backward(slopes)
-        shift = shift + more
-    return head(h), torch.maximum(by_intervals, lowest(slopes, start) + shift)
+    differences = eye[y][:, None] - eye
+    coefficients, shift = differences @ head.weight, differences @ head.bias
+    interval_margins = minimum_over(coefficients, interval) + shift
+    for layer_bounds in reversed(layers):
+        coefficients, extra = layer_bounds.backward(coefficients)
+        shift = shift + extra
+    return head(h), torch.maximum(interval_margins, minimum_over(coefficients, start) + shift)
 
 
-def lowest(slopes: Tensor, box: Box) -> Tensor:
-    """Return the least value of linear functions, [images, functions, ...], in a box."""
-    least = slopes * box.centre[:, None] - slopes.abs() * box.radius[:, None]
-    return least.flatten(2).sum(2)
+def minimum_over(coefficients: Tensor, interval: Interval) -> Tensor:
+    """Return the minimum of linear functions, [images, functions, ...], over an interval."""
+    smallest = coefficients * interval.centre[:, None] - coefficients.abs() * interval.radius[:, None]
+    return smallest.flatten(2).sum(2)
 
 
-def certified(network: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
-    """Tell for which images no image within eps can change the network's right answer; float64 networks only."""
+def is_certified(network: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
+    """Return, per image, whether y is certified as the label of all images within eps; float64 networks only."""
     if x.dtype != torch.float64:
-        raise BadModel("A certificate needs a network and images in float64: rounding must not decide.")
+        raise BadModel("A certificate needs a network and images in float64: convert both with double().")
     with torch.no_grad():
-        _, leads = bounded(network, x, y, eps)
-    return (leads.scatter(1, y[:, None], torch.inf) > 0).all(1)
+        _, margins = margin_bounds(network, x, y, eps)
+    return (margins.scatter(1, y[:, None], torch.inf) > 0).all(1)
 
 
-def _step(layer: nn.Module, h: Tensor, box: Box) -> Step:
+def _layer_bounds(layer: nn.Module, h: Tensor, interval: Interval) -> LayerBounds:
     match layer:
         case nn.Conv2d():
-            return Convolution(layer, h.shape)
+            return ConvBounds(layer, h.shape)
         case nn.Linear():
-            return Dense(layer)
+            return DenseBounds(layer)
         case nn.ReLU():
-            return Relu(box)
+            return ReluBounds(interval)
         case nn.Flatten():
-            return Flattening(h.shape)
+            return FlattenBounds(h.shape)
         case Normalise():
-            return Scale(1 / layer.deviation, -layer.mean / layer.deviation)
+            return ChannelAffine(1 / layer.deviation, -layer.mean / layer.deviation)
         case nn.BatchNorm1d() | nn.BatchNorm2d():
             return _batch_norm(layer, h)
         case _:
-            raise BadModel(f"No bounds are known for a {type(layer).__name__}: use the convnet architecture.")
+            raise BadModel(f"Bounds do not support the layer {type(layer).__name__}: use the convnet architecture.")
 
 
-def _batch_norm(layer: nn.BatchNorm1d | nn.BatchNorm2d, h: Tensor) -> Scale:
+def _batch_norm(layer: nn.BatchNorm1d | nn.BatchNorm2d, h: Tensor) -> ChannelAffine:
     over = [dimension for dimension in range(h.dim()) if dimension != 1]
     mean, variance = layer.running_mean, layer.running_var
     if layer.training:
@@ -192,4 +198,4 @@ def _batch_norm(layer: nn.BatchNorm1d | nn.BatchNorm2d, h: Tensor) -> Scale:
     assert variance is not None
     factor = layer.weight / (variance + layer.eps).sqrt()
     shape = (-1, *(1,) * (h.dim() - 2))
-    return Scale(factor.view(shape), (layer.bias - mean * factor).view(shape))
+    return ChannelAffine(factor.view(shape), (layer.bias - mean * factor).view(shape))

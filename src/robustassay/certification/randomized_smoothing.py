@@ -1,4 +1,4 @@
-"""What noisy votes prove: pure functions of counts (Cohen et al. 2019, arXiv:1902.02918)."""
+"""Certificates of randomized smoothing from counts of votes (Cohen et al. 2019, arXiv:1902.02918)."""
 
 from dataclasses import dataclass
 from typing import Final, final
@@ -10,7 +10,7 @@ from scipy import stats
 from robustassay.errors import BadRequest
 
 ABSTAIN: Final = -1
-"""The label of an image about which the votes prove nothing."""
+"""The label of an image without a certificate."""
 
 Numbers = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -19,29 +19,31 @@ Labels = npt.NDArray[np.int64]
 @final
 @dataclass(frozen=True)
 class Certificates:
-    """One entry an image: the smoothed label is `label` everywhere within L2 distance `radius`, or it abstains."""
+    """One entry per image: the smoothed label is `label` everywhere within L2 distance `radius`, or it abstains."""
 
     label: Labels
     radius: Numbers
-    confidence: Numbers  # lower bound on the probability that noise leaves the label as it is
+    confidence: Numbers  # lower bound on the probability of the label under noise
 
     def holds(self, labels: Labels, radius: float) -> npt.NDArray[np.bool_]:
-        """Say which images are certified to keep their true label within this radius."""
+        """Return, per image, whether the true label is certified within this radius."""
         certified: npt.NDArray[np.bool_] = (self.label == labels) & (self.radius >= radius)
         return certified
 
 
-def certify(guess: Labels, votes: Labels, draws: int, sigma: float, alpha: float, together: int = 1) -> Certificates:
-    """Turn votes for a guessed label into a radius; each certificate is wrong with probability alpha at most.
+def certify(
+    guess: Labels, votes: Labels, draws: int, sigma: float, alpha: float, simultaneous: int = 1
+) -> Certificates:
+    """Compute the certified radius from the votes for a label; a certificate is wrong with probability alpha at most.
 
-    The guess must come from other draws than the votes. With `together` = k all of k certificates hold at once with
-    probability 1 - alpha (Bonferroni), instead of each by itself.
+    The label must come from other draws than the votes. With `simultaneous` = k, all of k certificates hold together
+    with probability 1 - alpha (Bonferroni).
     """
-    if not 0 < alpha < 1 or together < 1:
-        raise BadRequest(f"alpha must lie between 0 and 1 and together be 1 or more, not {alpha} and {together}.")
-    lower = clopper_pearson(votes, draws, alpha / together)
+    if not 0 < alpha < 1 or simultaneous < 1:
+        raise BadRequest(f"alpha must be between 0 and 1, and simultaneous 1 or more, not {alpha}, {simultaneous}.")
+    lower = clopper_pearson(votes, draws, alpha / simultaneous)
     proven = lower > 0.5
-    # Below one half the radius would be negative: nothing is proven, not even the label.
+    # Below one half the radius would be negative: nothing is certified.
     radius = np.where(proven, sigma * stats.norm.ppf(np.where(proven, lower, 0.75)), 0.0)
     return Certificates(np.where(proven, guess, ABSTAIN), radius, lower)
 
@@ -54,7 +56,7 @@ def clopper_pearson(hits: Labels, draws: int, alpha: float) -> Numbers:
 
 
 def majority(counts: Labels, alpha: float) -> Labels:
-    """Return the most frequent label of each row of `[n, classes]` counts, abstaining where chance may have chosen.
+    """Return the most frequent label of each row of `[n, classes]` counts, or abstain if it is not significant.
 
     The two most frequent labels are compared by an exact two-sided test against a fair coin (Hung and Fithian 2019).
     """

@@ -1,10 +1,10 @@
-"""`assay list`: what can be named."""
+"""`assay list`: lists attacks, defenses, models and datasets."""
 
 from typing import Literal
 
 
 def listing(kind: Literal["attacks", "defenses", "models", "datasets"], /) -> None:
-    """List the attacks, defenses, models or datasets that can be named.
+    """List the available attacks, defenses, models or datasets.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def _attacks() -> tuple[list[str], list[list[str]]]:
         [name, ", ".join(norm.name for norm in known[name].norms), _settings(known[name]), _summary(known[name])]
         for name in attacks.attack_names()
     ]
-    return ["attack", "norms", "settings", "what it does"], rows
+    return ["attack", "norms", "settings", "description"], rows
 
 
 def _defenses() -> tuple[list[str], list[list[str]]]:
@@ -36,7 +36,7 @@ def _defenses() -> tuple[list[str], list[list[str]]]:
 
     known = registered("defense")
     rows = [[name, _settings(known[name]), _summary(known[name])] for name in defenses.defense_names()]
-    return ["defense", "settings", "what it does"], rows
+    return ["defense", "settings", "description"], rows
 
 
 def _settings(kind: type) -> str:
@@ -59,4 +59,4 @@ def _models() -> tuple[list[str], list[list[str]]]:
 def _datasets() -> tuple[list[str], list[list[str]]]:
     from robustassay import data
 
-    return ["dataset", "what it is"], [[name, data.describe(name)] for name in data.names()]
+    return ["dataset", "description"], [[name, data.describe(name)] for name in data.names()]

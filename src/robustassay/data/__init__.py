@@ -19,41 +19,42 @@ __all__ = ["Dataset", "describe", "from_arrays", "load", "names", "names_no_path
 
 @dataclass(frozen=True)
 class Source:
-    """One kind of dataset: a line about it and the module whose `read` makes it a Dataset."""
+    """One kind of dataset: its description, and its reader as `module:function`."""
 
     about: str
-    module: str
+    reader: str
 
 
-# The whole list: a row here is all it takes to make a reader known to load(), the command line and the docs.
+# A new reader needs one row here; load(), the command line and the docs then know it.
 SOURCES = MappingProxyType(
     {
         "cifar10-1k": Source(
-            "1,000 images of the CIFAR-10 test set, 100 a class, embedded in assay", "robustassay.data.embedded"
+            "1,000 images of the CIFAR-10 test set, 100 per class, embedded in assay", "robustassay.data.embedded:read"
         ),
         "cifar10": Source(
-            "the CIFAR-10 test split, where its files are found in ./data or the folder ASSAY_DATA names",
-            "robustassay.data.cifar10_by_name",
+            "the CIFAR-10 test split from its official files in ./data or the folder in ASSAY_DATA",
+            "robustassay.data.cifar10:read_default_folder",
         ),
         "cifar10:PATH": Source(
-            "the CIFAR-10 test split from its official python or binary files", "robustassay.data.cifar10"
+            "the CIFAR-10 test split from its official python or binary files", "robustassay.data.cifar10:read"
         ),
         "imagenet": Source(
-            "ImageNet photographs in the folder that ASSAY_IMAGENET names, or ./data/imagenet",
-            "robustassay.data.imagenet_by_name",
+            "ImageNet photographs in the folder in ASSAY_IMAGENET, or in ./data/imagenet",
+            "robustassay.data.imagenet:read_default_folder",
         ),
         "imagenet:PATH": Source(
-            "ImageNet photographs: folders by synset, or a flat folder with a label file", "robustassay.data.imagenet"
+            "ImageNet photographs: one folder per synset, or a flat folder with a label file",
+            "robustassay.data.imagenet:read",
         ),
         "nips2017:PATH": Source(
             "photographs and a CSV with true and target classes, as in the NIPS 2017 competition",
-            "robustassay.data.nips2017",
+            "robustassay.data.nips2017:read",
         ),
         "folder:PATH": Source(
-            "a folder with one sub-folder of equally large images per class", "robustassay.data.folder"
+            "a folder with one sub-folder per class; all images have the same size", "robustassay.data.folder:read"
         ),
         "npz:PATH": Source(
-            "an .npz file with images x (uint8, or float in [0, 1]) and labels y", "robustassay.data.npz"
+            "an .npz file with images x (uint8, or float in [0, 1]) and labels y", "robustassay.data.npz:read"
         ),
     }
 )
@@ -69,12 +70,12 @@ def __getattr__(name: str) -> object:
 
 
 def names() -> tuple[str, ...]:
-    """Every way to name a dataset; PATH stands for a file or folder of yours."""
+    """Return all forms of dataset names; PATH stands for a file or folder."""
     return tuple(SOURCES)
 
 
 def describe(name: str) -> str:
-    """Say in one line what a name of `names()` gives."""
+    """Return the description of one of `names()`."""
     if name not in SOURCES:
         raise UnknownName("dataset", name, names())
     return SOURCES[name].about
@@ -83,8 +84,8 @@ def describe(name: str) -> str:
 def load(spec: str | os.PathLike[str]) -> "Dataset":
     """Load a dataset by one of `names()`, or by the plain path of a folder or an .npz file.
 
-    A corruption may stand before it, as in "fog:severity=3|cifar10-1k", or a frame for photographs, as in
-    "frame:size=224,resize=256|imagenet:FOLDER".
+    A corruption in front is applied to the images, as in "fog:severity=3|cifar10-1k"; a frame resizes and crops
+    photographs, as in "frame:size=224,resize=256|imagenet:FOLDER".
     """
     text = os.fspath(spec)
     corruption, bar, inner = text.partition("|")
@@ -108,7 +109,7 @@ def load(spec: str | os.PathLike[str]) -> "Dataset":
         return _read("npz:PATH", text)
     if os.path.exists(os.path.expanduser(text)):
         raise BadRequest(
-            f"{text} is neither a folder nor an .npz file: say what it is with one of {', '.join(names())}."
+            f"{text} is neither a folder nor an .npz file: give its kind with one of {', '.join(names())}."
         )
     if any(separator in text for separator in (os.sep, "/", "~")):
         raise _missing(text)
@@ -128,20 +129,21 @@ def names_no_path(spec: str) -> bool:
 
 
 def _read(name: str, path: str | None = None) -> "Dataset":
-    place = () if path is None else (_existing(path),)
-    dataset: Dataset = import_module(SOURCES[name].module).read(*place)
+    module, _, function = SOURCES[name].reader.partition(":")
+    arguments = () if path is None else (_existing(path),)
+    dataset: Dataset = getattr(import_module(module), function)(*arguments)
     return dataset
 
 
 def _existing(path: str) -> Path:
     if not path:
-        raise BadRequest("The dataset names no path: write it after the colon, as in folder:my/images.")
-    place = os.path.expanduser(path)
+        raise BadRequest("The dataset has no path: write it after the colon, as in folder:my/images.")
+    expanded = os.path.expanduser(path)
     # os.path, unlike pathlib, answers False for names no file can have.
-    if not os.path.exists(place):
+    if not os.path.exists(expanded):
         raise _missing(path)
-    return Path(place)
+    return Path(expanded)
 
 
 def _missing(path: str) -> BadData:
-    return BadData(f"There is no file or folder {path!r}: check the path and where it starts.")
+    return BadData(f"There is no file or folder {path!r}: check the path.")

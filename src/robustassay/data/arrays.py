@@ -1,4 +1,4 @@
-"""Datasets from arrays in memory, checked once so that no later number is computed from wrong pixels."""
+"""Datasets from arrays in memory; the arrays are checked once, before any number is computed from them."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from robustassay.errors import BadData
 
 Array = Tensor | npt.NDArray[Any]
 
-# Far above any real label set; a larger label is a mistake, and naming its classes would fill the memory.
+# More than any real label set; a larger label is a mistake, and a list of its classes would fill the memory.
 MAX_CLASSES = 1_000_000
 HASHED_ROWS = 256
 
@@ -27,7 +27,7 @@ class ArrayReader:
     pixels: Tensor
 
     def __call__(self, rows: Sequence[int]) -> Tensor:
-        """Copy the rows out as float32."""
+        """Return a copy of the rows as float32."""
         # Indexing copies, so a caller that writes to its images cannot change the dataset.
         chosen = self.pixels[torch.as_tensor(rows, dtype=torch.int64)]
         return chosen.float().div_(255) if chosen.dtype == torch.uint8 else chosen
@@ -93,7 +93,7 @@ def _as_pixels(x: Array, name: str) -> Tensor:
         dtype = torch.float32 if x.is_floating_point() else torch.uint8
         return x.detach().to("cpu", dtype, copy=True, memory_format=torch.contiguous_format)
     if isinstance(x, np.ndarray) and (x.dtype.kind == "f" or x.dtype == np.uint8):
-        # What overflows float32 becomes infinite and is refused as such.
+        # Values that overflow float32 become infinite and are refused later.
         with np.errstate(over="ignore"):
             return torch.from_numpy(np.array(x, np.float32 if x.dtype.kind == "f" else np.uint8, order="C"))
     kind = str(x.dtype) if isinstance(x, Tensor | np.ndarray) else type(x).__name__
@@ -104,7 +104,7 @@ def _as_pixels(x: Array, name: str) -> Tensor:
 
 
 def _check_range(pixels: Tensor, name: str) -> None:
-    # NaN wins both minimum and maximum, so one pass over the pixels finds everything.
+    # aminmax returns NaN if there is one, so one pass over the pixels finds everything.
     low, high = (float(extreme) for extreme in pixels.aminmax())
     if not (np.isfinite(low) and np.isfinite(high)):
         first = int((~pixels.flatten(1).isfinite()).any(1).nonzero()[0])
@@ -117,22 +117,22 @@ def _check_range(pixels: Tensor, name: str) -> None:
             "undo the normalisation, and make it the first layer of the model instead."
         )
     if high > 1:
-        remedy = "divide by 255" if high <= 255 else "scale them by their largest possible value"
-        raise BadData(f"The images of dataset {name!r} go up to {high:.4g}, but must be in [0, 1]: {remedy}.")
+        advice = "divide by 255" if high <= 255 else "scale them by their largest possible value"
+        raise BadData(f"The images of dataset {name!r} go up to {high:.4g}, but must be in [0, 1]: {advice}.")
 
 
 def _checked_labels(y: Array | Sequence[int], name: str, count: int) -> Tensor:
     try:
         labels = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
     except (TypeError, ValueError) as error:
-        raise BadData(f"The labels of dataset {name!r} are no array ({error}): give N integers.") from error
+        raise BadData(f"The labels of dataset {name!r} are not an array ({error}): give N integers.") from error
     if labels.ndim != 1:
         raise BadData(
             f"The labels of dataset {name!r} have shape {list(labels.shape)}, but must be [N]: "
             "turn one-hot rows into class numbers with argmax(1), flatten a column with y[:, 0]."
         )
     if len(labels) != count:
-        raise BadData(f"Dataset {name!r} has {count} images but {len(labels)} labels: give one an image.")
+        raise BadData(f"Dataset {name!r} has {count} images but {len(labels)} labels: give one label per image.")
     if labels.dtype.kind not in "iu":
         raise BadData(
             f"The labels of dataset {name!r} are {labels.dtype}, but must be integers: "
@@ -145,7 +145,7 @@ def _checked_labels(y: Array | Sequence[int], name: str, count: int) -> Tensor:
         )
     if labels.max() >= MAX_CLASSES:
         raise BadData(
-            f"The labels of dataset {name!r} go up to {labels.max()}, which is no class number: "
+            f"The labels of dataset {name!r} go up to {labels.max()}, which is not a class number: "
             "number the classes 0, 1, 2, ..."
         )
     return torch.from_numpy(labels.astype(np.int64))
@@ -154,10 +154,10 @@ def _checked_labels(y: Array | Sequence[int], name: str, count: int) -> Tensor:
 def _checked_ids(ids: Sequence[object], name: str, count: int) -> tuple[str, ...]:
     sample_ids = tuple(map(str, ids))
     if len(sample_ids) != count:
-        raise BadData(f"Dataset {name!r} has {count} images but {len(sample_ids)} ids: give one an image.")
+        raise BadData(f"Dataset {name!r} has {count} images but {len(sample_ids)} ids: give one id per image.")
     if any("\ud800" <= letter <= "\udfff" for sample in sample_ids for letter in sample):
         raise BadData(f"An id of dataset {name!r} cannot be written to a file as UTF-8: give plain text as ids.")
     if len(set(sample_ids)) < count:
-        twice = Counter(sample_ids).most_common(1)[0][0]
-        raise BadData(f"The id {twice!r} of dataset {name!r} occurs twice: give each sample its own id.")
+        duplicate = Counter(sample_ids).most_common(1)[0][0]
+        raise BadData(f"The id {duplicate!r} of dataset {name!r} occurs twice: give each sample its own id.")
     return sample_ids

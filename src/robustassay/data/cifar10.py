@@ -1,5 +1,6 @@
 """The official CIFAR-10 files: https://www.cs.toronto.edu/~kriz/cifar.html."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from robustassay.errors import BadData
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
-# The test split, where the official archives put it and where people move it.
+# Usual places of the test split in a folder.
 TEST_FILES = (
     "test_batch",
     "test_batch.bin",
@@ -32,12 +33,25 @@ def read(path: Path) -> Dataset:
     return from_arrays(x.reshape(-1, 3, 32, 32), y, name=name, classes=CLASSES)
 
 
+def read_default_folder() -> Dataset:
+    """Read the test split from the folder in ASSAY_DATA, or from ./data, the folder that torchvision uses."""
+    configured = os.environ.get("ASSAY_DATA")
+    for folder in ([Path(configured).expanduser()] if configured else []) + [Path("data")]:
+        for place in (folder, folder / "cifar10", folder / "cifar-10"):
+            if any((place / name).is_file() for name in TEST_FILES):
+                return read(place)
+    raise BadData(
+        "CIFAR-10 was not found: unpack cifar-10-python.tar.gz into ./data, set ASSAY_DATA to its folder, use "
+        "cifar10:FOLDER, or use the 1,000 embedded images, cifar10-1k."
+    )
+
+
 def parse_binary(content: bytes, file: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
     """Split rows of one label byte and 3,072 pixel bytes."""
     if not content or len(content) % (1 + PIXELS):
         raise BadData(
-            f"{file} has {len(content)} bytes, which is no multiple of {1 + PIXELS} (a label and an image): "
-            "unpack cifar-10-binary.tar.gz again; CIFAR-100 files are not read."
+            f"{file} has {len(content)} bytes, which is not a multiple of {1 + PIXELS} (a label and an image): "
+            "unpack cifar-10-binary.tar.gz again; CIFAR-100 is not supported."
         )
     rows = np.frombuffer(content, np.uint8).reshape(-1, 1 + PIXELS)
     return rows[:, 1:], rows[:, 0]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from robustassay.errors import BadRequest
 
-# Rows in, float32 images in [0, 1] out, always a fresh tensor that the caller may write to.
+# From row numbers to float32 images in [0, 1]; always a new tensor that the caller may change.
 Reader = Callable[[Sequence[int]], Tensor]
 
 IDENTITY_VERSION = "assay-dataset-1"
@@ -44,7 +44,7 @@ class Dataset:
         return len(self.ids)
 
     def images(self, rows: Sequence[int] | slice) -> Tensor:
-        """Load these rows only: float32 [k, C, H, W] in [0, 1], yours to change."""
+        """Load these rows: float32 [k, C, H, W] in [0, 1]; the caller may change the tensor."""
         return self.read(self._positions(rows))
 
     def take(self, limit: int | None) -> "Dataset":
@@ -53,8 +53,8 @@ class Dataset:
             return self
         if not 1 <= limit <= len(self):
             raise BadRequest(
-                f"The dataset {self.name} has {len(self)} samples, so {limit} cannot be taken: "
-                f"ask for 1 to {len(self)}, or set no limit."
+                f"The dataset {self.name} has {len(self)} samples, not {limit}: "
+                f"set a limit from 1 to {len(self)}, or none."
             )
         return self.select(slice(limit))
 
@@ -62,9 +62,9 @@ class Dataset:
         """Return these samples, in the given order."""
         positions = self._positions(rows)
         if not positions:
-            raise BadRequest(f"No row of the dataset {self.name} is selected: name at least one.")
+            raise BadRequest(f"No row of the dataset {self.name} is selected: give at least one row.")
         if len(set(positions)) < len(positions):
-            raise BadRequest(f"A row of the dataset {self.name} is selected twice: name each once, as ids are unique.")
+            raise BadRequest(f"A row of the dataset {self.name} is selected twice: give each row once.")
         return replace(
             self,
             ids=tuple(self.ids[row] for row in positions),
@@ -80,10 +80,10 @@ class Dataset:
         if wanted.size == 0:
             return []
         if wanted.ndim != 1 or wanted.dtype.kind not in "iu":
-            raise BadRequest("Rows must be whole numbers in one list: turn a mask into them with numpy.flatnonzero.")
+            raise BadRequest("Rows must be a list of integers: convert a mask with numpy.flatnonzero.")
         if wanted.min() < 0 or wanted.max() >= len(self):
             raise BadRequest(
-                f"The rows reach from {wanted.min()} to {wanted.max()}, but the dataset {self.name} "
+                f"The rows go from {wanted.min()} to {wanted.max()}, but the dataset {self.name} "
                 f"has {len(self)} samples: use rows 0 to {len(self) - 1}."
             )
         return [int(row) for row in wanted]
@@ -91,7 +91,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class _Selected:
-    """Reads some rows of another reader; a class and not a closure, so that datasets can be pickled."""
+    """Reads some rows of another reader; a class instead of a closure, so that datasets can be pickled."""
 
     read: Reader
     rows: tuple[int, ...]
@@ -101,7 +101,7 @@ class _Selected:
 
 
 def identity(content: str, ids: Sequence[str], labels: Tensor, chunks: Iterable[bytes]) -> str:
-    """Hash ids, labels and content; `content` says what the chunks are, so two kinds can never collide."""
+    """Hash ids, labels and content; `content` names the kind of the chunks, so that two kinds never collide."""
     head = {"version": IDENTITY_VERSION, "content": content, "ids": list(ids), "labels": labels.tolist()}
     digest = hashlib.sha256(json.dumps(head, sort_keys=True, separators=(",", ":")).encode() + b"\n")
     for chunk in chunks:

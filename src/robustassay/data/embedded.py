@@ -1,4 +1,4 @@
-"""The embedded sample of CIFAR-10: one lossless WebP sheet and a JSON record, explained in README.md."""
+"""The embedded sample of CIFAR-10: one lossless WebP sheet and a JSON file; README.md explains both."""
 
 import io
 import json
@@ -20,30 +20,30 @@ SIDE = 32
 
 
 def read() -> Dataset:
-    """Read the sample that comes with assay."""
+    """Read the embedded sample."""
     here = files("robustassay.data")
     return decode((here / SHEET_FILE).read_bytes(), (here / RECORD_FILE).read_bytes())
 
 
 def decode(sheet: bytes, record: bytes) -> Dataset:
-    """Make the dataset of a sheet and its record, and check that its identity is the recorded one."""
+    """Return the dataset in a sheet and its record; its identity must be the recorded one."""
     try:
         facts = json.loads(record)
         with Image.open(io.BytesIO(sheet), formats=("WEBP",)) as image:
-            tiles = _cut(np.asarray(image.convert("RGB")))
+            tiles = _split_sheet(np.asarray(image.convert("RGB")))
         dataset = from_arrays(tiles, facts["labels"], NAME, facts["indices"], CLASSES)
         recorded = facts["sha256"]
-    except Exception as error:  # whatever breaks here, the installation is what needs repair
+    except Exception as error:  # any error here means a damaged installation
         raise BadData(
-            f"The embedded sample {NAME} cannot be read ({error}): install assay again, and a pillow that reads WebP."
+            f"The embedded sample {NAME} cannot be read ({error}): install assay again, and a pillow with WebP."
         ) from error
     if dataset.sha256 != recorded:
-        raise BadData(f"The embedded sample {NAME} is not the one that was published: install assay again.")
+        raise BadData(f"The embedded sample {NAME} differs from the published one: install assay again.")
     return dataset
 
 
-def _cut(sheet: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Sheet [rows * 32, columns * 32, 3] to images [n, 3, 32, 32], in reading order."""
+def _split_sheet(sheet: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Convert a sheet [rows * 32, columns * 32, 3] to images [n, 3, 32, 32], in reading order."""
     rows, columns = sheet.shape[0] // SIDE, sheet.shape[1] // SIDE
     tiles = sheet.reshape(rows, SIDE, columns, SIDE, 3)
     return tiles.transpose(0, 2, 4, 1, 3).reshape(-1, 3, SIDE, SIDE)

@@ -1,4 +1,4 @@
-"""Reading files that strangers made: whole and within limits, with a sentence where that fails."""
+"""Reads untrusted files, with limits on their size."""
 
 import os
 import zipfile
@@ -8,32 +8,32 @@ from robustassay.errors import AssayError, BadData
 
 
 def read_file(path: Path) -> bytes:
-    """Return the bytes of a regular file; a pipe or device would block or never end."""
+    """Return the bytes of a regular file; a pipe or a device is refused, because reading it may never end."""
     if not path.is_file():
         raise BadData(f"{path} is not a regular file: replace or remove it.")
     try:
         return path.read_bytes()
     except OSError as error:
-        raise BadData(f"{path} cannot be read ({error.strerror}): check that it is yours to read.") from error
+        raise BadData(f"{path} cannot be read ({error.strerror}): check its permissions.") from error
 
 
 def max_unpacked_bytes() -> int:
-    """Return what a file may unpack to: half the memory of this machine, as a copy of it must be made."""
+    """Return the limit for unpacked files: half the memory of this machine, because loading makes a copy."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    except (AttributeError, ValueError, OSError):  # not every system says
+    except (AttributeError, ValueError, OSError):  # not every system reports its memory
         return 8 << 30
 
 
 def check_unpacked(path: Path, kind: type[AssayError] = BadData) -> None:
-    """Refuse an archive that would fill the memory, before any of it is unpacked; other files pass."""
+    """Refuse an archive that would fill the memory, before unpacking it; other files pass."""
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(member.file_size for member in archive.infolist())
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return  # no archive, or a damaged one: its own reader says so
+        return  # not an archive, or damaged: its reader reports that
     if size > max_unpacked_bytes():
         raise kind(
             f"{path} unpacks from {path.stat().st_size >> 10} KiB to {size >> 20} MiB, more than this machine holds: "
-            "cut it into parts, and do not trust whoever made it."
+            "split it, and do not trust its origin."
         )

@@ -1,4 +1,4 @@
-"""Folders of images, one sub-folder a class, decoded only when asked for."""
+"""Folders of images, one sub-folder per class; images are decoded on demand."""
 
 import hashlib
 import io
@@ -20,7 +20,7 @@ from robustassay.data.files import read_file
 from robustassay.errors import BadData
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
-# Only these decoders are tried: a file that merely claims to be a .png must not reach a rarer one.
+# Only these decoders are tried, whatever the suffix: rarer decoders have more defects.
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
 GREY_MODES = ("1", "L", "LA")
 COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
@@ -28,7 +28,7 @@ COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
 
 @dataclass(frozen=True)
 class Header:
-    """What is known of an image before it is decoded."""
+    """Size, mode and digest of an image file."""
 
     size: tuple[int, int]
     mode: str
@@ -54,7 +54,7 @@ class FolderReader:
             path = self.root / self.files[row]
             content = read_file(path)
             if hashlib.sha256(content).digest() != self.digests[row]:
-                raise BadData(f"{path} changed after the dataset was loaded: leave it alone and start again.")
+                raise BadData(f"{path} changed after the dataset was loaded: restore it and start again.")
             pixels[slot] = _decode(content, path, self.mode).reshape(height, width, channels)
         return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous().float().div_(255)
 
@@ -62,9 +62,9 @@ class FolderReader:
 def read(path: Path) -> Dataset:
     """List a folder: classes are its sub-folders in order of name, ids the paths below it.
 
-    Samples go round the classes (the first of each, the second of each, ...), so that the first n of them are
-    balanced. All images grey makes one channel, otherwise every image is read as RGB; transparency and the
-    camera's orientation mark are ignored. Identity is that of the encoded files.
+    Samples alternate between the classes (the first of each, the second of each, ...), so that the first n are
+    balanced. If all images are grey there is one channel, otherwise every image is read as RGB. Transparency and the
+    orientation tag of cameras are ignored. The identity is that of the encoded files.
     """
     root = path.resolve()
     classes, files = list_images(root)
@@ -74,8 +74,8 @@ def read(path: Path) -> Dataset:
     for file, header in zip(files, headers, strict=True):
         if header.size != headers[0].size:
             raise BadData(
-                f"{root / files[0]} is {_times(headers[0].size)} but {root / file} is {_times(header.size)}: "
-                "bring all images to one size."
+                f"{root / files[0]} is {_size_text(headers[0].size)} but {root / file} is {_size_text(header.size)}: "
+                "resize all images to one size."
             )
     mode = "L" if all(header.mode in GREY_MODES for header in headers) else "RGB"
     digests = tuple(header.digest for header in headers)
@@ -84,18 +84,18 @@ def read(path: Path) -> Dataset:
 
 
 def list_images(root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the class names and the paths of all images, going round the classes."""
+    """Return the class names and the paths of all images, alternating between the classes."""
     _, subfolders, _ = next(os.walk(root, onerror=_refuse_folder))
     classes = tuple(sorted(filter(_visible, subfolders)))
     by_class: dict[str, list[str]] = {name: [] for name in classes}
     for file in sorted(_images_below(root)):
         name, inside, _ = file.partition("/")
         if not inside:
-            raise BadData(f"{root / file} lies in no class: move it into the sub-folder of its class.")
+            raise BadData(f"{root / file} is in no class folder: move it into the sub-folder of its class.")
         by_class[name].append(file)
     turns = [(turn, file) for members in by_class.values() for turn, file in enumerate(members)]
     if not turns:
-        raise BadData(f"{root} holds no images: make one sub-folder a class, with {', '.join(SUFFIXES)} files in it.")
+        raise BadData(f"{root} holds no images: make one sub-folder per class, with {', '.join(SUFFIXES)} files in it.")
     # Sorting is stable, so within a turn the classes keep their order.
     return classes, tuple(file for _, file in sorted(turns, key=lambda entry: entry[0]))
 
@@ -110,7 +110,7 @@ def _images_below(root: Path) -> Iterator[str]:
 
 
 def _visible(name: str) -> bool:
-    # Desktop systems leave hidden companions such as ._cat.png beside real images.
+    # Desktop systems write hidden files such as ._cat.png beside images.
     return not name.startswith(".")
 
 
@@ -135,7 +135,7 @@ def _refuse_folder(error: OSError) -> NoReturn:
 
 
 def read_header(path: Path) -> Header:
-    """Look at an image without decoding it, or say why it cannot be one of a dataset."""
+    """Read the header of an image file without decoding the image; raise BadData if it is not usable."""
     content = read_file(path)
     try:
         with warnings.catch_warnings():
@@ -145,10 +145,10 @@ def read_header(path: Path) -> Header:
                 size, mode = image.size, image.mode
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise BadData(f"{path} would decode to too many pixels ({error}): remove or shrink it.") from error
-    except Exception as error:  # damaged images make decoders raise anything at all
+    except Exception as error:  # a damaged image can raise any exception
         raise unreadable(path, error) from error
     if mode not in GREY_MODES + COLOUR_MODES:
-        raise BadData(f"{path} has pixels of kind {mode}: save it with 8 bits a channel.")
+        raise BadData(f"{path} has pixels of mode {mode}: save it with 8 bits per channel.")
     return Header(size, mode, hashlib.sha256(content).digest())
 
 
@@ -163,9 +163,9 @@ def _decode(content: bytes, path: Path, mode: str) -> npt.NDArray[np.uint8]:
 
 
 def unreadable(path: Path, error: Exception) -> BadData:
-    """Say that a file is no image that can be decoded."""
+    """Return the error for a file that cannot be decoded."""
     return BadData(f"{path} cannot be read as an image ({error}): repair or remove it.")
 
 
-def _times(size: tuple[int, int]) -> str:
+def _size_text(size: tuple[int, int]) -> str:
     return f"{size[0]}x{size[1]}"

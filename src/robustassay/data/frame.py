@@ -1,6 +1,6 @@
-"""Frames: how a photograph becomes the square a network looks at, so that perturbations live at the network's size.
+"""Frames: how a photograph becomes the input of a network. Perturbations then have the size of that input.
 
-Photographs are resized and cut in 256 levels by PIL, as pipelines do that networks are trained and judged with.
+PIL resizes and crops the 8-bit photograph, as in the usual training and evaluation pipelines.
 """
 
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ FILTERS: Final[Mapping[str, Image.Resampling]] = {
 @final
 @dataclass(frozen=True)
 class Frame:
-    """Resize the short side, or height and width, to `resize` pixels and cut the centre out, `size` high and wide.
+    """Resize the short side, or height and width, to `resize` pixels, then crop the centre to `size`, height and width.
 
-    Photographs that come cut already are brought to `size` whole.
+    Photographs that are cropped already are only resized, to `size`.
     """
 
     size: tuple[int, int] = (224, 224)
@@ -34,16 +34,16 @@ class Frame:
     interpolation: str = "bicubic"
 
     def __post_init__(self) -> None:
-        least = self.resize if isinstance(self.resize, int) else min(self.resize)
-        if self.interpolation not in FILTERS or not 0 < min(self.size) <= max(self.size) <= least:
+        smallest = self.resize if isinstance(self.resize, int) else min(self.resize)
+        if self.interpolation not in FILTERS or not 0 < min(self.size) <= max(self.size) <= smallest:
             raise BadRequest(
-                f"A frame has a size of at least 1, a resize that is no smaller, and one of {', '.join(FILTERS)}, "
-                f"not {self}: write such as frame:size=224,resize=256,interpolation=bicubic."
+                f"A frame needs a size of at least 1, a resize that is not smaller, and one of {', '.join(FILTERS)}, "
+                f"not {self}: write it as frame:size=224,resize=256,interpolation=bicubic."
             )
 
     @classmethod
     def parse(cls, spec: str) -> "Frame":
-        """Read `frame:size=224,resize=256,interpolation=bicubic`; without resize nothing is cut off a square."""
+        """Parse `frame:size=224,resize=256,interpolation=bicubic`; `resize` defaults to `size`."""
         settings = dict(part.partition("=")[::2] for part in spec.partition(":")[2].split(",") if part.strip())
         try:
             side = int(settings.pop("size"))
@@ -51,16 +51,16 @@ class Frame:
             return cls((side, side), resize, **settings)
         except (KeyError, ValueError, TypeError) as error:
             raise BadRequest(
-                f"{spec!r} is no frame: write such as frame:size=224,resize=256,interpolation=bicubic."
+                f"{spec!r} is not a frame: write it as frame:size=224,resize=256,interpolation=bicubic."
             ) from error
 
     def __str__(self) -> str:
         return f"{self.size[0]}x{self.size[1]}"
 
-    def apply(self, image: Image.Image, whole: bool) -> npt.NDArray[np.uint8]:
-        """Return the pixels [height, width, channels] that a network sees; a `whole` image is not cut."""
+    def apply(self, image: Image.Image, precropped: bool) -> npt.NDArray[np.uint8]:
+        """Return the pixels [height, width, channels] of the network's input; a `precropped` image is only resized."""
         (height, width), kind = self.size, FILTERS[self.interpolation]
-        if whole:
+        if precropped:
             return np.asarray(image if image.size == (width, height) else image.resize((width, height), kind))
         scaled = self._scaled(image.width, image.height)
         image = image if image.size == scaled else image.resize(scaled, kind)

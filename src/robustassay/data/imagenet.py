@@ -1,11 +1,11 @@
-"""ImageNet's validation photographs in the layouts people keep them in, and its thousand classes in their usual order.
+"""ImageNet's validation photographs in the usual folder layouts, and its 1,000 classes in the usual order.
 
-    FOLDER/n01440764/*.JPEG          one folder a synset; some of the thousand are enough
-    FOLDER/*.JPEG + a label file     lines `FILE CLASS`, or a synset a line for the files in order of name
-    FOLDER with a CSV                as the NIPS 2017 competition has it (see `robustassay.data.nips2017`)
+    FOLDER/n01440764/*.JPEG          one folder per synset; a part of the 1,000 is enough
+    FOLDER/*.JPEG + a label file     lines `FILE CLASS`, or one synset per line for the files in order of name
+    FOLDER with a CSV                as in the NIPS 2017 competition (see `robustassay.data.nips2017`)
 
 A class is a synset such as n01440764, or its number 0 to 999 in the order of the synsets. The numbers of ILSVRC's
-development kit count from 1 in an order of their own: a list of bare numbers is refused, as it would be read wrongly.
+development kit count from 1 in another order: a list of numbers alone is refused, because it would be read wrongly.
 """
 
 import os
@@ -23,27 +23,27 @@ from robustassay.data.photos import photo_dataset
 from robustassay.errors import BadData
 
 NAME: Final = "imagenet"
-LISTS: Final = (".txt", ".csv")
-PICTURES: Final = ("", "val", "images", "validation")
-"""Sub-folders in which photographs lie beside a label file."""
+LABEL_SUFFIXES: Final = (".txt", ".csv")
+IMAGE_FOLDERS: Final = ("", "val", "images", "validation")
+"""Sub-folders that may hold the photographs of a label file."""
 
 _SYNSET = re.compile(r"n\d{8}")
 
 
 @cache
 def synsets() -> dict[str, str]:
-    """Return the name of each synset, in the order in which networks number them."""
+    """Return the name of each synset, in the order of the logits of networks."""
     lines = (files("robustassay.data") / "imagenet_classes.txt").read_text(encoding="utf-8").splitlines()
     return dict(line.split(" ", 1) for line in lines)
 
 
 def class_names() -> tuple[str, ...]:
-    """Return what the thousand classes are called."""
+    """Return the names of the 1,000 classes."""
     return tuple(synsets().values())
 
 
 def read(path: Path) -> Dataset:
-    """Read a folder in one of the layouts, or a label file with the photographs beside it."""
+    """Read a folder in one of the layouts, or a label file with its photographs in the same folder."""
     root = path.resolve()
     if root.is_file():
         return nips2017.read(root) if nips2017.is_list(root) else _flat(root.parent, root)
@@ -52,7 +52,7 @@ def read(path: Path) -> Dataset:
     for place in (root, root / "val", root / "validation"):
         if place.is_dir() and any(_SYNSET.fullmatch(name) for name in os.listdir(place)):
             return _by_synset(place)
-    lists = sorted(entry for entry in root.iterdir() if entry.suffix.lower() in LISTS and entry.is_file())
+    lists = sorted(entry for entry in root.iterdir() if entry.suffix.lower() in LABEL_SUFFIXES and entry.is_file())
     if len(lists) != 1:
         found = f"{len(lists)} text files" if lists else "neither folders named by synset nor a label file"
         raise BadData(
@@ -62,6 +62,17 @@ def read(path: Path) -> Dataset:
     return _flat(root, lists[0])
 
 
+def read_default_folder() -> Dataset:
+    """Read the folder in ASSAY_IMAGENET, or ./data/imagenet."""
+    configured = os.environ.get("ASSAY_IMAGENET")
+    folder = Path(configured).expanduser() if configured else Path("data/imagenet")
+    if not folder.exists():
+        raise BadData(
+            f"ImageNet is not in {folder}: set ASSAY_IMAGENET to its folder, or use imagenet:FOLDER or nips2017:FOLDER."
+        )
+    return read(folder)
+
+
 def _by_synset(root: Path) -> Dataset:
     names, listed = list_images(root)
     unknown = [name for name in names if name not in synsets()]
@@ -69,11 +80,11 @@ def _by_synset(root: Path) -> Dataset:
         raise BadData(f"{root / unknown[0]} is no synset of ImageNet's thousand classes: move it elsewhere.")
     number = {name: at for at, name in enumerate(synsets())}
     labels = [number[file.partition("/")[0]] for file in listed]
-    return photo_dataset(NAME, root, listed, labels, class_names(), whole=False)
+    return photo_dataset(NAME, root, listed, labels, class_names(), precropped=False)
 
 
 def _flat(root: Path, labels: Path) -> Dataset:
-    place = next((root / name for name in PICTURES if (root / name).is_dir() and _pictures(root / name)), None)
+    place = next((root / name for name in IMAGE_FOLDERS if (root / name).is_dir() and _pictures(root / name)), None)
     if place is None:
         raise BadData(f"There are no photographs beside {labels}: put them into its folder, or into images/ in it.")
     pictures = _pictures(place)
@@ -81,7 +92,7 @@ def _flat(root: Path, labels: Path) -> Dataset:
     ordered = [file for file in pictures if file in found]
     if not ordered:
         raise BadData(f"{labels} names none of the photographs in {place}: check that both belong together.")
-    return photo_dataset(NAME, place, ordered, [found[file] for file in ordered], class_names(), whole=False)
+    return photo_dataset(NAME, place, ordered, [found[file] for file in ordered], class_names(), precropped=False)
 
 
 def _pictures(folder: Path) -> list[str]:
@@ -100,8 +111,8 @@ def _labels(path: Path, pictures: list[str]) -> dict[str, int]:
     found = {}
     for at, line in enumerate(lines, 1):
         if len(line) < 2:
-            raise BadData(f"Entry {at} of {path} names no class: write each as `FILE CLASS`.")
-        # Kaggle's list has no suffixes, and a box behind each class.
+            raise BadData(f"Entry {at} of {path} has no class: write `FILE CLASS`.")
+        # Kaggle's list has no suffixes, and a bounding box after each class.
         file = Path(line[0]).name
         name = by_stem.get(Path(file).stem if file.lower().endswith(SUFFIXES) else file)
         if name is not None:
@@ -112,11 +123,11 @@ def _labels(path: Path, pictures: list[str]) -> dict[str, int]:
 def _in_order(path: Path, names: list[str], pictures: list[str]) -> dict[str, int]:
     if not all(_SYNSET.fullmatch(name) for name in names):
         raise BadData(
-            f"{path} is a list of bare numbers, and ILSVRC's development kit numbers classes in another order than "
+            f"{path} is a list of numbers, and ILSVRC's development kit numbers classes in another order than "
             "networks: write a synset such as n01440764 on each line, or lines `FILE CLASS`."
         )
     if len(names) != len(pictures):
-        raise BadData(f"{path} has {len(names)} lines for {len(pictures)} photographs: give one line each.")
+        raise BadData(f"{path} has {len(names)} lines for {len(pictures)} photographs: write one line per photograph.")
     return {file: _class(name, path, at) for at, (file, name) in enumerate(zip(pictures, names, strict=True), 1)}
 
 

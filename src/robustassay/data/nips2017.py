@@ -1,7 +1,7 @@
-"""The layout of the NIPS 2017 competition: photographs of 299 x 299 and a CSV with a true and a target class of each.
+"""The layout of the NIPS 2017 competition: photographs of 299 x 299, and a CSV with a true and a target class for each.
 
-The competition's own file numbers classes from 1, as its networks have a background class 0, and its columns are
-called TrueLabel and TargetClass; files with columns such as true_label and target_label count from 0.
+The file of the competition numbers classes from 1, because its networks have a background class 0; its columns are
+TrueLabel and TargetClass. Files with the columns true_label and target_label count from 0.
 """
 
 import csv
@@ -21,11 +21,11 @@ CLASSES: Final = 1000
 COLUMNS: Final = (("ImageId", "TrueLabel", "TargetClass", 1), ("file", "true_label", "target_label", 0))
 """Names of the columns with the file, the true and the target class, and the number of the first class."""
 
-PICTURES: Final = ("images", "", "dataset")
+IMAGE_FOLDERS: Final = ("images", "", "dataset")
 
 
 def is_list(path: Path) -> bool:
-    """Say whether a file is a CSV with true and target classes."""
+    """Return whether a file is a CSV with true and target classes."""
     if path.suffix.lower() != ".csv":
         return False
     with path.open(encoding="utf-8", errors="replace") as file:
@@ -34,24 +34,24 @@ def is_list(path: Path) -> bool:
 
 
 def find_list(folder: Path) -> Path | None:
-    """Return the CSV of a folder, if it has one."""
+    """Return the CSV in a folder, or None."""
     return next((path for path in sorted(folder.glob("*.csv")) if is_list(path)), None)
 
 
 def read(path: Path) -> Dataset:
-    """Read a folder that holds such a CSV, or the CSV itself; samples are in its order."""
+    """Read a folder with such a CSV, or the CSV itself; samples are in its order."""
     from robustassay.data.imagenet import class_names
 
     root = path.resolve()
     labels = root if root.is_file() else find_list(root)
     if labels is None or not is_list(labels):
         heading = " or ".join(", ".join(map(str, columns[:3])) for columns in COLUMNS)
-        raise BadData(f"{path} is, or holds, no CSV with the columns {heading}: name that file.")
+        raise BadData(f"{path} is, or contains, no CSV with the columns {heading}: give that file.")
     folder = labels.parent
     rows = list(csv.DictReader(io.StringIO(read_file(labels).decode("utf-8", errors="replace"))))
     name, true, target, first = next(one for one in COLUMNS if one[0] in rows[0]) if rows else COLUMNS[0]
     if not rows:
-        raise BadData(f"{labels} lists no photographs: give one line each.")
+        raise BadData(f"{labels} lists no photographs: write one line per photograph.")
     place, files = _files(folder, [row[name] for row in rows])
     return photo_dataset(
         NAME,
@@ -59,14 +59,14 @@ def read(path: Path) -> Dataset:
         files,
         [_number(row, true, first, labels) for row in rows],
         class_names(),
-        whole=True,
+        precropped=True,
         targets=[_number(row, target, first, labels) for row in rows],
     )
 
 
 def _files(folder: Path, names: list[str]) -> tuple[Path, list[str]]:
-    """Find the photographs: in images/ or beside the CSV, with whatever suffix where the CSV gives none."""
-    for place in (folder / name for name in PICTURES):
+    """Find the photographs in images/ or in the folder of the CSV; add a suffix if the CSV has none."""
+    for place in (folder / name for name in IMAGE_FOLDERS):
         for suffix in ("", *SUFFIXES):
             if (place / f"{names[0]}{suffix}").is_file():
                 return place, [f"{name}{suffix}" for name in names]

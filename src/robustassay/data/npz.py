@@ -19,7 +19,7 @@ def read(path: Path) -> Dataset:
     arrays = _arrays(path)
     if not {"x", "y"} <= arrays.keys():
         raise BadData(
-            f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}, but images x and labels y are needed: "
+            f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}, but needs images x and labels y: "
             "write it with numpy.savez(path, x=images, y=labels)."
         )
     classes = arrays.get("classes")
@@ -37,10 +37,10 @@ def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
         # Object arrays are pickles, and a pickle can run code: numpy refuses them here.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {key: archive[key] for key in ("x", "y", "classes") if key in archive.files}
-    except Exception as error:  # zip, header and decompression errors of every type mean the same to the user
+    except Exception as error:  # zip, header and decompression errors mean the same to the user
         raise BadData(
             f"{path} cannot be read as .npz ({error}): "
-            "write it with numpy.savez(path, x=images, y=labels), both plain number arrays."
+            "write it with numpy.savez(path, x=images, y=labels), both numeric arrays."
         ) from error
 
 
@@ -50,7 +50,7 @@ def _channels_first(x: npt.NDArray[Any], path: Path) -> npt.NDArray[Any]:
     first, last = x.shape[1] in CHANNELS, x.shape[3] in CHANNELS
     if first == last:
         raise BadData(
-            f"The images of {path} have shape {list(x.shape)}, which does not tell where the channels are: "
+            f"The images of {path} have shape {list(x.shape)}, in which the channels are ambiguous: "
             "store 1 or 3 channels as [N, H, W, C] or [N, C, H, W]."
         )
     return x if first else x.transpose(0, 3, 1, 2)

@@ -1,4 +1,4 @@
-"""Datasets of photographs as seen in a frame: the same samples at whatever size a network wants."""
+"""Applies frames to datasets of photographs: the same samples at the input size of a network."""
 
 import hashlib
 import json
@@ -10,12 +10,12 @@ from robustassay.data.frame import Frame
 from robustassay.data.photos import PhotoReader
 
 VERSION: Final = "assay-frame-1"
-"""Raise this whenever the same frame would give other pixels than before."""
+"""Increase this if the same frame gives other pixels than before."""
 
 
 def apply_frame(dataset: Dataset, frame: Frame) -> Dataset:
-    """Return a dataset of photographs as seen in a frame; other datasets, and framed ones, as they are."""
-    read = _reframed(dataset.read, frame)
+    """Return a dataset of photographs with a frame; other datasets, and those with a frame, are returned unchanged."""
+    read = _with_frame(dataset.read, frame)
     if read is dataset.read:
         return dataset
     identity = json.dumps([VERSION, dataset.sha256, asdict(frame)], separators=(",", ":"))
@@ -29,7 +29,7 @@ def apply_frame(dataset: Dataset, frame: Frame) -> Dataset:
 
 
 def photo_reader_of(dataset: Dataset) -> PhotoReader | None:
-    """Return the reader of photographs at the bottom of a dataset, if that is what it reads."""
+    """Return the reader of photographs inside a dataset, or None."""
     read: Any = dataset.whole.read
     while read is not None and not isinstance(read, PhotoReader):
         read = getattr(read, "read", None)
@@ -37,19 +37,19 @@ def photo_reader_of(dataset: Dataset) -> PhotoReader | None:
 
 
 def target_labels_of(dataset: Dataset) -> dict[str, int] | None:
-    """Return the target class of each sample, where the files name one."""
+    """Return the target class per sample if the files contain one."""
     photos = photo_reader_of(dataset)
     if photos is None or photos.targets is None:
         return None
     return dict(zip(dataset.whole.ids, photos.targets, strict=True))
 
 
-def _reframed(read: Reader, frame: Frame) -> Reader:
-    """Put a frame into the reader of photographs that others may stand around, such as a selection of rows."""
+def _with_frame(read: Reader, frame: Frame) -> Reader:
+    """Set the frame of the reader of photographs, which may be inside other readers, such as a selection of rows."""
     if isinstance(read, PhotoReader):
         return read if read.frame is not None else replace(read, frame=frame)
     inner = getattr(read, "read", None)
     if inner is None or not is_dataclass(read) or isinstance(read, type):
         return read
-    changed = _reframed(inner, frame)
+    changed = _with_frame(inner, frame)
     return read if changed is inner else replace(read, read=changed)

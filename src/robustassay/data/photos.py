@@ -1,4 +1,4 @@
-"""Photographs in files, decoded by several threads when asked for: memory holds the rows of a call and no more."""
+"""Photographs in files, decoded on demand by several threads; only the requested rows are in memory."""
 
 import hashlib
 import io
@@ -22,10 +22,10 @@ from robustassay.data.frame import Frame
 from robustassay.errors import BadData
 
 THREADS: Final = 8
-"""Files read and decoded at a time, at most; PIL and hashing let other threads run."""
+"""Maximum number of threads that read and decode files; PIL and hashing release the GIL."""
 
 DEFAULT_FRAME: Final = Frame((224, 224), 256, "bilinear")
-"""How photographs of different sizes are seen where no network says what it wants."""
+"""The frame for photographs of different sizes, if the network does not define one."""
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -34,16 +34,16 @@ Out = TypeVar("Out")
 @final
 @dataclass(frozen=True)
 class PhotoReader:
-    """Decodes photographs, brings them into a frame, and refuses files that changed since they were listed.
+    """Decodes photographs, applies a frame, and refuses files that changed since they were listed.
 
-    Without a frame they are read as they are, or, where their sizes differ, as most networks want them.
+    Without a frame, photographs of one size are read unchanged; those of different sizes get the default frame.
     """
 
     root: Path
     files: tuple[str, ...] = field(repr=False)
     digests: tuple[bytes, ...] = field(repr=False)
-    size: tuple[int, int] | None  # height and width, where all photographs share them
-    whole: bool  # they were cut for networks already
+    size: tuple[int, int] | None  # height and width, if all photographs have the same
+    precropped: bool  # the files are cropped already
     targets: tuple[int, ...] | None = field(default=None, repr=False)
     frame: Frame | None = None
 
@@ -65,14 +65,14 @@ class PhotoReader:
         path = self.root / self.files[row]
         content = read_file(path)
         if hashlib.sha256(content).digest() != self.digests[row]:
-            raise BadData(f"{path} changed after the dataset was loaded: leave it alone and start again.")
+            raise BadData(f"{path} changed after the dataset was loaded: restore it and start again.")
         try:
             with Image.open(io.BytesIO(content), formats=FORMATS) as image:
                 # Pillow wants a transparent palette resolved before the transparency is dropped.
                 opaque = image.convert("RGBA") if "transparency" in image.info else image
                 colours = opaque.convert("RGB")
-            pixels = np.asarray(colours) if frame is None else frame.apply(colours, self.whole)
-        except Exception as error:  # damaged images make decoders raise anything at all
+            pixels = np.asarray(colours) if frame is None else frame.apply(colours, self.precropped)
+        except Exception as error:  # a damaged image can raise any exception
             raise unreadable(path, error) from error
         return np.ascontiguousarray(pixels).copy()
 
@@ -84,21 +84,21 @@ def photo_dataset(
     labels: Sequence[int],
     classes: Sequence[str],
     *,
-    whole: bool,
+    precropped: bool,
     targets: Sequence[int] | None = None,
 ) -> Dataset:
-    """Make a dataset of listed files; identity is that of the encoded files, whatever frame they are seen in later."""
+    """Return a dataset of the listed files; its identity is that of the encoded files, independent of the frame."""
     headers: list[Header] = map_in_threads(lambda file: read_header(root / file), files)
     sizes = {header.size for header in headers}
     shared = next(iter(sizes))[::-1] if len(sizes) == 1 else None
     digests = tuple(header.digest for header in headers)
     numbers = torch.tensor(labels, dtype=torch.int64)
-    reader = PhotoReader(root, tuple(files), digests, shared, whole, None if targets is None else tuple(targets))
+    reader = PhotoReader(root, tuple(files), digests, shared, precropped, None if targets is None else tuple(targets))
     sha256 = identity("files", files, numbers, digests)
     return Dataset(name, tuple(files), numbers, tuple(classes), sha256, reader)
 
 
 def map_in_threads(work: Callable[[In], Out], items: Iterable[In]) -> list[Out]:
-    """Do something with each item, several at a time, in order; the first error ends it."""
+    """Apply a function to each item in several threads; results keep the order, and the first error is raised."""
     with ThreadPoolExecutor(min(THREADS, max(1, os.cpu_count() or 1))) as pool:
         return list(pool.map(work, items))

@@ -1,4 +1,4 @@
-"""One defense a file: a module in, a module out. Every file of this folder is imported here.
+"""One defense per file: a module in, a defended module out. Every file of this folder is imported here.
 
 `JPEG(quality=75) | model` is the defended model; `create("jpeg:quality=75")` makes the defense from a command line.
  Defenses compose: in `JPEG() | BitDepth() | model` an image is compressed first.
@@ -38,7 +38,7 @@ globals().update({cls.__name__: cls for cls in registry.registered("defense").va
 
 
 def __getattr__(name: str) -> Any:
-    """Tell type checkers that defenses appear here by registering."""
+    """Tell type checkers that registered defenses are attributes of this module."""
     raise AttributeError(f"there is no defense class {name}; the defenses are {', '.join(defense_names())}")
 
 
@@ -48,7 +48,7 @@ def defense_names() -> tuple[str, ...]:
 
 
 def create(spec: str | Defense) -> Defense:
-    """Make a defense from its name and settings; "jpeg:quality=75|bit-depth:bits=3" does one after the other."""
+    """Create a defense from its name and settings; "jpeg:quality=75|bit-depth:bits=3" applies both in this order."""
     if isinstance(spec, Defense):
         return spec
     if not isinstance(spec, str):
@@ -57,5 +57,5 @@ def create(spec: str | Defense) -> Defense:
 
 
 def spell(defense: Defense) -> str:
-    """Return the shortest text from which `create` makes the same defense again."""
+    """Return the shortest text from which `create` makes the same defense."""
     return "|".join(registry.spell("defense", link) for link in defense.links)

@@ -1,4 +1,4 @@
-"""Fewer bits a value."""
+"""Reduction of the bit depth."""
 
 from dataclasses import dataclass
 from typing import final
@@ -21,6 +21,6 @@ class BitDepth(Transform):
     bits: int = setting(3, 1, 8)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Round to the nearest level; black and white stay what they are."""
+        """Round to the nearest level; 0 and 1 stay exact."""
         steps = 2**self.bits - 1
         return x.clamp(0, 1).mul(steps).round().div(steps)

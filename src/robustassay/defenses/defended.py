@@ -27,18 +27,18 @@ class Defended(nn.Module, ABC):
 
     @abstractmethod
     def differentiable(self, x: Tensor) -> Tensor:
-        """Return logits to differentiate."""
+        """Return the logits that an adaptive attacker differentiates."""
 
     @abstractmethod
     def naive(self, x: Tensor) -> Tensor:
-        """Return the logits of the model without this defense or any further inside."""
+        """Return the logits of the model without this defense and those inside it."""
 
 
 @final
 class UndefendedGradient(nn.Module):
-    """A defended model attacked by someone who does not know of the defense: its verdicts, the model's gradients.
+    """A defended model for a non-adaptive attack: logits with the defense, gradients without it.
 
-    What it seems to withstand and its adaptive attack breaks is the false security that the defense gives.
+    Images that this attack does not break but an adaptive one does are overestimated robustness.
     """
 
     def __init__(self, defended: nn.Module) -> None:
@@ -59,7 +59,7 @@ class UndefendedGradient(nn.Module):
 
 @final
 class OwnGradient(nn.Module):
-    """A defended model attacked through its own gradient, as any module would be: zero where the defense rounds."""
+    """A defended model for attacks with its own gradient, without BPDA: zero if the defense rounds."""
 
     def __init__(self, defended: nn.Module) -> None:
         super().__init__()
@@ -74,17 +74,17 @@ class OwnGradient(nn.Module):
 
 
 def adaptive(model: nn.Module) -> Pass:
-    """Return the pass that an attacker who knows the model differentiates."""
+    """Return the function that an adaptive attacker differentiates."""
     chosen: Pass = getattr(model, "differentiable", model)
     return chosen
 
 
 def naive(model: nn.Module) -> Pass:
-    """Return the pass of a model without its defenses."""
+    """Return the forward function of a model without its defenses."""
     chosen: Pass = getattr(model, "naive", model)
     return chosen
 
 
 def draws_random_numbers(model: nn.Module) -> bool:
-    """Say whether a model declares that its passes differ; a model that declares nothing is taken at its word."""
+    """Return whether a model declares that it is random; without a declaration it is taken as deterministic."""
     return bool(getattr(model, "random", False))

@@ -1,4 +1,4 @@
-"""What every defense is: a frozen configuration that turns a module into a defended one."""
+"""The base classes of defenses: frozen settings that turn a module into a defended module."""
 
 import math
 from abc import ABC, abstractmethod
@@ -14,27 +14,27 @@ from robustassay.errors import BadRequest
 
 
 def setting(default: Any, low: float = 0, high: float = math.inf, among: Sequence[str] = ()) -> Any:
-    """Declare a field with the values it may take: numbers from low to high, or words among some."""
+    """Declare a field with its allowed values: numbers from low to high, or one of some words."""
     return field(default=default, metadata={"low": low, "high": high, "among": tuple(among)})
 
 
 @dataclass(frozen=True)
 class Defense(ABC):
-    """A defense declares whether it draws random numbers; `|` puts it in front of a model or another defense.
+    """A defense declares whether it is random; `|` puts it in front of a model or of another defense.
 
-    A random defense draws anew for every image of every pass, from torch's own generator, so that images of a
-    batch share nothing and `torch.manual_seed` repeats a pass. Of its gradients the attacker takes a mean (EOT).
+    A random defense draws new numbers per image and pass from torch's generator, so that the images of a batch are
+    independent and `torch.manual_seed` repeats a pass. An adaptive attacker averages its gradients (EOT).
     """
 
     random: ClassVar[bool]
 
     @abstractmethod
     def defend(self, model: nn.Module) -> Defended:
-        """Put a module behind this defense."""
+        """Return the module with this defense."""
 
     @property
     def links(self) -> "tuple[Defense, ...]":
-        """The single defenses this one consists of, the first to see an image first."""
+        """The single defenses of a chain, in the order of their application."""
         return self.defenses if isinstance(self, Chain) else (self,)
 
     @overload
@@ -45,7 +45,7 @@ class Defense(ABC):
         if isinstance(other, Defense):
             return chained([*self.links, *other.links])
         module = as_module(other)
-        # torch marks a new module as training; judged like that, batch norm would mix the images of a batch.
+        # A new module is in training mode, in which batch norm mixes the images of a batch.
         return self.defend(module).eval()
 
     def __post_init__(self) -> None:
@@ -58,17 +58,17 @@ class Defense(ABC):
 @final
 @dataclass(frozen=True)
 class Chain(Defense):
-    """Several defenses, the first to see an image first."""
+    """Several defenses, in the order of their application."""
 
     defenses: tuple[Defense, ...]
 
     @property
-    def random(self) -> bool:  # type: ignore[override]  # known only once the links are
+    def random(self) -> bool:  # type: ignore[override]  # depends on the links
         """Whether any link draws random numbers."""
         return any(link.random for link in self.defenses)
 
     def defend(self, model: nn.Module) -> Defended:
-        """Put a module behind the last link, that behind the one before, and so on."""
+        """Apply the links from the last to the first, so that the first one sees the image first."""
         last, *earlier = reversed(self.defenses)
         defended = last.defend(model)
         for link in earlier:
@@ -78,28 +78,28 @@ class Chain(Defense):
 
 @dataclass(frozen=True)
 class Transform(Defense):
-    """A defense that changes the image and asks the model about the result.
+    """A defense that transforms the image before the model.
 
-    A field called `copies` makes it change the image so many times and average the logits.
+    With a field `copies`, the image is transformed so many times and the logits are averaged.
     """
 
     shattered: ClassVar[bool] = False
-    """Whether no gradient survives it. The attacker then differentiates the model at the changed image and takes
-    the change itself for the identity (BPDA, Athalye et al. 2018, arXiv:1802.00420)."""
+    """Whether the transform has no useful gradient. An adaptive attacker then differentiates the model at the
+    transformed image and replaces the transform by the identity (BPDA, Athalye et al. 2018, arXiv:1802.00420)."""
 
     @abstractmethod
     def __call__(self, x: Tensor) -> Tensor:
-        """Change images `[n, channels, height, width]`, each on its own."""
+        """Transform images `[n, channels, height, width]` independently of each other."""
 
     @final
     def defend(self, model: nn.Module) -> Defended:
-        """Put a module behind this change of its images."""
+        """Return the module with this transform in front."""
         return Transformed(self, model)
 
 
 @final
 class Transformed(Defended):
-    """A model that sees changed images."""
+    """A model with a transform in front."""
 
     def __init__(self, defense: Transform, model: nn.Module) -> None:
         super().__init__(defense.random or draws_random_numbers(model))
@@ -108,21 +108,21 @@ class Transformed(Defended):
         self.copies: int = getattr(defense, "copies", 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of the changed images."""
+        """Return the logits of the transformed images."""
         return self._average(self.model, self.defense(self._copied(x)))
 
     def differentiable(self, x: Tensor) -> Tensor:
-        """Return the same logits (the same up to its draws), by a way that has a gradient."""
+        """Return the same logits (up to random draws), in a differentiable way."""
         x = self._copied(x)
         changed = straight_through(x, self.defense(x.detach())) if self.defense.shattered else self.defense(x)
         return self._average(adaptive(self.model), changed)
 
     def naive(self, x: Tensor) -> Tensor:
-        """Return the logits of the images as they are."""
+        """Return the logits of the unchanged images."""
         return naive(self.model)(x)
 
     def extra_repr(self) -> str:
-        """Show the settings, which tell one run from another."""
+        """Return the settings, which are part of the identity of a run."""
         return repr(self.defense)
 
     def _copied(self, x: Tensor) -> Tensor:
@@ -134,26 +134,26 @@ class Transformed(Defended):
 
 
 def straight_through(x: Tensor, changed: Tensor) -> Tensor:
-    """Return the changed images with the gradient of the unchanged ones; what is added is exactly zero."""
+    """Return the transformed images with the gradient of the identity; the added term is exactly zero."""
     return changed.detach() + (x - x.detach())
 
 
 def chained(defenses: Sequence[Defense]) -> Defense:
-    """Put defenses one after the other; of one there is no chain."""
+    """Return a chain of defenses, or the defense itself if there is only one."""
     return defenses[0] if len(defenses) == 1 else Chain(tuple(defenses))
 
 
 def as_module(model: nn.Module | str) -> nn.Module:
-    """Load a model by its name, or take a module as it is."""
+    """Load a model by its name; a module is returned unchanged."""
     if isinstance(model, nn.Module):
         return model
     if not isinstance(model, str):
-        raise BadRequest(f"A defense is put in front of a torch.nn.Module or the name of a model, not {model!r}.")
+        raise BadRequest(f"A defense needs a torch.nn.Module or the name of a model, not {model!r}.")
     return models.load(model)
 
 
 def _checked(owner: str, name: str, value: Any, declared: Any) -> Any:
-    """Return a setting in its own type, so that 1 and 1.0 name one run; refuse what the defense cannot mean."""
+    """Return a setting in the declared type, so that 1 and 1.0 give the same run; raise BadRequest if not allowed."""
     kind, low, high = type(declared.default), declared.metadata["low"], declared.metadata["high"]
     if kind is float and type(value) is int:
         value = float(value)

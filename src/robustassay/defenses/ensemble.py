@@ -1,4 +1,4 @@
-"""Several models that answer as one."""
+"""Ensembles of models."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ AVERAGES: Final = ("probabilities", "logits")
 @register("defense", "ensemble")
 @dataclass(frozen=True)
 class EnsembleWith(Defense):
-    """The model answers together with others, named by `members` with a + between them."""
+    """Average the model with others, named in `members` with + between them."""
 
     random = False
 
@@ -29,33 +29,31 @@ class EnsembleWith(Defense):
     average: str = setting("probabilities", among=AVERAGES)
 
     def defend(self, model: nn.Module) -> "Ensemble":
-        """Load the others and join them to the model."""
+        """Load the other members and return the ensemble."""
         names = [name.strip() for name in self.members.split("+") if name.strip()]
         if not names:
-            raise BadRequest(
-                "Ensemble: name the other members, such as ensemble:members=resnet56-natural+resnet20-pgd."
-            )
+            raise BadRequest("Ensemble: name the other members, as in ensemble:members=resnet56-natural+resnet20-pgd.")
         return Ensemble([model, *(as_module(name) for name in names)], self.average)
 
 
 @final
 class Ensemble(Defended):
-    """The mean of its members' logits, or the logarithm of the mean of their probabilities."""
+    """The mean of the members' logits, or the logarithm of the mean of their probabilities."""
 
     def __init__(self, members: Sequence[nn.Module], average: str = "probabilities") -> None:
         super().__init__(any(draws_random_numbers(member) for member in members))
         if not members or average not in AVERAGES:
-            raise BadRequest(f"An ensemble has at least one member and averages {' or '.join(AVERAGES)}.")
+            raise BadRequest(f"An ensemble needs at least one member, and averages {' or '.join(AVERAGES)}.")
         self.members = nn.ModuleList(members)
         self.average = average
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of the whole."""
+        """Return the logits of the ensemble."""
         return self._joined(list(self.members), x)
 
     def differentiable(self, x: Tensor) -> Tensor:
-        """Return the same, each member as an attacker who knows it differentiates it."""
+        """Return the same with the adaptive pass of each member."""
         return self._joined([adaptive(member) for member in self.members], x)
 
     def naive(self, x: Tensor) -> Tensor:
@@ -63,7 +61,7 @@ class Ensemble(Defended):
         return naive(self.members[0])(x)
 
     def extra_repr(self) -> str:
-        """Show what is averaged."""
+        """Return what is averaged."""
         return f"average={self.average}"
 
     def _joined(self, passes: Sequence[Pass], x: Tensor) -> Tensor:

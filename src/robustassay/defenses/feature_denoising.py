@@ -18,7 +18,7 @@ from robustassay.registry import register
 
 
 def _nonlocal_means(h: Tensor) -> Tensor:
-    """Replace every place by a mean over all places, weighted by how alike they are (softmax of dot products)."""
+    """Replace every position by a mean over all positions, weighted by their similarity (softmax of dot products)."""
     flat = h.flatten(2)
     alike = torch.softmax(flat.mT @ flat / math.sqrt(flat.shape[1]), 2)
     return (flat @ alike.mT).view_as(h)
@@ -56,7 +56,7 @@ class FeatureDenoising(Defense):
     strength: float = setting(0.3, 0, 1)
 
     def defend(self, model: nn.Module) -> "Denoised":
-        """Insert the blends into a copy of the model."""
+        """Insert the denoising into a copy of the model."""
         inside = model
         for name in filter(None, (part.strip() for part in self.after.split("+"))):
             inside = insert_after(inside, name, Blend(self.kind, self.strength))
@@ -67,7 +67,7 @@ class FeatureDenoising(Defense):
 
 @final
 class Denoised(Defended):
-    """A model with denoising inside; every step has a gradient."""
+    """A model with denoising between its layers; all of it is differentiable."""
 
     def __init__(self, defense: FeatureDenoising, model: nn.Module) -> None:
         super().__init__(draws_random_numbers(model))
@@ -84,7 +84,7 @@ class Denoised(Defended):
         return adaptive(self.model)(x)
 
     def naive(self, x: Tensor) -> Tensor:
-        """Return the logits of the model with its blends at rest: a second copy of the weights would be waste."""
+        """Return the logits of the model with denoising switched off, which needs no second copy of the weights."""
         blends = [part for part in self.model.modules() if isinstance(part, Blend)]
         try:
             for blend in blends:
@@ -95,7 +95,7 @@ class Denoised(Defended):
                 blend.resting = False
 
     def extra_repr(self) -> str:
-        """Show the settings, which tell one run from another."""
+        """Return the settings, which are part of the identity of a run."""
         return repr(self.defense)
 
 
@@ -114,13 +114,13 @@ class Blend(nn.Module):
         return h if self.resting else torch.lerp(h, KINDS[self.kind](h), self.strength)
 
     def extra_repr(self) -> str:
-        """Show the settings."""
+        """Return the settings."""
         return f"kind={self.kind}, strength={self.strength}"
 
 
 @final
 class DenoisingBlock(nn.Module):
-    """The trainable block of the paper: denoise, mix the channels, add to what came in.
+    """The trainable block of the paper: denoise, mix the channels, add to the input.
 
     The mixing starts at zero, as in the paper, so a fresh block changes nothing until it is trained.
     """
@@ -139,12 +139,12 @@ class DenoisingBlock(nn.Module):
         return mixed
 
     def extra_repr(self) -> str:
-        """Show the kind of denoising."""
+        """Return the kind of denoising."""
         return f"kind={self.kind}"
 
 
 def insert_after(model: nn.Module, name: str, block: nn.Module) -> nn.Module:
-    """Return a copy of a model in which the output of the named part passes through a block."""
+    """Return a copy of a model with a block after the named module."""
     model = copy.deepcopy(model)
     parts = dict(model.named_modules())
     if not name or name not in parts:

@@ -16,7 +16,7 @@ from robustassay.registry import register
 @register("defense", "gaussian")
 @dataclass(frozen=True)
 class Gaussian(Transform):
-    """Blur the image with a Gaussian of `sigma` pixels, cut off at three sigma."""
+    """Blur the image with a Gaussian of `sigma` pixels, truncated at three sigma."""
 
     random = False
 

@@ -14,7 +14,7 @@ from robustassay.registry import register
 @register("defense", "median")
 @dataclass(frozen=True)
 class Median(Transform):
-    """Every value becomes the median of the square that reaches `radius` around it (Xu et al. 2018, arXiv:1704.01155).
+    """Replace every value by the median of the square of `radius` pixels around it (Xu et al. 2018, arXiv:1704.01155).
 
     It has a gradient of its own: that of the value which is the median.
     """
@@ -29,7 +29,7 @@ class Median(Transform):
 
 
 def median_filter(x: Tensor, radius: int) -> Tensor:
-    """Return the median of the values around each one, itself included, by channel."""
+    """Return the median of the neighbourhood of each value, per channel."""
     size = 2 * radius + 1
     padded = F.pad(x, 4 * (radius,), mode="reflect")
     windows = padded.unfold(2, size, 1).unfold(3, size, 1).flatten(-2)

@@ -14,7 +14,7 @@ from robustassay.registry import register
 @register("defense", "randmix")
 @dataclass(frozen=True)
 class RandMix(Transform):
-    """Add noise, then paint each pixel with a soft mixture of a few random colours of its own image.
+    """Add noise, then replace each pixel by a soft mixture of a few random colours of the same image.
 
     Zhang and Liang 2019, arXiv:1903.10586, in the settings of Dong et al. 2020. Those hold for images in [-1, 1]
     (noise 32/255, alpha = sigma = 10); on [0, 1] the noise is half of that and squared distances count four times.
@@ -30,17 +30,17 @@ class RandMix(Transform):
     copies: int = setting(10, 1)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Find the colours in one noisy version of the image and paint another with them."""
+        """Draw the colours from one noisy version of the image and apply them to another."""
         colours = self._draw(_pixels(x + self.noise * torch.randn_like(x)))
         pixels = _pixels(x + self.noise * torch.randn_like(x))
         part = torch.softmax(-self.sharpness * _squared_distances(pixels, colours), 2)
         return (part @ colours).mT.reshape(x.shape)
 
     def _draw(self, pixels: Tensor) -> Tensor:
-        """Draw colours `[n, colours, channels]` among some pixels, those far from all drawn so far most likely."""
+        """Draw colours `[n, colours, channels]` from some pixels; pixels far from all drawn colours are more likely."""
         chosen = torch.randint(pixels.shape[1], (len(pixels), self.candidates), device=pixels.device)
         pool = _taken(pixels, chosen)
-        colours = _taken(pool, torch.zeros_like(chosen[:, :1]))  # the pool is in random order: its first is any
+        colours = _taken(pool, torch.zeros_like(chosen[:, :1]))  # in random order: the first is a random one
         while colours.shape[1] < self.colours:
             far = _squared_distances(pool.detach(), colours.detach()).amin(2)
             likely = torch.softmax(self.spread * far, 1)
@@ -49,7 +49,7 @@ class RandMix(Transform):
 
 
 def _pixels(x: Tensor) -> Tensor:
-    """Images as `[n, pixels, channels]`."""
+    """Return images as `[n, pixels, channels]`."""
     return x.flatten(2).mT
 
 
@@ -58,5 +58,5 @@ def _taken(pixels: Tensor, which: Tensor) -> Tensor:
 
 
 def _squared_distances(a: Tensor, b: Tensor) -> Tensor:
-    """From `[n, p, channels]` and `[n, q, channels]` to `[n, p, q]`."""
+    """Return the squared distances `[n, p, q]` between `[n, p, channels]` and `[n, q, channels]`."""
     return (a[:, :, None] - b[:, None]).square().sum(3)

@@ -14,7 +14,7 @@ from robustassay.registry import register
 @register("defense", "resize-pad")
 @dataclass(frozen=True)
 class ResizePad(Transform):
-    """Shrink each image by a random ratio and put it at a random place on black (Xie et al. 2018, arXiv:1711.01991).
+    """Shrink each image by a random ratio and place it at random on a black image (Xie et al. 2018, arXiv:1711.01991).
 
     As Dong et al. 2020 do it, the result has the size of the image: ratios go from `low` to 1, pixels are copied
     from the nearest. Where an image lands is drawn for each alone; given the draw it is linear, hence differentiable.
@@ -25,7 +25,7 @@ class ResizePad(Transform):
     low: float = setting(0.875, 0.1, 1)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Choose rows, then columns, by matrices of zeros and ones."""
+        """Select rows, then columns, with matrices of zeros and ones."""
         ratio = self.low + (1 - self.low) * torch.rand(len(x), device=x.device)
         rows, columns = (_chosen(side, ratio, x) for side in x.shape[2:])
         return rows @ x @ columns.mT

@@ -1,4 +1,4 @@
-"""Randomised smoothing, with its certificate."""
+"""Randomised smoothing with certificates."""
 
 from dataclasses import dataclass
 from typing import final
@@ -18,7 +18,7 @@ from robustassay.registry import register
 @register("defense", "smoothing")
 @dataclass(frozen=True)
 class Smoothing(Defense):
-    """Answer what the model says most often under Gaussian noise (Cohen et al. 2019, arXiv:1902.02918).
+    """Predict the most frequent label under Gaussian noise (Cohen et al. 2019, arXiv:1902.02918).
 
     An attacker sees probabilities averaged over `draws` noisy copies; predictions and certificates vote over many
     more. The model should be trained under noise of the same sigma.
@@ -49,7 +49,7 @@ class Smoothed(Defended):
         return self._average(self.model, x)
 
     def differentiable(self, x: Tensor) -> Tensor:
-        """Return the same over other draws, the model as an attacker who knows it differentiates it."""
+        """Return the same for other draws, with the adaptive pass of the model."""
         return self._average(adaptive(self.model), x)
 
     def naive(self, x: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class Smoothed(Defended):
         return naive(self.model)(x)
 
     def predict(self, x: Tensor, draws: int = 1000, alpha: float = 0.001, batch_size: int = 256) -> Labels:
-        """Return the label that most draws give to each image, or `ABSTAIN` where they may be tied."""
+        """Return the majority label per image, or `ABSTAIN` if the majority is not significant."""
         return majority(self.counts(x, draws, batch_size), alpha)
 
     def certify(
@@ -66,17 +66,17 @@ class Smoothed(Defended):
         draws: int = 10_000,
         guess_draws: int = 100,
         alpha: float = 0.001,
-        together: int = 1,
+        simultaneous: int = 1,
         batch_size: int = 256,
     ) -> Certificates:
-        """Guess each image's label from a few draws, then prove a radius around it with many others."""
+        """Choose the label of each image from a few draws, then certify a radius with many other draws."""
         guess = self.counts(x, guess_draws, batch_size).argmax(1)
         votes = self.counts(x, draws, batch_size)[np.arange(len(guess)), guess]
-        return certify(guess, votes, draws, self.defense.sigma, alpha, together)
+        return certify(guess, votes, draws, self.defense.sigma, alpha, simultaneous)
 
     @torch.no_grad()
     def counts(self, x: Tensor, draws: int, batch_size: int = 256) -> Labels:
-        """Return how often the model gives each label to each image under noise, `[n, classes]`."""
+        """Return the number of draws per image and label under noise, `[n, classes]`."""
         found = []
         for image in x:
             sizes = [min(batch_size, draws - start) for start in range(0, draws, batch_size)]
@@ -86,7 +86,7 @@ class Smoothed(Defended):
         return counts
 
     def extra_repr(self) -> str:
-        """Show the settings, which tell one run from another."""
+        """Return the settings, which are part of the identity of a run."""
         return repr(self.defense)
 
     def _average(self, model: Pass, x: Tensor) -> Tensor:
@@ -94,6 +94,6 @@ class Smoothed(Defended):
         return mean_probability(logits.view(len(x), self.defense.draws, -1).movedim(1, 0))
 
     def _noisy(self, x: Tensor, copies: int) -> Tensor:
-        """Never clipped to the pixel box: the certificate is about the sum."""
+        """Add noise without clipping: the certificate holds only for the unclipped sum."""
         repeated = x.repeat_interleave(copies, 0)
         return repeated + self.defense.sigma * torch.randn_like(repeated)

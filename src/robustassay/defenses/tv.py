@@ -20,7 +20,7 @@ _TINY: Final = 1e-12
 @register("defense", "tv")
 @dataclass(frozen=True)
 class TotalVariation(Transform):
-    """Forget random values and fill them in with as little variation as will do (Guo et al. 2018, arXiv:1711.00117).
+    """Drop random values and reconstruct them with minimum total variation (Guo et al. 2018, arXiv:1711.00117).
 
     The image z of least 1/2 |keep * (z - x)|^2 + weight * TV(z) is sought, TV being the sum of the L2 norms of the
     differences between neighbouring rows and neighbouring columns, by the primal-dual method of Chambolle and Pock
@@ -36,12 +36,12 @@ class TotalVariation(Transform):
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
-        """Draw which values each image loses, and restore it from the others."""
+        """Draw the values to drop per image, and reconstruct them from the others."""
         keep = (torch.rand_like(x) >= self.drop).to(x)
         return self.restore(x, keep)
 
     def restore(self, x: Tensor, keep: Tensor) -> Tensor:
-        """Return the image of little variation that agrees with x where `keep` is 1; elsewhere x is not looked at."""
+        """Return the image of small variation that is close to x where `keep` is 1; other values of x are not used."""
         z = ahead = _filled(x, keep)
         rows, columns = torch.zeros_like(_down(x)), torch.zeros_like(_across(x))
         for _ in range(self.steps):
@@ -54,13 +54,13 @@ class TotalVariation(Transform):
 
 
 def variation(x: Tensor) -> Tensor:
-    """Return the total variation of each image, as the defense measures it."""
+    """Return the total variation of each image."""
     total: Tensor = vector_norm(_down(x), dim=3).sum((1, 2)) + vector_norm(_across(x), dim=2).sum((1, 2))
     return total
 
 
 def _filled(x: Tensor, keep: Tensor) -> Tensor:
-    """Start from the mean of the kept neighbours, so that few steps suffice and nothing dropped is seen."""
+    """Return the start image: dropped values are replaced by the mean of kept neighbours."""
     near = F.avg_pool2d(keep * x, 5, 1, 2, count_include_pad=False)
     share = F.avg_pool2d(keep, 5, 1, 2, count_include_pad=False)
     return torch.where(keep > 0, x, torch.where(share > 0, near / share.clamp(min=_TINY), 0.5))
@@ -83,6 +83,6 @@ def _across_adjoint(p: Tensor) -> Tensor:
 
 
 def _within(p: Tensor, radius: float, dim: int) -> Tensor:
-    """Shorten the vectors along a dimension that are longer than the radius."""
+    """Project vectors along a dimension to a maximum length."""
     length: Tensor = vector_norm(p, dim=dim, keepdim=True)
     return p * (radius / length.clamp(min=max(radius, _TINY)))

@@ -1,4 +1,4 @@
-"""The embedded models: what there is, where each came from, and how to get one; and models from elsewhere."""
+"""Models: the embedded zoo with its cards, and loading from files and other sources."""
 
 from robustassay.models.loading import load, load_with_origin
 from robustassay.models.zoo import card, names

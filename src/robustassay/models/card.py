@@ -1,4 +1,4 @@
-"""Where a set of weights came from and what it was measured to do."""
+"""Model cards: the origin and the measurements of weights."""
 
 import json
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from robustassay.errors import BadWeights
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCard:
-    """The provenance of one weights file; all accuracies were measured on the file as it is shipped.
+    """The origin and the measurements of one weights file; all accuracies were measured on that file.
 
-    `measurements` holds what only some models have, such as a certified accuracy; `notes` what a reader must know.
+    `measurements` holds what only some models have, such as a certified accuracy; `notes` holds remarks.
     """
 
     name: str
@@ -40,12 +40,12 @@ class ModelCard:
     notes: str = ""
 
     def to_json(self) -> str:
-        """Write the card as the text of a JSON file."""
+        """Return the card as JSON."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read a card back, or say which of its fields are missing or unknown."""
+        """Parse a card; missing and unknown fields are an error."""
         try:
             content = json.loads(text)
             known = {field.name for field in fields(cls)}
@@ -55,20 +55,20 @@ class ModelCard:
             raise BadWeights("The model card is not a JSON object: reinstall it or fetch it again.") from error
         if wrong:
             raise BadWeights(
-                f"The model card lacks or does not know {', '.join(sorted(wrong))}: "
-                "it was written by another version of assay; train or fetch the model again."
+                f"The model card has missing or unknown fields, {', '.join(sorted(wrong))}: "
+                "another version of assay wrote it; train or fetch the model again."
             )
         for own in fields(cls):
             value = content.get(own.name, MISSING)
             if not _fits(value, own.type):
                 raise BadWeights(
-                    f"The model card's {own.name} is {str(value)[:40]!r}, which cannot be: fetch it again."
+                    f"The model card's {own.name} is {str(value)[:40]!r}, which is not valid: fetch it again."
                 )
         return cls(**content)
 
 
 def _fits(value: object, kind: object) -> bool:
-    """Say whether a value read from JSON is of the kind that a field declares; a whole number may be a float too."""
+    """Return whether a value from JSON has the type of a field; integers are valid floats."""
     if value is MISSING:
         return True
     allowed: dict[object, tuple[type, ...]] = {str: (str,), int: (int,), float: (int, float)}

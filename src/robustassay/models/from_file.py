@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 
 
 def is_file_spec(spec: str) -> bool:
-    """Say whether a model is named by a Python file and a factory in it."""
+    """Return whether a model is given as a Python file and a function."""
     return ".py:" in spec or spec.endswith(".py")
 
 
 def load_from_file(spec: str) -> "tuple[nn.Module, str]":
-    """Run the file, call its factory, and return the model and the hash of the file's text."""
+    """Run the file, call its function, and return the model and the hash of the file."""
     from torch import nn
 
     path_text, _, factory_name = spec.rpartition(":") if ".py:" in spec else (spec, "", "")
     path = Path(path_text)
     if not factory_name:
-        raise BadRequest(f"Name the factory in {path} that makes the model, such as {path}:make_model.")
+        raise BadRequest(f"Name the function in {path} that returns the model, as in {path}:make_model.")
     if not path.is_file():
-        raise BadRequest(f"There is no file {path}: give the path of the Python file that makes the model.")
+        raise BadRequest(f"There is no file {path}: check the path of the Python file.")
     module_name = f"assay_user_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
     spec_of_file = importlib.util.spec_from_file_location(module_name, path)
     assert spec_of_file is not None
     assert spec_of_file.loader is not None
     module = importlib.util.module_from_spec(spec_of_file)
-    sys.modules[module_name] = module  # dataclasses and pickles inside the file look themselves up there
+    sys.modules[module_name] = module  # dataclasses and pickles in the file need this entry
     sys.path.insert(0, str(path.resolve().parent))
     try:
         spec_of_file.loader.exec_module(module)
@@ -43,7 +43,7 @@ def load_from_file(spec: str) -> "tuple[nn.Module, str]":
     except (BadRequest, KeyboardInterrupt):
         raise
     except (Exception, SystemExit) as error:
-        raise BadModel(f"{spec} raised {type(error).__name__}: {error}; mend the factory and try again.") from error
+        raise BadModel(f"{spec} raised {type(error).__name__}: {error}; fix the function and try again.") from error
     finally:
         sys.path.remove(str(path.resolve().parent))
     if not isinstance(model, nn.Module):

@@ -1,4 +1,4 @@
-"""What a model wants of photographs: its own input size, at which perturbations then live and are measured."""
+"""The frame of a model: its input size, at which perturbations are made and measured."""
 
 from torch import nn
 
@@ -9,13 +9,13 @@ from robustassay.models.sources.preparation import Prepared
 
 
 def input_frame(module: nn.Module) -> Frame | None:
-    """Return how a model, behind whatever defenses, is shown photographs; None where it does not say."""
+    """Return the frame of a model, also inside defenses, or None if it defines none."""
     parts = module.modules() if isinstance(module, nn.Module) else ()
-    found = next((part.preparation for part in parts if isinstance(part, Prepared)), None)
-    return None if found is None else Frame(found.size, found.resize, found.interpolation)
+    preparation = next((part.preparation for part in parts if isinstance(part, Prepared)), None)
+    return None if preparation is None else Frame(preparation.size, preparation.resize, preparation.interpolation)
 
 
 def as_model_input(module: nn.Module, dataset: Dataset) -> Dataset:
-    """Return photographs as a model sees them; other datasets, and models that do not say, leave them as they are."""
+    """Return photographs with the frame of the model; other datasets, or a model without frame, change nothing."""
     frame = input_frame(module)
     return dataset if frame is None else apply_frame(dataset, frame)

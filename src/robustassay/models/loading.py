@@ -1,4 +1,4 @@
-"""A model by whatever names it: the zoo, a Python file of the user's, or a place where people keep models."""
+"""Loads models: from the zoo, from a Python file, or from another source."""
 
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def load(spec: str, device: "str | torch.device" = "cpu") -> "nn.Module":
-    """Return a model from [0, 1] images to logits: a zoo name, `file.py:factory`, `timm:NAME`, `onnx:FILE`, ..."""
+    """Return a model from images in [0, 1] to logits: a zoo name, `file.py:factory`, `timm:NAME`, `onnx:FILE`, ..."""
     return load_with_origin(spec, device)[0]
 
 
 def load_with_origin(spec: str, device: "str | torch.device" = "cpu") -> "tuple[nn.Module, str | None]":
-    """Return a model and the hash of the file it came from; the zoo's are known by their weights alone."""
-    if is_source_spec(spec):  # first, as background: may stand before a file of the user's
+    """Return a model and the hash of its file; None for zoo models, which their weights identify."""
+    if is_source_spec(spec):  # first, because background: may precede a Python file
         loaded = load_from_source(spec)
         return loaded.module.to(device), loaded.origin
     if is_file_spec(spec):
@@ -27,5 +27,5 @@ def load_with_origin(spec: str, device: "str | torch.device" = "cpu") -> "tuple[
         return module.to(device), origin
     kind, colon, _ = spec.partition(":")
     if colon:
-        raise UnknownName("place where models are kept", kind, SOURCES)
+        raise UnknownName("model source", kind, SOURCES)
     return zoo.load(spec, device), None

@@ -1,14 +1,14 @@
-"""The zoo at a glance: one row a card, as the command line and the README print it."""
+"""The table of the zoo: one row per card, for the command line and the README."""
 
 from typing import Final
 
 from robustassay.models.card import ModelCard
 
-COLUMNS: Final = ("model", "what it is", "parameters", "clean", "PGD-20", "express")
+COLUMNS: Final = ("model", "description", "parameters", "clean", "PGD-20", "express")
 
 
 def row(card: ModelCard) -> tuple[str, ...]:
-    """Write the numbers of a card; robust ones are at Linf 8/255, and empty where nobody measured."""
+    """Return the row of a card; robust accuracies are at Linf 8/255, and empty if not measured."""
     express = card.measurements.get("express")
     return (
         card.name,

@@ -1,4 +1,4 @@
-"""Checks that a model of the zoo is what its card says: the same bytes, and an accuracy the card can explain."""
+"""Compares a zoo model with its card: the hash of its weights and its accuracy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,8 +14,8 @@ from robustassay.models.weights import sha256_of
 from robustassay.models.zoo import EMBEDDED, card, load
 from robustassay.rng import seeded
 
-LEVEL: Final = 1e-6
-"""An honest card is called a liar once in a million checks; on 1,000 images five points off are still noticed."""
+SIGNIFICANCE: Final = 1e-6
+"""Significance level: one false alarm per million checks; on 1,000 images a difference of five points is detected."""
 
 BATCH: Final = 50
 
@@ -23,56 +23,56 @@ BATCH: Final = 50
 @final
 @dataclass(frozen=True)
 class Verification:
-    """What was found of one model; without a problem, all is as its card says."""
+    """The result for one model; without a problem, the model agrees with its card."""
 
     name: str
     verdict: Literal["ok", "changed", "unreadable", "inconsistent"]
-    promised: float
+    card_accuracy: float
     problem: str | None = None
-    right: int = 0
+    correct: int = 0
     images: int = 0
-    chance: float | None = None  # of a count at least as odd as this one, if the card is right
+    p_value: float | None = None  # p-value of this count under the accuracy of the card
 
     @property
     def accuracy(self) -> float | None:
-        """Part of the images classified correctly, where it came to a measurement."""
-        return self.right / self.images if self.images else None
+        """The measured accuracy, if there was a measurement."""
+        return self.correct / self.images if self.images else None
 
 
 def verify(
-    name: str, dataset: Dataset, folder: Path = EMBEDDED, tell: Callable[[int], None] = lambda images: None
+    name: str, dataset: Dataset, folder: Path = EMBEDDED, on_images: Callable[[int], None] = lambda images: None
 ) -> Verification:
-    """Hash the weights, load them, and count what the model gets right; `tell` hears of images as they are done."""
+    """Compare the hash and the accuracy of a model with its card; `on_images` receives the number of images done."""
     origin = card(name, folder)
     changed = _change(origin, folder / f"{name}.safetensors")
     if changed:
         return Verification(name, "changed", origin.clean_accuracy, changed)
     try:
-        right = _count_right(name, origin, dataset, folder, tell)
+        correct = _count_correct(name, origin, dataset, folder, on_images)
     except BadWeights as error:
         return Verification(name, "unreadable", origin.clean_accuracy, str(error))
-    chance = p_value(right, len(dataset), origin.clean_accuracy)
-    found = Verification(name, "ok", origin.clean_accuracy, None, right, len(dataset), chance)
-    if chance >= LEVEL:
+    p_value = binomial_p_value(correct, len(dataset), origin.clean_accuracy)
+    found = Verification(name, "ok", origin.clean_accuracy, None, correct, len(dataset), p_value)
+    if p_value >= SIGNIFICANCE:
         return found
     problem = (
-        f"Its card says {origin.clean_accuracy:.1%}, which chance alone does not turn into {right} of {len(dataset)}: "
-        "measure the card again, or undo what changed the code of its architecture."
+        f"Its card says {origin.clean_accuracy:.1%}, but {correct} of {len(dataset)} are correct: "
+        "measure the card again, or revert the change of its architecture."
     )
     return replace(found, verdict="inconsistent", problem=problem)
 
 
-def p_value(right: int, images: int, promised: float) -> float:
-    """Return the p-value of so many right answers under the card's accuracy, by the exact two-sided binomial test."""
+def binomial_p_value(correct: int, images: int, card_accuracy: float) -> float:
+    """Return the p-value of the number of correct labels under the card's accuracy (exact two-sided binomial test)."""
     from scipy.stats import binomtest
 
-    return float(binomtest(right, images, promised).pvalue)
+    return float(binomtest(correct, images, card_accuracy).pvalue)
 
 
 def _change(origin: ModelCard, path: Path) -> str | None:
-    """Say in what a weights file is not the one that the card was written for."""
+    """Return the difference between a weights file and its card, or None."""
     if not path.is_file():
-        return f"There is no {path.name} beside the card, and nothing but safetensors is loaded: fetch the file again."
+        return f"There is no {path.name} with the card: fetch the file again."
     found = sha256_of(path)
     if found == origin.sha256:
         return None
@@ -82,15 +82,17 @@ def _change(origin: ModelCard, path: Path) -> str | None:
     )
 
 
-def _count_right(name: str, origin: ModelCard, dataset: Dataset, folder: Path, tell: Callable[[int], None]) -> int:
+def _count_correct(
+    name: str, origin: ModelCard, dataset: Dataset, folder: Path, on_images: Callable[[int], None]
+) -> int:
     if origin.classes != len(dataset.classes):
-        raise BadWeights(f"{name} knows {origin.classes} classes and {dataset.name} has {len(dataset.classes)}.")
-    network, right = load(name, folder=folder), 0
-    # A network that draws random numbers shall get the same verdict each time.
+        raise BadWeights(f"{name} has {origin.classes} classes and {dataset.name} has {len(dataset.classes)}.")
+    network, correct = load(name, folder=folder), 0
+    # A random network must give the same result every time.
     with torch.no_grad(), seeded("assay/zoo/verify", torch.device("cpu")):
         for start in range(0, len(dataset), BATCH):
             rows = slice(start, start + BATCH)
             labels = dataset.labels[rows]
-            right += int((network(dataset.images(rows)).argmax(1) == labels).sum())
-            tell(len(labels))
-    return right
+            correct += int((network(dataset.images(rows)).argmax(1) == labels).sum())
+            on_images(len(labels))
+    return correct

@@ -1,4 +1,4 @@
-"""Weights in files: read without ever running what a file says, and known by their hash."""
+"""Reads weight files without running code in them, and hashes weights."""
 
 import hashlib
 import struct
@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from robustassay.data.files import check_unpacked
 from robustassay.errors import BadWeights
 
-# Where training scripts put the state dict inside of what they save, outermost first.
+# Keys under which training scripts save the state dict, outermost first.
 NESTED = ("last", "state_dict", "model_state_dict", "model", "net")
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
-    """Read a state dict from a .safetensors, .pt or .pth file; no code in the file is ever run."""
+    """Read a state dict from a .safetensors, .pt or .pth file; no code in the file runs."""
     path = Path(path)
     if not path.is_file():
         raise BadWeights(f"There is no weights file {path}: check the path or fetch the file again.")
@@ -27,7 +27,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         return _read_safetensors(path)
     if path.suffix in (".pt", ".pth"):
         return _read_torch(path)
-    raise BadWeights(f"{path.name} is not a .safetensors, .pt or .pth file: re-save the weights as safetensors.")
+    raise BadWeights(f"{path.name} is not a .safetensors, .pt or .pth file: save the weights as safetensors.")
 
 
 def sha256_of(path: str | Path) -> str:
@@ -37,12 +37,12 @@ def sha256_of(path: str | Path) -> str:
 
 
 def hash_state(module: nn.Module) -> str:
-    """Return a sha256 that changes when any name, type, shape or value of a module's state does."""
+    """Return a sha256 over the names, types, shapes and values of a module's state."""
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
         flat = tensor.detach().cpu().contiguous().view(-1)
         head = f"{name}\n{tensor.dtype}\n{tuple(tensor.shape)}\n".encode()
-        # The length in front keeps a name from being mistaken for the bytes before it.
+        # The length prefix separates the name from the preceding bytes.
         digest.update(struct.pack("<Q", len(head)) + head)
         digest.update(flat.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
@@ -64,23 +64,21 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
         raise BadWeights(f"{path.name} is a web page, not a weights file: fetch it again.")
     check_unpacked(path, BadWeights)
     try:
-        # An old pickle protocol is no concern of the user's: either it can be read or it is refused below.
+        # Warnings about old pickle protocols do not matter: the file is read, or refused below.
         with warnings.catch_warnings(action="ignore"):
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # files that are cut, of another kind, or hold more than tensors raise anything at all
+    except Exception as error:  # truncated or other files can raise any exception
         raise BadWeights(
-            f"{path.name} is damaged, or holds more than plain tensors and was not run for safety: "
-            "fetch it again, or have its author re-save the state dict as safetensors."
+            f"{path.name} is damaged, or holds objects other than tensors, which are not loaded for safety: "
+            "fetch it again, or save the state dict as safetensors."
         ) from error
     for key in NESTED:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
     if not isinstance(content, Mapping) or not content:
-        raise BadWeights(f"{path.name} holds no state dict: re-save the network's state_dict() as safetensors.")
+        raise BadWeights(f"{path.name} holds no state dict: save the network's state_dict() as safetensors.")
     if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items()):
-        raise BadWeights(
-            f"{path.name} holds more than named tensors: re-save the network's state_dict() as safetensors."
-        )
+        raise BadWeights(f"{path.name} holds more than named tensors: save the network's state_dict() as safetensors.")
     return dict(content)
 
 

@@ -1,4 +1,4 @@
-"""The folder of models: for each a card, NAME.json, and its weights, NAME.safetensors, in half precision."""
+"""The zoo: per model a card, NAME.json, and its weights, NAME.safetensors, in half precision."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ from robustassay.errors import BadWeights, UnknownName
 from robustassay.models.architectures.architecture import Architecture, from_description
 from robustassay.models.card import ModelCard
 
-if TYPE_CHECKING:  # Listing the zoo must not wait for torch.
+if TYPE_CHECKING:  # Listing the zoo must not import torch.
     import torch
     from torch import Tensor, nn
 
@@ -21,7 +21,7 @@ def names(folder: Path = EMBEDDED) -> tuple[str, ...]:
 
 
 def card(name: str, folder: Path = EMBEDDED) -> ModelCard:
-    """Return where a model came from and what it was measured to do."""
+    """Return the card of a model."""
     if name not in names(folder):
         raise UnknownName("model", name, names(folder))
     try:
@@ -32,7 +32,7 @@ def card(name: str, folder: Path = EMBEDDED) -> ModelCard:
 
 
 def load(name: str, device: "str | torch.device" = "cpu", folder: Path = EMBEDDED) -> "nn.Module":
-    """Return a model ready to be judged: in eval mode and float32, its weights checked and frozen."""
+    """Return a model in eval mode and float32; the hash of its weights is checked, and they are frozen."""
     from robustassay.models.weights import read_weights, sha256_of
 
     origin = card(name, folder)
@@ -48,10 +48,10 @@ def load(name: str, device: "str | torch.device" = "cpu", folder: Path = EMBEDDE
 
 
 def assemble(architecture: Architecture, classes: int, weights: "Mapping[str, Tensor]") -> "nn.Module":
-    """Put weights into a network of this architecture, in single precision, and freeze it."""
+    """Return a network of this architecture with these weights, in single precision and frozen."""
     import torch
 
-    # The first weights are thrown away, so the caller's random numbers must not pay for them.
+    # Initial weights are discarded, so the random state of the caller must not change.
     with torch.random.fork_rng(devices=[]):
         network = architecture.build(classes)
     try:

@@ -1,4 +1,4 @@
-"""The recipes that made the zoo, and the loop that runs them.
+"""The training recipes of the zoo, and the training loop.
 
 Every file of this folder is imported here, so that a registered recipe is found by its name.
 """

@@ -18,10 +18,10 @@ FLOOR = 1e-6  # Added to the diagonal: members that agree would have diversity 0
 @register("recipe", "adp")
 @dataclass(frozen=True, kw_only=True)
 class ADP(Recipe):
-    """Cross-entropy of every member, less `alpha` times the entropy of the vote and `beta` times log diversity."""
+    """Cross-entropy of every member, minus `alpha` times the entropy of the ensemble and `beta` times log diversity."""
 
     title: ClassVar[str] = "ADP training"
-    compiles: ClassVar[bool] = False  # The loss asks the members one by one.
+    compiles: ClassVar[bool] = False  # The loss calls the members one by one.
 
     alpha: float = 2.0
     beta: float = 0.5
@@ -29,7 +29,7 @@ class ADP(Recipe):
     def loss(self, network: nn.Module, x: Tensor, y: Tensor, rng: torch.Generator, progress: Tensor) -> Tensor:
         """Return the members' mean cross-entropies, summed, with the regulariser of the paper."""
         if not isinstance(network, MeanOfProbabilities):
-            raise BadRequest("ADP trains ensembles: ask for the architecture resnet-ensemble.")
+            raise BadRequest("ADP trains ensembles: use the architecture resnet-ensemble.")
         votes = network.votes(x).float()
         right = torch.stack([F.cross_entropy(logits, y) for logits in votes]).sum()
         regulariser = self.alpha * entropy(log_mean(votes)) + self.beta * log_diversity(votes, y)
@@ -42,9 +42,9 @@ def entropy(log_probabilities: Tensor) -> Tensor:
 
 
 def log_diversity(votes: Tensor, y: Tensor) -> Tensor:
-    """Return, per image, the logarithm of the squared volume that the members' wrong probabilities span.
+    """Return, per image, the logarithm of the squared volume spanned by the members' non-maximal probabilities.
 
-    The members' probabilities of all classes but y, brought to length 1, are the sides of that volume.
+    The vectors are the members' probabilities of all classes but y, normalised to length 1.
     """
     others = y[:, None] != torch.arange(votes.shape[-1], device=y.device)
     sides = F.normalize(votes.softmax(-1) * others, dim=-1, eps=1e-20)
@@ -53,7 +53,7 @@ def log_diversity(votes: Tensor, y: Tensor) -> Tensor:
 
 
 def log_determinant(matrices: Tensor) -> Tensor:
-    """Eliminate the rows of small positive matrices one by one: library routines cannot be recorded on a GPU."""
+    """Return log determinants of small positive matrices by elimination; library routines fail in CUDA graphs."""
     total = matrices.new_zeros(len(matrices))
     while matrices.shape[-1]:
         pivot = matrices[:, 0, 0].clamp(min=FLOOR)

@@ -15,7 +15,7 @@ from robustassay.train.recipe import Recipe
 @register("recipe", "alp")
 @dataclass(frozen=True, kw_only=True)
 class LogitPairing(Recipe):
-    """Cross-entropy on clean and attacked images in equal parts, plus `pairing` times how far their logits differ."""
+    """Mean cross-entropy on clean and adversarial images, plus `pairing` times the squared logit difference."""
 
     title: ClassVar[str] = "adversarial logit pairing"
 

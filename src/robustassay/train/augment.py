@@ -1,4 +1,4 @@
-"""The usual augmentation of small images, drawn for a whole batch at once on the images' device."""
+"""The usual augmentation of small images, drawn per batch on the device of the images."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ PADDING = 4
 
 @dataclass(frozen=True, eq=False)
 class CropsAndFlips:
-    """Images padded with 4 black pixels; each draw crops them at random and mirrors every other one."""
+    """Images padded with 4 black pixels; each draw crops them at random and mirrors half of them."""
 
     padded: Tensor
 
@@ -21,7 +21,7 @@ class CropsAndFlips:
         return cls(F.pad(images, (PADDING,) * 4))
 
     def draw(self, index: Tensor, rng: torch.Generator) -> Tensor:
-        """Return images `index` in [0, 1], each cropped and mirrored by chance; channels last in memory."""
+        """Return images `index` in [0, 1], each cropped and mirrored at random; channels last in memory."""
         n, device = len(index), index.device
         height, width = (side - 2 * PADDING for side in self.padded.shape[2:])
         top, left = torch.randint(0, 2 * PADDING + 1, (2, n, 1), generator=rng, device=device)

@@ -5,14 +5,14 @@ from torch import Tensor, nn
 
 
 class MovingAverage:
-    """Follows all floating-point state of a network, as one flat vector so that an update is one kernel."""
+    """Averages all floating-point state of a network as one flat vector, so that an update is one kernel."""
 
     def __init__(self, network: nn.Module) -> None:
-        self._followed = [t for t in network.state_dict().values() if t.is_floating_point()]
+        self._tensors = [t for t in network.state_dict().values() if t.is_floating_point()]
         self.flat = self._flatten()
 
     def update(self, weight: Tensor) -> None:
-        """Move the average towards the network's present state by `weight` of the way."""
+        """Move the average towards the current state of the network by the fraction `weight`."""
         self.flat.lerp_(self._flatten(), weight)
 
     def write_to(self, network: nn.Module) -> None:
@@ -23,4 +23,4 @@ class MovingAverage:
             target.copy_(piece.view(target.shape))
 
     def _flatten(self) -> Tensor:
-        return torch.cat([t.detach().flatten() for t in self._followed])
+        return torch.cat([t.detach().flatten() for t in self._tensors])

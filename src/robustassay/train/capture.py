@@ -1,14 +1,14 @@
-"""Runs a training step as one CUDA graph: small networks otherwise wait for Python at every kernel."""
+"""Runs a training step as one CUDA graph; small networks otherwise wait for Python at every kernel."""
 
 from collections.abc import Callable
 
 import torch
 
-EAGER_STEPS = 3  # Libraries pick their algorithms and optimisers allocate their state in these.
+EAGER_STEPS = 3  # During these, libraries choose algorithms and optimisers allocate their state.
 
 
 class CapturedStep:
-    """Calls the step as it is a few times, records it once, then replays the recording.
+    """Runs the step eagerly a few times, records it once, then replays the recording.
 
     The step must read its inputs from tensors that stay in place, and draw only from `rng`.
     """

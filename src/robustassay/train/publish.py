@@ -1,4 +1,4 @@
-"""Writes a trained network as the zoo holds it, and measures what was written."""
+"""Writes a trained network in the format of the zoo, and measures the written file."""
 
 import platform
 from dataclasses import asdict, dataclass
@@ -26,7 +26,7 @@ ROBUST_IMAGES = 1_000
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """How a network was made."""
+    """The settings and the duration of a training."""
 
     recipe: Recipe
     architecture: Architecture
@@ -38,12 +38,12 @@ class TrainingRun:
 
 
 def publish(network: nn.Module, run: TrainingRun, data: TrainingData, out: Path, name: str) -> ModelCard:
-    """Write weights and card; the accuracies are those of the file read back, rounding included."""
+    """Write weights and card; accuracies are measured on the written file, in half precision."""
     path = out / f"{name}.safetensors"
     write_half(network, path)
-    shipped = assemble(run.architecture, data.classes, read_weights(path)).to(run.device)
+    published = assemble(run.architecture, data.classes, read_weights(path)).to(run.device)
     x, y = data.x_test.to(run.device), data.y_test.to(run.device)
-    few, their_labels = x[:ROBUST_IMAGES], y[:ROBUST_IMAGES]
+    few_x, few_y = x[:ROBUST_IMAGES], y[:ROBUST_IMAGES]
     card = ModelCard(
         name=name,
         title=f"{run.architecture.title}, {run.recipe.title}",
@@ -58,15 +58,15 @@ def publish(network: nn.Module, run: TrainingRun, data: TrainingData, out: Path,
         seconds=round(run.seconds, 1),
         hardware=hardware_of(run.device),
         training_data=data.source,
-        clean_accuracy=clean_accuracy(shipped, x, y),
+        clean_accuracy=clean_accuracy(published, x, y),
         clean_images=len(x),
-        robust_accuracy=robust_accuracy(shipped, few, their_labels),
-        robust_images=len(few),
+        robust_accuracy=robust_accuracy(published, few_x, few_y),
+        robust_images=len(few_x),
         robust_attack=ATTACK,
-        parameters=sum(parameter.numel() for parameter in shipped.parameters()),
+        parameters=sum(parameter.numel() for parameter in published.parameters()),
         sha256=sha256_of(path),
         licence=LICENCE,
-        measurements=extra_measurements(run.recipe, shipped, few, their_labels),
+        measurements=extra_measurements(run.recipe, published, few_x, few_y),
         notes=run.recipe.note,
     )
     write_atomically(out / f"{name}.json", card.to_json().encode())
@@ -74,7 +74,7 @@ def publish(network: nn.Module, run: TrainingRun, data: TrainingData, out: Path,
 
 
 def extra_measurements(recipe: Recipe, network: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
-    """Measure what only networks of this recipe promise."""
+    """Return the additional measurements of this recipe."""
     return recipe.measurements(network, x, y) if isinstance(recipe, HasMeasurements) else {}
 
 
@@ -85,13 +85,13 @@ def write_half(network: nn.Module, path: Path) -> None:
         for name, tensor in network.state_dict().items()
     }
     if not all(tensor.isfinite().all() for tensor in state.values()):
-        raise ModelFailed("Some weights are too large for half precision: train with more weight decay.")
+        raise ModelFailed("Some weights exceed half precision: train with more weight decay.")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, save(state))
 
 
 def command_of(run: TrainingRun, name: str) -> str:
-    """Return the command line that trains this network again."""
+    """Return the command that trains this network."""
     flags = {
         "arch": spell("architecture", run.architecture),
         "epochs": run.epochs,
@@ -107,5 +107,5 @@ def command_of(run: TrainingRun, name: str) -> str:
 
 
 def hardware_of(device: torch.device) -> str:
-    """Name the machine's part that did the work."""
+    """Return the name of the GPU, or the kind of CPU."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"

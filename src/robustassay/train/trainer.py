@@ -1,4 +1,4 @@
-"""A network in training: everything that changes from step to step, and the step itself."""
+"""The trainer: the state that changes from step to step, and the training step."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -18,9 +18,9 @@ from robustassay.train.recipe import Recipe
 
 
 class Trainer:
-    """Trains one network epoch by epoch; the same seed and the same epochs give the same weights on a CPU.
+    """Trains one network epoch by epoch; on a CPU the same seed and epochs give the same weights.
 
-    On a GPU the step runs in mixed precision as one CUDA graph, and may repeat only up to rounding.
+    On a GPU the step runs in mixed precision as one CUDA graph; weights are then the same only up to rounding.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Trainer:
         self._images = CropsAndFlips.of(data.x_train.to(device))
         self._labels = data.y_train.to(device)
 
-        # A captured step reads these in place.
+        # The recorded step reads these tensors in place.
         self._index = torch.zeros(self._batch, dtype=torch.int64, device=device)
         self._rate = torch.zeros((), device=device)
         self._blend = torch.zeros((), device=device)
@@ -68,12 +68,12 @@ class Trainer:
         )
 
     def run_epoch(self, epoch: int) -> float:
-        """Go once through all training images in random order and return the mean loss."""
-        # Fresh streams for every epoch, so that a resumed training draws what an uninterrupted one does.
+        """Train one epoch on all images in random order, and return the mean loss."""
+        # New seeds per epoch, so that a resumed training draws the same numbers as an uninterrupted one.
         seed = stream_seed(self._seed, epoch)
         self._rng.manual_seed(seed)
         order = torch.randperm(len(self._labels), generator=torch.Generator().manual_seed(seed))
-        # The last images of the order, fewer than a batch, wait for another epoch.
+        # The last images, fewer than a batch, are left out in this epoch.
         batches = order[: self._steps_per_epoch * self._batch].view(-1, self._batch).to(self._device)
         self.network.train()
         self._loss_sum.zero_()
@@ -97,7 +97,7 @@ class Trainer:
         }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from a state that `state` returned."""
+        """Restore a state from `state`."""
         for name, tensor in self.network.state_dict().items():
             tensor.copy_(state[f"network.{name}"])
         for name, parameter in self.network.named_parameters():
@@ -123,20 +123,20 @@ class Trainer:
 
 
 def build_seeded(architecture: Architecture, classes: int, seed: int) -> nn.Module:
-    """Make a network whose first weights depend on the seed alone."""
+    """Return a network whose initial weights depend only on the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return architecture.build(classes)
 
 
 def start_from(name: str, network: nn.Module) -> None:
-    """Give a network the weights of a model of the zoo."""
+    """Copy the weights of a zoo model into a network."""
     try:
         network.load_state_dict(zoo.load(name).state_dict())
     except RuntimeError as error:
-        raise BadRequest(f"{name} has another architecture: name it with --arch to go on from its weights.") from error
+        raise BadRequest(f"{name} has another architecture: set it with --arch to start from its weights.") from error
 
 
 def stream_seed(seed: int, epoch: int) -> int:
-    """Return a seed for one epoch, unrelated to that of any other epoch or run."""
+    """Return the seed of one epoch, independent of other epochs and runs."""
     return int.from_bytes(hashlib.sha256(f"assay/train/{seed}/{epoch}".encode()).digest()[:7])

@@ -1,7 +1,7 @@
-"""Corrupted images that others have made: CIFAR-10-C's arrays and ImageNet-C's folders.
+"""Published corrupted images: the arrays of CIFAR-10-C and the folders of ImageNet-C.
 
 FOLDER/gaussian_noise.npy, ..., FOLDER/labels.npy     images [5 * n, 32, 32, 3], severity after severity
-FOLDER/gaussian_noise/1/CLASS/IMAGE, ...              one folder a kind and severity, images by class
+FOLDER/gaussian_noise/1/CLASS/IMAGE, ...              one folder per kind and severity, images by class
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ from robustassay.errors import BadData
 
 
 def read_corrupted(folder: Path, spec: CorruptionSpec) -> Dataset:
-    """Read the images of one kind and severity, whichever of the two layouts the folder has."""
+    """Read the images of one kind and severity from either layout."""
     name = spec.kind.replace("-", "_")
     if (folder / f"{name}.npy").is_file():
         return _read_arrays(folder, name, spec)
@@ -35,7 +35,7 @@ def read_corrupted(folder: Path, spec: CorruptionSpec) -> Dataset:
 def _read_arrays(folder: Path, name: str, spec: CorruptionSpec) -> Dataset:
     images, labels = _mapped(folder / f"{name}.npy"), _mapped(folder / "labels.npy")
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise BadData(f"{folder / 'labels.npy'} must hold whole numbers, one an image: fetch it again.")
+        raise BadData(f"{folder / 'labels.npy'} must hold integers, one per image: fetch it again.")
     if images.ndim != 4 or images.dtype != np.uint8 or len(images) % len(SEVERITIES):
         raise BadData(f"{folder / name}.npy must hold five severities of uint8 images: fetch it again.")
     count = len(images) // len(SEVERITIES)
@@ -50,10 +50,10 @@ def _read_arrays(folder: Path, name: str, spec: CorruptionSpec) -> Dataset:
 
 def _mapped(path: Path) -> npt.NDArray[Any]:
     try:
-        # Mapped, so that one severity is read and not five; object arrays are pickles, which are refused.
+        # Memory-mapped, to read one severity of five; object arrays are pickles and are refused.
         array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(array, np.ndarray):
             raise ValueError("it is an archive")
-    except Exception as error:  # damaged headers make numpy raise anything at all
+    except Exception as error:  # a damaged header can raise any exception
         raise BadData(f"{path} cannot be read as a numpy array ({error}): fetch it again.") from error
     return array

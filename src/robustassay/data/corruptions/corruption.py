@@ -1,8 +1,8 @@
-"""What every corruption is: a kind and a severity, from images and random streams to corrupted images.
+"""The base class of corruptions: a kind at a severity, from images and random streams to corrupted images.
 
 Kinds and severities are those of Hendrycks & Dietterich 2019 (arXiv:1903.12261): one scale for small images, as in
-CIFAR-10-C, and one for large ones, as in ImageNet-C. Arithmetic that sums is numpy's and scipy's, image by image, so
-that an image comes out the same whatever its batch.
+CIFAR-10-C, and one for large images, as in ImageNet-C. Sums use numpy and scipy per image, so that the result does not
+depend on the batch.
 """
 
 from abc import ABC, abstractmethod
@@ -23,12 +23,12 @@ Images = npt.NDArray[np.floating[Any]]
 
 SEVERITIES: Final = (1, 2, 3, 4, 5)
 SMALL_SIDE: Final = 64
-"""Images up to this side are corrupted on the scale of CIFAR-10-C."""
+"""Images up to this side use the severities of CIFAR-10-C."""
 
 
 @dataclass(frozen=True)
 class Corruption(ABC):
-    """A way in which pictures go wrong, at a severity from 1 to 5."""
+    """A kind of corruption at a severity from 1 to 5."""
 
     small: ClassVar[tuple[Any, ...]]
     large: ClassVar[tuple[Any, ...]]
@@ -37,14 +37,14 @@ class Corruption(ABC):
 
     def __post_init__(self) -> None:
         if self.severity not in SEVERITIES:
-            raise BadRequest(f"A severity is a whole number from 1 to 5, not {self.severity!r}.")
+            raise BadRequest(f"The severity must be an integer from 1 to 5, not {self.severity!r}.")
 
     @final
     def __call__(self, x: Tensor, ids: Sequence[str], seed: int) -> Tensor:
-        """Corrupt images; each one's random numbers depend on the seed, its id and the kind, and on nothing else.
+        """Corrupt images; the random numbers of an image depend only on the seed, its id and the kind.
 
-        Severities share their random numbers, so that they differ in severity alone. Images are taken and given in 256
-        levels, as files hold them.
+        All severities use the same random numbers, so that they differ only in severity. Input and output have 256
+        levels, as in image files.
         """
         if x.dim() != 4 or x.shape[1] not in (1, 3):
             raise BadData(f"Only grey and RGB images can be corrupted, not images of shape {tuple(x.shape[1:])}.")
@@ -55,7 +55,7 @@ class Corruption(ABC):
 
     @final
     def setting(self, side: int) -> Any:
-        """Return the numbers behind the severity, for images of this side."""
+        """Return the parameters of this severity for images of this size."""
         return (self.small if side <= SMALL_SIDE else self.large)[self.severity - 1]
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The grid of kinds and severities, and datasets corrupted by one cell of it."""
+"""The grid of kinds and severities, and datasets with one corruption applied."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from robustassay.data.corruptions.corruption import SEVERITIES, Corruption
 from robustassay.data.dataset import Dataset, Reader
 
 VERSION: Final = "assay-corruption-1"
-"""Raise this whenever the same corruption would give other images than before."""
+"""Increase this if the same corruption gives other images than before."""
 
 KINDS: Final = (
     "gaussian-noise",
@@ -31,7 +31,7 @@ KINDS: Final = (
     "pixelate",
     "jpeg-compression",
 )
-"""The 15 of the benchmark, in its order: noise, blur, weather, digital."""
+"""The 15 kinds of the benchmark, in its order: noise, blur, weather, digital."""
 
 
 @final
@@ -47,19 +47,19 @@ class CorruptionSpec:
 
 
 def corruption_grid(kinds: Sequence[str] = KINDS) -> list[CorruptionSpec]:
-    """List the grid."""
+    """Return all combinations of kinds and severities."""
     return [CorruptionSpec(kind, severity) for kind in kinds for severity in SEVERITIES]
 
 
 def create(spec: "str | CorruptionSpec") -> Corruption:
-    """Make a corruption from its name and severity, such as "fog:severity=3"."""
+    """Create a corruption from its name and severity, such as "fog:severity=3"."""
     text = f"{spec.kind}:severity={spec.severity}" if isinstance(spec, CorruptionSpec) else spec
     made: Corruption = registry.create("corruption", text)
     return made
 
 
 def corrupt(dataset: Dataset, corruption: "Corruption | CorruptionSpec | str", seed: int = 0) -> Dataset:
-    """Return the dataset with every image corrupted as it is read; ids, labels and order stay."""
+    """Return the dataset with images corrupted on reading; ids, labels and order stay."""
     chosen = corruption if isinstance(corruption, Corruption) else create(corruption)
     spelled = f"{registry.name_of('corruption', type(chosen))}:severity={chosen.severity}"
     identity = "\n".join((VERSION, dataset.sha256, spelled, str(seed)))
@@ -75,7 +75,7 @@ def corrupt(dataset: Dataset, corruption: "Corruption | CorruptionSpec | str", s
 @final
 @dataclass(frozen=True)
 class _CorruptedReader:
-    """Reads another reader's rows and corrupts them."""
+    """Reads rows of another reader and corrupts them."""
 
     read: Reader
     ids: tuple[str, ...]

@@ -30,7 +30,7 @@ class AlexNet:
         return "AlexNet"
 
     def build(self, classes: int) -> nn.Module:
-        """Make a network with fresh weights, from images in [0, 1] to one logit per class."""
+        """Return a network with fresh weights that maps images in [0, 1] to one logit per class."""
         c, hidden = self.width, self.hidden
         return nn.Sequential(
             Normalise(),

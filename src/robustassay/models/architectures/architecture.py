@@ -30,11 +30,11 @@ class Architecture(Protocol):
 
     @property
     def title(self) -> str:
-        """What a reader calls it: `ResNet-20`."""
+        """The name in tables: `ResNet-20`."""
         ...
 
     def build(self, classes: int) -> "nn.Module":
-        """Make a network with fresh weights, from images in [0, 1] to one logit per class."""
+        """Return a network with fresh weights that maps images in [0, 1] to one logit per class."""
         ...
 
 

@@ -28,11 +28,11 @@ class DenseNet:
 
     @property
     def title(self) -> str:
-        """What a reader calls it: `DenseNet-BC-40 (k=12)`."""
+        """The name in tables: `DenseNet-BC-40 (k=12)`."""
         return f"DenseNet-BC-{self.depth} (k={self.growth})"
 
     def build(self, classes: int) -> nn.Module:
-        """Make a network with fresh weights, from images in [0, 1] to one logit per class."""
+        """Return a network with fresh weights that maps images in [0, 1] to one logit per class."""
         channels = 2 * self.growth
         layers: list[nn.Module] = [Normalise(), conv(3, channels, 3)]
         for block in range(3):

@@ -28,7 +28,7 @@ class Inception:
         return "Inception"
 
     def build(self, classes: int) -> nn.Module:
-        """Make a network with fresh weights, from images in [0, 1] to one logit per class."""
+        """Return a network with fresh weights that maps images in [0, 1] to one logit per class."""
         c = self.width
         return nn.Sequential(
             Normalise(),

@@ -26,11 +26,11 @@ class MobileNet:
 
     @property
     def title(self) -> str:
-        """What a reader calls it: `MobileNet x0.5`."""
+        """The name in tables: `MobileNet x0.5`."""
         return f"MobileNet x{self.width:g}"
 
     def build(self, classes: int) -> nn.Module:
-        """Make a network with fresh weights, from images in [0, 1] to one logit per class."""
+        """Return a network with fresh weights that maps images in [0, 1] to one logit per class."""
         before = self.scaled(STEM)
         layers: list[nn.Module] = [Normalise(), conv_norm_relu(3, before, 3)]
         for channels, stride in BLOCKS:

@@ -24,20 +24,20 @@ class NASNet:
 
     def __post_init__(self) -> None:
         if self.cells < 1 or self.filters < 1:
-            raise BadRequest("A NASNet needs at least one cell a stage and one filter.")
+            raise BadRequest("A NASNet needs at least one cell per stage and one filter.")
 
     @property
     def title(self) -> str:
-        """What a reader calls it: `NASNet-A (1 @ 24)`."""
+        """The name in tables: `NASNet-A (1 @ 24)`."""
         return f"NASNet-A ({self.cells} @ {self.filters})"
 
     def build(self, classes: int) -> nn.Module:
-        """Make a network with fresh weights, from images in [0, 1] to one logit per class."""
+        """Return a network with fresh weights that maps images in [0, 1] to one logit per class."""
         return CellNetwork(self.cells, self.filters, classes)
 
 
 class CellNetwork(nn.Module):
-    """The network that a `NASNet` describes; every cell sees the outputs of the two before it."""
+    """The network of a `NASNet`; the inputs of a cell are the outputs of the two cells before it."""
 
     def __init__(self, cells: int, filters: int, classes: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class CellNetwork(nn.Module):
 
 
 class NormalCell(nn.Module):
-    """Keeps the size of the image: five sums of two operations, beside the older input."""
+    """A normal cell: five sums of two operations each, concatenated with the older input."""
 
     def __init__(self, channels: int, channels_before: int, width: int) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class NormalCell(nn.Module):
 
 
 class ReductionCell(nn.Module):
-    """Halves the image: three sums of strided operations, and two more made from the first of them."""
+    """A reduction cell, which halves the size: three sums of strided operations, and two sums of their results."""
 
     def __init__(self, channels: int, channels_before: int, width: int) -> None:
         super().__init__()

@@ -31,16 +31,16 @@ class ResNet:
 
     @property
     def title(self) -> str:
-        """What a reader calls it: `ResNet-20`, or `ResNet-20 x2` when it is twice as wide."""
+        """The name in tables: `ResNet-20`, or `ResNet-20 x2` when it is twice as wide."""
         return f"ResNet-{self.depth}" + (f" x{self.width}" if self.width > 1 else "")
 
     def build(self, classes: int) -> nn.Module:
-        """Make a network with fresh weights, from images in [0, 1] to one logit per class."""
+        """Return a network with fresh weights that maps images in [0, 1] to one logit per class."""
         return ResidualNetwork(blocks=(self.depth - 2) // 6, channels=16 * self.width, classes=classes)
 
 
 class ResidualNetwork(nn.Module):
-    """The network that a `ResNet` describes; it normalises its input itself."""
+    """The network of a `ResNet`; it normalises its input."""
 
     def __init__(self, blocks: int, channels: int, classes: int) -> None:
         super().__init__()

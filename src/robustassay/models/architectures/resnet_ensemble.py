@@ -1,4 +1,4 @@
-"""Several residual networks that vote: the shape that ADP trains (Pang et al. 2019, arXiv:1901.08846)."""
+"""An ensemble of residual networks, as trained by ADP (Pang et al. 2019, arXiv:1901.08846)."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from robustassay.registry import register
 @register("architecture", "resnet-ensemble")
 @dataclass(frozen=True)
 class ResNetEnsemble:
-    """So many residual networks of one shape; the ensemble says the mean of their probabilities."""
+    """Residual networks of one shape; the ensemble returns the mean of their probabilities."""
 
     members: int = 3
     depth: int = 20
@@ -23,16 +23,16 @@ class ResNetEnsemble:
 
     def __post_init__(self) -> None:
         if self.members < 2:
-            raise BadRequest(f"An ensemble of {self.members} does not exist: it needs at least two members.")
+            raise BadRequest(f"An ensemble needs at least two members, not {self.members}.")
         ResNet(self.depth, self.width)
 
     @property
     def title(self) -> str:
-        """What a reader calls it: `3 x ResNet-20`."""
+        """The name in tables: `3 x ResNet-20`."""
         return f"{self.members} x {ResNet(self.depth, self.width).title}"
 
     def build(self, classes: int) -> nn.Module:
-        """Make a network with fresh weights, from images in [0, 1] to the logarithms of probabilities."""
+        """Return a network with fresh weights that maps images in [0, 1] to the logarithms of probabilities."""
         member = ResNet(self.depth, self.width)
         return MeanOfProbabilities([member.build(classes) for _ in range(self.members)])
 

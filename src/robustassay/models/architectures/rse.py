@@ -16,7 +16,7 @@ from robustassay.registry import register
 @register("architecture", "rse")
 @dataclass(frozen=True)
 class RandomSelfEnsemble:
-    """A VGG that draws noise at test time too, and then says the mean probabilities of `passes` draws.
+    """A VGG with noise also at test time; it returns the mean probabilities of `passes` draws.
 
     The noise has deviation `noise_in` on the normalised image and `noise` before every later convolution.
     """
@@ -34,11 +34,11 @@ class RandomSelfEnsemble:
 
     @property
     def title(self) -> str:
-        """What a reader calls it: `RSE VGG-16`."""
+        """The name in tables: `RSE VGG-16`."""
         return f"RSE {VGG(self.depth, self.width).title}"
 
     def build(self, classes: int) -> nn.Module:
-        """Make a network with fresh weights, from images in [0, 1] to the logarithms of probabilities."""
+        """Return a network with fresh weights that maps images in [0, 1] to the logarithms of probabilities."""
         quiet = VGG(self.depth, self.width).build(classes)
         layers: list[nn.Module] = []
         deviation = self.noise_in
@@ -51,7 +51,7 @@ class RandomSelfEnsemble:
 
 
 class NoisyNetwork(nn.Module):
-    """Passes an image once in training, and several times through fresh noise at test."""
+    """One noisy pass per image in training, several with fresh noise at test time."""
 
     def __init__(self, body: nn.Module, passes: int) -> None:
         super().__init__()
@@ -81,10 +81,10 @@ class Noise(nn.Module):
 
 @contextmanager
 def drawing_from(network: nn.Module, source: torch.Generator) -> Iterator[None]:
-    """Let all noise of a network come from one generator for a while."""
+    """Draw all noise of a network from one generator inside the block."""
     layers = [module for module in network.modules() if isinstance(module, Noise)]
     if not layers:
-        raise BadRequest("This network has no noise layers: train an architecture that has, such as rse.")
+        raise BadRequest("This network has no noise layers: use an architecture that has some, such as rse.")
     for layer in layers:
         layer.source = source
     try:

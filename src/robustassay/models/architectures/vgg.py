@@ -33,11 +33,11 @@ class VGG:
 
     @property
     def title(self) -> str:
-        """What a reader calls it: `VGG-16`."""
+        """The name in tables: `VGG-16`."""
         return f"VGG-{self.depth}"
 
     def build(self, classes: int) -> nn.Module:
-        """Make a network with fresh weights, from images in [0, 1] to one logit per class."""
+        """Return a network with fresh weights that maps images in [0, 1] to one logit per class."""
         layers: list[nn.Module] = [Normalise()]
         before = 3
         for number, (convolutions, factor) in enumerate(zip(STAGES[self.depth], CHANNELS, strict=True)):

@@ -1,4 +1,4 @@
-"""Models from where people keep them: `timm:NAME`, `onnx:FILE` and the like, one adapter a file.
+"""Models from other sources: `timm:NAME`, `onnx:FILE` and so on, one adapter per file.
 
 Each adapter is a module with a `load` from what stands after the colon to a `Loaded`. It imports the library it
 adapts only then; all of these are extras. Weights are read as plain tensors, never as programs.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class Source:
-    """One place where models are kept: how to name one there, a line about it, and its adapter."""
+    """One source of models: the form of its names, its description, and its adapter."""
 
     spelled: str
     about: str
@@ -26,13 +26,13 @@ class Source:
 @final
 @dataclass(frozen=True)
 class Loaded:
-    """A model in eval mode, from [0, 1] images to logits, and what tells its origin from all others."""
+    """A model in eval mode that maps images in [0, 1] to logits, and the hash of its origin."""
 
     module: "nn.Module"
     origin: str
 
 
-# The whole list: a row here is all it takes to make an adapter known to load_model, the command line and the docs.
+# A new adapter needs one row here; load_model, the command line and the docs then know it.
 SOURCES = MappingProxyType(
     {
         "torchvision": Source(
@@ -74,15 +74,15 @@ SOURCES = MappingProxyType(
 
 
 def is_source_spec(spec: str) -> bool:
-    """Say whether a model is named by the place where it is kept."""
+    """Return whether a model name begins with a source."""
     kind, colon, _ = spec.partition(":")
     return bool(colon) and kind in SOURCES
 
 
 def load_from_source(spec: str) -> Loaded:
-    """Load a model from the place its name begins with."""
+    """Load a model from the source in its name."""
     kind, _, rest = spec.partition(":")
     loaded: Loaded = import_module(SOURCES[kind].module).load(rest.strip())
-    # Nothing here is ever trained, and dropout or batch statistics would make every number wrong.
+    # Dropout and batch statistics would make every number wrong.
     loaded.module.eval().requires_grad_(False)
     return loaded

@@ -16,24 +16,24 @@ OUTPUTS: Final = 1001
 
 
 def load(rest: str) -> Loaded:
-    """Load the model behind the colon and drop its first logit."""
+    """Load the model after the colon and drop its first logit."""
     from robustassay.models.loading import load_with_origin
 
     if not rest:
-        raise BadRequest("background names no model: write it behind the colon, as in background:onnx:FILE.")
+        raise BadRequest("background: needs a model after the colon, as in background:onnx:FILE.")
     module, origin = load_with_origin(rest)
     return Loaded(Checked(WithoutBackground(module)), f"without background: {origin or rest}")
 
 
 class Checked(nn.Module):
-    """Refuses a model that has no background class to drop."""
+    """Removes the first logit; refuses a model without background class."""
 
     def __init__(self, network: WithoutBackground) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of the thousand classes."""
+        """Return the logits of the 1,000 classes."""
         logits: Tensor = self.network(x)
         if logits.shape[1] != OUTPUTS - 1:
             raise BadModel(

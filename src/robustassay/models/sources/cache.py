@@ -1,4 +1,4 @@
-"""Downloads: kept in one folder, checked by hash, continued where they broke off, and none of them when offline.
+"""Downloads: cached in one folder, checked by hash, resumed after an interruption, and forbidden when offline.
 
     ASSAY_CACHE     the folder; by default the user's cache folder of the operating system
     ASSAY_OFFLINE   set to 1, nothing is downloaded and only what is in the folder is used
@@ -25,19 +25,19 @@ from robustassay.files import move_into_place, write_atomically
 CHUNK: Final = 1 << 20
 TIMEOUT_SECONDS: Final = 30.0
 ATTEMPTS: Final = 5
-"""Times a download that broke off is continued, before the user is asked."""
+"""Attempts to resume a download before an error is raised."""
 
 
 def is_offline() -> bool:
-    """Say whether downloads are forbidden."""
+    """Return whether downloads are forbidden."""
     return os.environ.get("ASSAY_OFFLINE", "").lower() not in ("", "0", "false", "no")
 
 
 def fetch(url: str, place: str, sha256: str | None = None) -> Path:
     """Return the file of a URL, kept at a place in the cache; `sha256` is its hash or the first digits of it."""
-    # Parts of a place come from what others publish: none may lead out of the folder.
+    # Parts of the path come from publishers: none may leave the folder.
     if Path(place).is_absolute() or ".." in Path(place).parts:
-        raise BadRequest(f"{place!r} is no place for a download: check the name, and do not trust its publisher.")
+        raise BadRequest(f"{place!r} is not a valid download path: check the name, and do not trust its publisher.")
     path = cache_folder() / place
     if path.is_file():
         _check(path, sha256 or _first_hash(path), f"delete {path} and try again")
@@ -67,7 +67,7 @@ def fetch(url: str, place: str, sha256: str | None = None) -> Path:
 
 
 def fetch_json(url: str, place: str) -> Any:
-    """Return what a URL answers now, and keep it for when there is no network."""
+    """Return the JSON at a URL, and cache it for offline use."""
     path = cache_folder() / place
     if not is_offline() and ".." not in path.parts:
         path.unlink(missing_ok=True)
@@ -76,11 +76,11 @@ def fetch_json(url: str, place: str) -> Any:
         return json.loads(fetch(url, place).read_text(encoding="utf-8"))
     except ValueError as error:
         path.unlink(missing_ok=True)
-        raise BadWeights(f"{url} answers something that is not JSON: check the name and the network.") from error
+        raise BadWeights(f"{url} did not return JSON: check the name and the network.") from error
 
 
 def _download(url: str, part: Path, resumable: bool) -> None:
-    """Fill a file from a URL, continuing what is there if the hash will tell whether the pieces belong together."""
+    """Download a URL to a file; resume a partial file only if a hash can verify the result."""
     if not resumable:
         part.unlink(missing_ok=True)
     for _ in range(ATTEMPTS):
@@ -98,7 +98,7 @@ def _download(url: str, part: Path, resumable: bool) -> None:
                     advance(len(chunk))
             if response.size is None or part.stat().st_size >= response.size:
                 return
-    raise BadWeights(f"{url} broke off {ATTEMPTS} times: run the same command again to continue the download.")
+    raise BadWeights(f"{url} was interrupted {ATTEMPTS} times: run the same command again to resume the download.")
 
 
 @final
@@ -110,7 +110,7 @@ class _Response:
     kind: str
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield what arrives; a connection that breaks ends it early, which the size tells."""
+        """Yield the received bytes; after a broken connection the size shows that some are missing."""
         with contextlib.suppress(http.client.HTTPException, OSError):
             while chunk := self.raw.read(CHUNK):
                 yield chunk
@@ -126,7 +126,7 @@ def _opened(url: str, held: int) -> Iterator[_Response | None]:
         if error.code == 416 and held:
             yield None
             return
-        raise BadWeights(f"{url} answers {error.code} {error.reason}: check the name, or who may read it.") from None
+        raise BadWeights(f"{url} returned {error.code} {error.reason}: check the name and the access rights.") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise BadWeights(
@@ -141,12 +141,12 @@ def _opened(url: str, held: int) -> Iterator[_Response | None]:
 
 def _refuse_web_page(response: _Response, url: str) -> None:
     if response.kind.startswith("text/html"):
-        raise BadWeights(f"{url} answers a web page instead of a file: fetch it by hand, or tell its publisher.")
+        raise BadWeights(f"{url} returned a web page instead of a file: download it by hand.")
 
 
 @contextlib.contextmanager
 def _shown(name: str, size: int | None) -> Iterator[Any]:
-    """Draw a bar where a person watches."""
+    """Show a progress bar in a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -1,4 +1,4 @@
-"""Imports the libraries that adapters need, which are extras: asked for by name, missed in one sentence."""
+"""Imports the optional libraries of adapters; a missing one is an error that says what to install."""
 
 import importlib
 import sys
@@ -9,7 +9,7 @@ from robustassay.errors import BadRequest
 
 
 def need(package: str, extra: str) -> Any:
-    """Import a package of an extra, or say how to get it."""
+    """Import a package of an extra; if it is missing, the error says how to install it."""
     try:
         return _import(package)
     except ModuleNotFoundError as error:
@@ -28,7 +28,7 @@ def _import(package: str) -> Any:
     except RuntimeError as error:
         if "torchvision::" not in str(error):
             raise
-    # What failed half-way must be imported anew; what it had imported is whole and stays.
+    # A module whose import failed must be imported again; the modules that it imported stay.
     for name in [name for name in sys.modules if name.split(".")[0] in (package.split(".")[0], "torchvision")]:
         del sys.modules[name]
     _declare_torchvision_operators()

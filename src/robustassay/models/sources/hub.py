@@ -22,11 +22,11 @@ from robustassay.models.weights import read_weights, sha256_of
 
 WEIGHTS: Final = "model.safetensors"
 INTERPOLATIONS: Final = {0: "nearest", 2: "bilinear", 3: "bicubic"}
-"""PIL's numbers, which transformers writes into its files."""
+"""The interpolation numbers of PIL, as in the files of transformers."""
 
 
 def load(rest: str) -> Loaded:
-    """Load a classifier, by whichever of the two libraries its configuration is for."""
+    """Load a classifier with the library of its configuration."""
     repository = Repository.open(rest)
     config = repository.read("config.json")
     if "architecture" in config:
@@ -39,7 +39,7 @@ def load(rest: str) -> Loaded:
 @final
 @dataclass(frozen=True)
 class Repository:
-    """The files of a model: a folder of the user's, or a commit on the hub with the hashes it promises."""
+    """The files of a model: a local folder, or a commit on the hub with the hashes of its files."""
 
     name: str
     folder: Path | None
@@ -48,13 +48,13 @@ class Repository:
 
     @classmethod
     def open(cls, spec: str) -> "Repository":
-        """Find out what a repository holds; offline, what it held when it was last asked."""
+        """List the files of a repository; offline, return the cached list."""
         folder = Path(spec).expanduser()
         if (folder / "config.json").is_file():
             return cls(spec, folder, "", {file.name: None for file in folder.iterdir()})
         name, _, revision = spec.partition("@")
         if name.count("/") != 1 or not all(name.split("/")):
-            raise BadRequest(f"A model on the hub is named ORG/REPO, or by a folder with config.json, not {spec!r}.")
+            raise BadRequest(f"A model on the hub must be ORG/REPO, or a folder with config.json, not {spec!r}.")
         revision = revision or "main"
         about = fetch_json(f"{_hub()}/api/models/{name}/revision/{revision}?blobs=true", f"hub/{name}/{revision}.json")
         files = {file["rfilename"]: (file.get("lfs") or {}).get("sha256") for file in about.get("siblings", [])}
@@ -70,7 +70,7 @@ class Repository:
         return fetch(url, f"hub/{self.name}/{self.commit}/{name}", self.promised[name])
 
     def read(self, name: str) -> dict[str, Any]:
-        """Read one of its JSON files."""
+        """Return a JSON file of the repository."""
         try:
             content = json.loads(self.file(name).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
@@ -106,7 +106,7 @@ def _load_transformers(repository: Repository) -> Loaded:
     noisy = transformers.utils.logging
     noisy.disable_progress_bar()
     try:
-        # A local folder, safetensors and its own classes only: nothing is fetched or run behind our back.
+        # Only a local folder, safetensors and classes of transformers: nothing else is downloaded or run.
         network = transformers.AutoModelForImageClassification.from_pretrained(
             path.parent, local_files_only=True, trust_remote_code=False, use_safetensors=True
         )
@@ -117,7 +117,7 @@ def _load_transformers(repository: Repository) -> Loaded:
 
 
 def transformers_preparation(settings: Mapping[str, Any]) -> Preparation:
-    """Read what an image processor of transformers would do, from its file."""
+    """Return the preparation that an image processor file of transformers describes."""
     try:
         return _preparation(settings)
     except (TypeError, ValueError, KeyError, ArithmeticError) as error:
@@ -132,7 +132,7 @@ def _preparation(settings: Mapping[str, Any]) -> Preparation:
     cuts = bool(settings.get("do_center_crop")) and crop is not None
     seen = _both(_size(crop)) if cuts else _both(resize)
     if not cuts and isinstance(resize, int) and settings.get("crop_pct") and resize < 384:
-        resize = int(resize / float(settings["crop_pct"]))  # ConvNeXt cuts, without saying so, below 384 pixels
+        resize = int(resize / float(settings["crop_pct"]))  # ConvNeXt crops below 384 pixels
     normalises = settings.get("do_normalize", True)
     return Preparation(
         seen,
@@ -144,7 +144,7 @@ def _preparation(settings: Mapping[str, Any]) -> Preparation:
 
 
 def _size(size: Any) -> int | tuple[int, int]:
-    """Read a size in any of its forms: 224, {"shortest_edge": 224}, {"height": 224, "width": 224}."""
+    """Parse a size in any of its forms: 224, {"shortest_edge": 224}, {"height": 224, "width": 224}."""
     if isinstance(size, Mapping):
         return int(size["shortest_edge"]) if "shortest_edge" in size else (int(size["height"]), int(size["width"]))
     return (int(size), int(size))

@@ -1,4 +1,4 @@
-"""`imagenet:NAME[:FILE]`: networks of ours with weights that others have published, from a folder of the user's.
+"""`imagenet:NAME[:FILE]`: our implementations of networks, with published weights from a local folder.
 
     ASSAY_WEIGHTS   the folder of weights files, known by their names and checked by their hashes
 
@@ -23,41 +23,41 @@ FOLDER = "ASSAY_WEIGHTS"
 
 
 def load(rest: str) -> Loaded:
-    """Load a network by name, with the file that its publisher made or one of the user's for the same network."""
+    """Load a network by name, with the published file or a given file for the same network."""
     name, _, own = rest.partition(":")
     entry = entry_of(name)
     path = Path(own).expanduser() if own else _promised(entry)
     weights = read_weights(path)
     weights = entry.renamed(weights) if entry.renamed else weights
-    # The first weights are thrown away, so the caller's random numbers must not pay for them.
+    # Initial weights are discarded, so the random state of the caller must not change.
     with torch.random.fork_rng(devices=[]):
         network = entry.build(entry.side, entry.outputs)
     network = put(network, weights, f"imagenet:{entry.name}")
     network = WithoutBackground(network) if entry.background else network
-    # Kernels for photographs are a quarter faster on weights that lie channel by channel.
+    # Convolutions on photographs are a quarter faster with channels-last weights.
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Loaded(Prepared(network, preparation(entry)), sha256_of(path))
 
 
 def preparation(entry: Entry) -> Preparation:
-    """Say what a network wants done to photographs."""
+    """Return the preparation of photographs for a network."""
     return Preparation((entry.side, entry.side), entry.resize, "bicubic", *entry.colours)
 
 
 def available() -> tuple[str, ...]:
-    """Return the names of the networks whose weights are at hand, the least accurate first."""
+    """Return the names of the networks with available weights, the least accurate first."""
     return tuple(entry.name for entry in ENTRIES if find(entry) is not None)
 
 
 def entry_of(name: str) -> Entry:
-    """Return what is known of a network."""
+    """Return the entry of a network."""
     if name not in BY_NAME:
         raise UnknownName("network for ImageNet", name, BY_NAME)
     return BY_NAME[name]
 
 
 def find(entry: Entry) -> Path | None:
-    """Return the weights file of a network, from the user's folder or an installed package; no code of it is run."""
+    """Return the weights file of a network, from the local folder or an installed package, whose code does not run."""
     folder = os.environ.get(FOLDER)
     places = [Path(folder).expanduser()] if folder else []
     if entry.package and (found := importlib.util.find_spec(entry.package)) is not None:

@@ -1,4 +1,4 @@
-"""`onnx:FILE`: an ONNX file as a torch module that gradients pass through.
+"""`onnx:FILE`: an ONNX file as a differentiable torch module.
 
 onnx2pytorch converts the graph; whatever it makes is compared with ONNX's own runtime before it is believed, as a
 converter that errs would make every number wrong. Preparation, such as normalising, must be inside the graph.
@@ -22,7 +22,7 @@ TOLERANCE: Final = 1e-3
 
 
 def load(rest: str) -> Loaded:
-    """Convert a file, and check the result against the runtime's on a few images."""
+    """Convert a file, and compare the result with ONNX Runtime on a few images."""
     path = existing(rest)
     runtime = Runtime.open(path)  # first, as it knows every operator: what it refuses is a broken file
     onnx, onnx2pytorch = need("onnx", "onnx"), need("onnx2pytorch", "onnx")

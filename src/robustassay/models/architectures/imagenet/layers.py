@@ -99,6 +99,6 @@ class WithoutBackground(nn.Module):
         self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of the thousand classes."""
+        """Return the logits of the 1,000 classes."""
         logits: Tensor = self.network(x)[:, 1:]
         return logits
