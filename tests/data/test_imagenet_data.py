@@ -87,12 +87,12 @@ def test_a_flat_folder_has_its_labels_in_a_file(tmp_path, name, text):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("490\n361\n", "bare numbers"),  # ILSVRC's development kit, which has an order of its own
+        ("490\n361\n", "a list of numbers"),  # ILSVRC's development kit, which has an order of its own
         ("n01440764\n", "1 lines for 2"),
         ("a.JPEG 1000\nb.JPEG 0\n", "0 to 999"),
         ("a.JPEG n00000001\nb.JPEG 0\n", "n00000001"),
         ("c.JPEG 1\nd.JPEG 2\n", "none of the photographs"),
-        ("a.JPEG 1\nb.JPEG\n", "names no class"),
+        ("a.JPEG 1\nb.JPEG\n", "has no class"),
     ],
 )
 def test_labels_that_would_be_read_wrongly_are_refused(tmp_path, text, said):

@@ -174,7 +174,7 @@ def test_any_model_of_1001_classes_can_lose_its_background(tmp_path):
     assert origin != models.load_with_origin(f"{tmp_path / 'mine.py'}:with_background")[1]
     with pytest.raises(BadRequest, match="1000 outputs"):
         models.load(f"background:{tmp_path / 'mine.py'}:without")(x)
-    with pytest.raises(BadRequest, match="no model"):
+    with pytest.raises(BadRequest, match="needs a model"):
         models.load("background:")
     assert torch.equal(WithoutBackground(nn.Identity())(torch.arange(4.0)[None]), torch.tensor([[1.0, 2.0, 3.0]]))
 

@@ -105,7 +105,7 @@ class TestCache:
 
     def test_a_download_that_gave_up_goes_on_at_the_next_call(self, shelf):
         shelf.files["/w.bin"], shelf.breaks_after = CONTENT, 10_000
-        with pytest.raises(BadWeights, match="run the same command again to continue"):
+        with pytest.raises(BadWeights, match="run the same command again to resume"):
             fetch(f"{shelf.url}/w.bin", "w.bin", SHA256)
         shelf.breaks_after = None
         shelf.asked.clear()
@@ -270,7 +270,7 @@ class TestTorchvision:
 
     def test_a_pickle_with_more_than_tensors_is_not_run(self, tmp_path):
         torch.save({"weight": torch.zeros(1), "hook": print}, tmp_path / "w.pth")
-        with pytest.raises(BadWeights, match="not run for safety"):
+        with pytest.raises(BadWeights, match="not loaded for safety"):
             ra.load_model(f"torchvision:resnet18:{tmp_path / 'w.pth'}")
 
 
