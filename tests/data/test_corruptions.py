@@ -30,7 +30,7 @@ from robustassay.data.corruptions.digital import _affine
 from robustassay.data.corruptions.filters import zoom
 from robustassay.data.corruptions.weather import plasma
 from robustassay.errors import BadData, BadRequest, UnknownName
-from robustassay.evaluation.corrupted import CorruptionBench
+from robustassay.evaluation.corruption_accuracy import CorruptionEvaluation
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.registry import registered
 from robustassay.rng import Streams
@@ -299,9 +299,9 @@ class Stripes(nn.Module):
         return out
 
 
-def bench(model: nn.Module, photos: Dataset, limit: int, folder, kinds=("fog", "snow"), seed=0) -> CorruptionBench:
+def bench(model: nn.Module, photos: Dataset, limit: int, folder, kinds=("fog", "snow"), seed=0) -> CorruptionEvaluation:
     part = photos.take(limit)
-    return CorruptionBench(
+    return CorruptionEvaluation(
         [ModelRef.of(model, "stripes")], corruption_grid(kinds), lambda cell: corrupt(part, cell, seed), folder, CPU
     )
 
@@ -349,7 +349,7 @@ class TestBench:
             return stopped.read(cell)
 
         with pytest.raises(KeyboardInterrupt):
-            CorruptionBench(stopped.model_refs, stopped.cells, read, stopped.folder, CPU).run()
+            CorruptionEvaluation(stopped.model_refs, stopped.corruptions, read, stopped.folder, CPU).run()
         assert len(list((tmp_path / "stopped").rglob("*.parquet"))) == 3
         pd.testing.assert_frame_equal(stopped.run(), whole)
 

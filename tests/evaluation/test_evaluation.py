@@ -321,7 +321,7 @@ def test_saving_adds_what_is_new_and_refuses_what_is_no_run(learnt, tmp_path):
     whole = ra.evaluate(net, data, ra.LInf(1 / 255), "fgsm", limit=9)
     whole.save(tmp_path / "saved")
     assert len(ra.Result.load(tmp_path / "saved").records) == 9
-    with pytest.raises(errors.BadRequest, match="is no run"):
+    with pytest.raises(errors.BadRequest, match="is not a run"):
         whole.counting_uint8_only().save(tmp_path / "other")
 
 

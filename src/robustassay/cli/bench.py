@@ -1,4 +1,4 @@
-"""`assay bench`: what attacks cost beside the model they attack."""
+"""`assay bench`: how long attacks take, compared with the model passes that they make."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,9 +19,9 @@ def bench(
     out: Path | None = None,
     quiet: bool = False,
 ) -> None:
-    """Time attacks against the bare passes through the model that they make: 1.00 would be free of any cost of ours.
+    """Time attacks, and compare each with the bare model passes that it makes; a ratio of 1.00 means no overhead.
 
-    Both are timed in turn, in one run, so the ratio holds where the seconds do not.
+    Attacks and bare passes are timed in turn, so the ratio is reliable even where the seconds are not.
 
     Parameters
     ----------
@@ -30,21 +30,21 @@ def bench(
     attack
         Attacks with their settings; one of every kind by default.
     images
-        How many, in one wave.
+        Number of images, in one wave.
     repeat
-        Medians are of so many runs.
+        Number of repetitions; medians are reported.
     data
         A dataset name or path.
     eps
-        The radius under L-inf: where samples fall at the first step, a small one shows what many steps cost.
+        Radius under L-inf; with a small one, samples stay in the attack for more steps.
     batch_size
-        Images a model call.
+        Images per model call.
     device
-        Where to run; a GPU where there is one, by default.
+        Device to run on; by default a GPU where there is one.
     precision
-        Search on a quicker surrogate of the model where it has one, or on the model itself.
+        Search on a faster surrogate of the model where there is one, or on the model itself.
     out
-        A JSON file to write.
+        JSON file to write.
     quiet
         Print the table only.
     """
@@ -56,17 +56,16 @@ def bench(
     from robustassay.cli.terminal import Terminal
     from robustassay.eps import parse_eps
     from robustassay.errors import StoreFailed
-    from robustassay.evaluation.bench import LINEUP
-    from robustassay.evaluation.bench import bench as measure
     from robustassay.evaluation.model_ref import choose_device
+    from robustassay.evaluation.timing import DEFAULT_ATTACKS, time_attacks
 
     terminal, where = Terminal(quiet=quiet), choose_device(device)
     dataset = datasets.load(data)
     timings = []
-    lineup, names = attack or LINEUP, models or ("resnet20-natural", "resnet20-pgd")
-    for timing in measure(
+    attacks, names = attack or DEFAULT_ATTACKS, models or ("resnet20-natural", "resnet20-pgd")
+    for timing in time_attacks(
         names,
-        lineup,
+        attacks,
         dataset.take(min(images, len(dataset))),
         repeat=repeat,
         device=where,
@@ -89,7 +88,7 @@ def bench(
         ]
         for timing in timings
     ]
-    heading = ["model", "attack", "threat", "robust", "forwards", "backwards", "ms an image", "times bare"]
+    heading = ["model", "attack", "threat", "robust", "forwards", "backwards", "ms per image", "times bare"]
     terminal.listing(heading, rows)
     if out is not None:
         hardware = torch.cuda.get_device_name(where) if where.type == "cuda" else "CPU"
@@ -97,4 +96,4 @@ def bench(
         try:
             out.write_text(json.dumps({**content, "timings": [one.to_json() for one in timings]}, indent=2) + "\n")
         except OSError as error:
-            raise StoreFailed(f"{out} cannot be written ({error.strerror or error}): choose another place.") from error
+            raise StoreFailed(f"{out} cannot be written ({error.strerror or error}): choose another file.") from error

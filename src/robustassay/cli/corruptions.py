@@ -8,7 +8,7 @@ from cyclopts import Parameter
 if TYPE_CHECKING:
     import pandas as pd
 
-    from robustassay.evaluation.corrupted import ReadCell
+    from robustassay.evaluation.corruption_accuracy import ReadCorrupted
 
 
 def corruptions(
@@ -29,33 +29,33 @@ def corruptions(
 ) -> None:
     """Measure accuracy under 15 common corruptions at 5 severities each (Hendrycks & Dietterich 2019).
 
-    Nobody attacks here: images are spoilt by chance, each by random numbers of its own. Finished cells are kept, so
-    the same command resumes an interrupted one, and a larger --limit extends it.
+    There is no attack: the corruptions are random, with separate random numbers per image. Finished corruptions are
+    saved: the same command resumes an interrupted one, and a larger --limit extends it.
 
     Parameters
     ----------
     models
         Names of models, as for `assay eval`.
     data
-        The dataset to spoil (see `assay list datasets`).
+        Dataset to corrupt (see `assay list datasets`).
     files
-        A folder of images that are spoilt already, in CIFAR-10-C's or ImageNet-C's layout, instead.
+        Folder of corrupted images to use instead, in the layout of CIFAR-10-C or ImageNet-C.
     baseline
-        A model to compare with: adds its mean corruption error, mCE, and measures it too where it is not named.
+        Model to compare with: adds the mean corruption error (mCE); it is measured too.
     limit
-        How many images, the first ones.
+        Number of images, from the first.
     kind
-        Some kinds only, such as `fog snow`.
+        Only these kinds, such as `fog snow`.
     seed
-        Of all random numbers.
+        Seed of all random numbers.
     device
-        Where to run; a GPU where there is one, by default.
+        Device to run on; by default a GPU where there is one.
     out
-        Folder of the answers.
+        Folder of the predictions.
     map
-        Also draw a heat map (.png, .svg; needs the extra `plots`).
+        Heat map to draw (.png, .svg; needs the extra `plots`).
     csv
-        Also write every cell's accuracy to a file.
+        CSV file for the accuracy of every corruption.
     quiet
         Print the tables only.
     """
@@ -63,7 +63,7 @@ def corruptions(
     from robustassay.cli.terminal import Terminal
     from robustassay.data.corruptions import KINDS, CorruptionSpec, corruption_grid
     from robustassay.errors import UnknownName
-    from robustassay.evaluation.corrupted import CorruptionBench
+    from robustassay.evaluation.corruption_accuracy import CorruptionEvaluation
     from robustassay.evaluation.model_ref import ModelRef, choose_device
     from robustassay.report.charts import corruption_map
 
@@ -74,42 +74,42 @@ def corruptions(
     names = list(dict.fromkeys([*models, *([baseline] if baseline else [])]))
     grid = [*([] if files else [CorruptionSpec(analysis.CLEAN, 0)]), *corruption_grid(tuple(kind) if kind else KINDS)]
     read = _reader(data, files, limit, seed)
-    bench = CorruptionBench([ModelRef.of(name) for name in names], grid, read, out, choose_device(device))
+    evaluation = CorruptionEvaluation([ModelRef.of(name) for name in names], grid, read, out, choose_device(device))
     terminal = Terminal(quiet=quiet)
     with terminal.progress(len(names)) as progress:
-        answers = bench.run(progress)
-    terminal.listing(*_summary(answers, baseline))
-    terminal.listing(*_by_kind(answers))
+        predictions = evaluation.run(progress)
+    terminal.listing(*_summary(predictions, baseline))
+    terminal.listing(*_by_kind(predictions))
     if csv is not None:
-        cells_of = answers.groupby(["model", "kind", "severity"], sort=False)["correct"]
+        by_corruption = predictions.groupby(["model", "kind", "severity"], sort=False)["correct"]
         csv.parent.mkdir(parents=True, exist_ok=True)
-        cells_of.agg(accuracy="mean", images="size").reset_index().to_csv(csv, index=False)
+        by_corruption.agg(accuracy="mean", images="size").reset_index().to_csv(csv, index=False)
         terminal.say(f"Saved {csv}")
     if map is not None:
-        corruption_map.draw(answers, map)
+        corruption_map.draw(predictions, map)
         terminal.say(f"Saved {map}")
-    terminal.say(f"Answers are kept in {out}")
+    terminal.say(f"Predictions are saved in {out}")
 
 
-def _reader(data: str, files: Path | None, limit: int | None, seed: int) -> "ReadCell":
+def _reader(data: str, files: Path | None, limit: int | None, seed: int) -> "ReadCorrupted":
     from robustassay import data as datasets
-    from robustassay.data import corruptions as spoiling
+    from robustassay.data import corruptions as corrupting
 
     if files is not None:
-        return lambda cell: spoiling.read_corrupted(files, cell).take(limit)
+        return lambda one: corrupting.read_corrupted(files, one).take(limit)
     dataset = datasets.load(data).take(limit)
-    return lambda cell: spoiling.corrupt(dataset, cell, seed) if cell.severity else dataset
+    return lambda one: corrupting.corrupt(dataset, one, seed) if one.severity else dataset
 
 
-def _summary(answers: "pd.DataFrame", baseline: str | None) -> tuple[list[str], list[list[str]]]:
-    """One line a model: the numbers that papers give."""
+def _summary(predictions: "pd.DataFrame", baseline: str | None) -> tuple[list[str], list[list[str]]]:
+    """One line per model: the numbers that papers report."""
     from robustassay.analysis import corruptions as analysis
 
-    mce = None if baseline is None else analysis.mean_corruption_error(answers, baseline).to_dict()
-    kinds: dict[Any, dict[Any, float]] = analysis.by_kind(answers).to_dict("index")
+    mce = None if baseline is None else analysis.mean_corruption_error(predictions, baseline).to_dict()
+    kinds: dict[Any, dict[Any, float]] = analysis.by_kind(predictions).to_dict("index")
     heading = ["model", "clean", "corrupted", "95 % interval", *([f"mCE vs {baseline}"] if baseline else []), "worst"]
     lines = []
-    for name, mean in analysis.mean_accuracy(answers).to_dict("index").items():
+    for name, mean in analysis.mean_accuracy(predictions).to_dict("index").items():
         own = kinds[name]
         clean = own.pop(analysis.CLEAN, None)
         lowest, worst = min((accuracy, kind) for kind, accuracy in own.items())
@@ -126,10 +126,10 @@ def _summary(answers: "pd.DataFrame", baseline: str | None) -> tuple[list[str], 
     return heading, lines
 
 
-def _by_kind(answers: "pd.DataFrame") -> tuple[list[str], list[list[str]]]:
-    """One line a kind, averaged over severities."""
+def _by_kind(predictions: "pd.DataFrame") -> tuple[list[str], list[list[str]]]:
+    """One line per kind, averaged over severities."""
     from robustassay.analysis import corruptions as analysis
 
-    kinds = analysis.by_kind(answers)
+    kinds = analysis.by_kind(predictions)
     lines = [[str(kind), *(f"{value:.1%}" for value in kinds[kind])] for kind in kinds]
     return ["accuracy under", *map(str, kinds.index)], lines

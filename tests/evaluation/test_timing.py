@@ -1,4 +1,4 @@
-"""The bench measures what it says: an attack that wastes time is found out, and bare passes are counted in full."""
+"""Timing: an attack that wastes time is detected, and bare passes are counted in full."""
 
 import json
 import time
@@ -10,7 +10,7 @@ from torch import Tensor
 from robustassay.attacks.attack import Attack
 from robustassay.cli import main
 from robustassay.data import load
-from robustassay.evaluation.bench import bench
+from robustassay.evaluation.timing import time_attacks
 from robustassay.target import GradientAccess
 from robustassay.threat import LInf
 
@@ -34,7 +34,9 @@ class Dawdler(Attack[GradientAccess]):
 
 
 def test_time_that_is_not_the_models_is_seen():
-    quick, slow = bench(["resnet20-natural"], [Dawdler(), Dawdler(nap=0.5)], load("cifar10-1k").take(8), repeat=1)
+    quick, slow = time_attacks(
+        ["resnet20-natural"], [Dawdler(), Dawdler(nap=0.5)], load("cifar10-1k").take(8), repeat=1
+    )
     assert quick.backwards == slow.backwards <= 4 * 8
     assert slow.seconds - quick.seconds > 1.5
     assert slow.ratio > quick.ratio

@@ -1,4 +1,4 @@
-"""What an attack costs beside the bare passes through the model that it makes."""
+"""Times attacks, and compares each with the bare model passes that it makes."""
 
 import statistics
 import time
@@ -21,7 +21,7 @@ from robustassay.models.input_frame import as_model_input
 from robustassay.target import StartImages, TargetModel
 from robustassay.threat import L1, L2, LInf, Norm, ThreatModel, Untargeted
 
-LINEUP: Final = (
+DEFAULT_ATTACKS: Final = (
     "fgsm",
     "pgd:steps=40",
     "mim:steps=20",
@@ -38,7 +38,7 @@ LINEUP: Final = (
     "boundary:queries=200",
     "hopskipjump:queries=200",
 )
-"""Attacks of every kind, with few steps: what is told of one step holds for all."""
+"""Attacks of every kind, with few steps: the cost per step does not depend on their number."""
 
 EPS: Final = 8 / 255
 
@@ -56,21 +56,21 @@ class Timing:
     forwards: int
     backwards: int
     seconds: float
-    bare_seconds: float  # the same passes in full batches, with nothing around them
+    bare_seconds: float  # the same model passes alone, in full batches
 
     @property
     def ratio(self) -> float:
-        """How many times as long as the bare passes it takes."""
+        """Time of the attack divided by the time of its bare model passes."""
         return self.seconds / self.bare_seconds
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything, by name."""
+        """Return all values by name."""
         return {**asdict(self), "ratio": self.ratio}
 
 
-def bench(
+def time_attacks(
     models: Sequence[str],
-    lineup: Sequence[str | Attack[Any]],
+    requested: Sequence[str | Attack[Any]],
     dataset: Dataset,
     *,
     repeat: int = 3,
@@ -81,37 +81,37 @@ def bench(
 ) -> Iterator[Timing]:
     """Time every attack on every model, on the same images; bare passes are timed in turn with the attacks.
 
-    `eps` is the radius under L-inf: the smaller, the longer samples last.
+    `eps` is the radius under L-inf: with a small one, samples stay in the attack for more steps.
     """
     if repeat < 1:
         raise BadRequest("--repeat must be at least 1.")
-    where = choose_device(device)
+    chosen_device = choose_device(device)
     for name in models:
         module = ModelRef.of(name).module
-        seen = as_model_input(module, dataset)
-        network = inspect_model(module, seen, where, batch_size, 20, False, precision).target
-        for spec in lineup:
-            yield _time(name, network, spec, seen, repeat, (LInf(eps), L2(1.0), L1(12.0)))
+        shown = as_model_input(module, dataset)
+        target = inspect_model(module, shown, chosen_device, batch_size, 20, False, precision).target
+        for spec in requested:
+            yield _time_attack(name, target, spec, shown, repeat, (LInf(eps), L2(1.0), L1(12.0)))
 
 
-def _time(
-    name: str, network: TargetModel, spec: str | Attack[Any], dataset: Dataset, repeat: int, preferred: tuple[Norm, ...]
+def _time_attack(
+    name: str, target: TargetModel, spec: str | Attack[Any], dataset: Dataset, repeat: int, preferred: tuple[Norm, ...]
 ) -> Timing:
     attack = attacks.create(spec)
     norm = next((norm for norm in preferred if type(norm) in attack.norms), None)
     if norm is None:
-        raise BadRequest(f"{spec} knows neither Linf, L2 nor L1: leave it out.")
-    x, y = dataset.images(slice(None)).to(network.device), dataset.labels.to(network.device)
+        raise BadRequest(f"{spec} supports neither Linf, L2 nor L1: leave it out.")
+    x, y = dataset.images(slice(None)).to(target.device), dataset.labels.to(target.device)
     start_images = StartImages(dataset.labels, dataset.images)
     whole: list[float] = []
     bare: list[float] = []
     for _ in range(repeat):
         wave = Wave(list(dataset.ids), x, y, start_images)
-        attacked = partial(run_wave, network, attack, ThreatModel(norm), wave, 0, None, lambda ledger: None)
-        seconds, (records, _) = _timed(network, attacked)
+        attacked = partial(run_wave, target, attack, ThreatModel(norm), wave, 0, None, lambda ledger: None)
+        seconds, (records, _) = _timed(target, attacked)
         spent = {name: sum(records[name].to_pylist()) for name in ("forwards", "backwards")}
         whole.append(seconds)
-        bare.append(_bare(network, x, y, spent["forwards"], spent["backwards"]))
+        bare.append(_time_bare_passes(target, x, y, spent["forwards"], spent["backwards"]))
     return Timing(
         name,
         spec if isinstance(spec, str) else type(spec).__name__,
@@ -125,36 +125,36 @@ def _time(
     )
 
 
-def _bare(network: TargetModel, x: torch.Tensor, y: torch.Tensor, forwards: int, backwards: int) -> float:
-    """Time so many passes in full batches; a backward comes with a forward, or further ones with the same."""
-    size = network.images_per_call(x)
+def _time_bare_passes(target: TargetModel, x: torch.Tensor, y: torch.Tensor, forwards: int, backwards: int) -> float:
+    """Time this many passes in full batches; a backward pass needs a forward pass, which several may share."""
+    size = target.images_per_call(x)
     full = x[:size].repeat(-(-size // len(x)), *(1,) * (x.dim() - 1))[:size]
     goal = Untargeted(y[:1].expand(len(full)))
 
     def gradient() -> torch.Tensor:
         images = full.detach().requires_grad_()
-        loss = goal.loss(network.call(images)).sum()
+        loss = goal.loss(target.call(images)).sum()
         return torch.autograd.grad(loss, images)[0]
 
     @torch.no_grad()
     def forward() -> torch.Tensor:
-        return network.call(full)
+        return target.call(full)
 
-    def each(ask: Callable[[], torch.Tensor]) -> float:
-        ask()
-        return statistics.median(_timed(network, ask)[0] for _ in range(5)) / len(full)
+    def seconds_per_image(work: Callable[[], torch.Tensor]) -> float:
+        work()
+        return statistics.median(_timed(target, work)[0] for _ in range(5)) / len(full)
 
-    look, step = each(forward), each(gradient)
+    one_forward, both = seconds_per_image(forward), seconds_per_image(gradient)
     paired = min(forwards, backwards)
-    return paired * step + (forwards - paired) * look + (backwards - paired) * max(step - look, 0.0)
+    return paired * both + (forwards - paired) * one_forward + (backwards - paired) * max(both - one_forward, 0.0)
 
 
-def _timed(network: TargetModel, work: Callable[[], Any]) -> tuple[float, Any]:
-    """Run and time; on a GPU until it has really finished."""
-    if network.device.type == "cuda":
-        torch.cuda.synchronize(network.device)
+def _timed(target: TargetModel, work: Callable[[], Any]) -> tuple[float, Any]:
+    """Run and time; on a GPU, wait until all work has finished."""
+    if target.device.type == "cuda":
+        torch.cuda.synchronize(target.device)
     start = time.perf_counter()
     result = work()
-    if network.device.type == "cuda":
-        torch.cuda.synchronize(network.device)
+    if target.device.type == "cuda":
+        torch.cuda.synchronize(target.device)
     return time.perf_counter() - start, result
