@@ -39,16 +39,16 @@ def test_images_made_on_its_own_model_mislead_a_service_and_the_second_run_is_fr
         sent = len((folder / "kept" / "transcript.jsonl").read_text().splitlines())
         assert main([*REQUEST, "--out", "again", "--max-queries", "0"]) == 0, "all answers are known"
         assert len((folder / "kept" / "transcript.jsonl").read_text().splitlines()) == sent
-    told = pd.read_csv("out/answers.csv")
+    told = pd.read_csv("out/tables/answers.csv")
     of = {str(group): rows for group, rows in told.groupby("group")}
     assert {*told["adversarial_label"]} <= {*WORDS}
     assert of["one model, untargeted"]["misled"].all(), "the model behind the service is the one they were made on"
     assert of["one model, targeted"]["matches_target"].all()
     assert of["random signs"]["misled"].mean() < 1
     assert not (told["misled"] & ~told["counts"]).any()
-    assert pd.read_csv("again/answers.csv").equals(pd.read_csv("out/answers.csv"))
+    assert pd.read_csv("again/tables/answers.csv").equals(pd.read_csv("out/tables/answers.csv"))
     assert "100%" in (folder / "out" / "study.md").read_text()
-    assert (folder / "out" / "examples.png").stat().st_size > 10_000
+    assert (folder / "out" / "figures" / "examples.png").stat().st_size > 10_000
 
 
 def test_a_cap_stops_the_study(folder, capsys):

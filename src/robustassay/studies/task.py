@@ -1,9 +1,10 @@
 """Tasks: the resumable parts of a study, each with an estimate of what is left of it."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, Final, final
 
 import pandas as pd
 
@@ -33,6 +34,10 @@ class Cost:
             seconds += cost.seconds
             once |= cost.once
         return seconds + sum(once.values())
+
+
+UNKNOWN_COST: Final = Cost(math.nan)
+"""The cost of a task that nothing is known of; it makes that of the whole study unknown."""
 
 
 class Task(ABC):

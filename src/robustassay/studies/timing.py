@@ -1,5 +1,6 @@
 """How long a model takes per image here, and how to say so."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -72,6 +73,8 @@ def format_duration(seconds: float) -> str:
 
 def time_left(seconds: float) -> str:
     """Say how long the rest of a study takes."""
+    if math.isnan(seconds):
+        return "no estimate of their time"
     if not seconds:
         return "all of them finished"
     return f"about {format_duration(seconds)} at most here, less where attacks succeed early"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from robustassay.studies.catalogue import Paper
     from robustassay.studies.page import Finding, Table
     from robustassay.studies.scope import Scope
+    from robustassay.studies.study import Study
 
 RESUMES = "Finished work is kept: the same command resumes, and more models or images add only what is missing."
 
@@ -24,7 +25,7 @@ def command_for(paper: "Paper") -> Callable[..., None]:
     default_out = Path(f"runs/{paper.name}")
 
     def plain(*, options: StudyOptions = DEFAULT, models: models_type = None, out: out_type = default_out) -> None:
-        run_study(paper, options.scope(models, out), options.quiet)
+        run_study(paper.study(), options.scope(models, out), options.quiet)
 
     def with_extra_data(
         *,
@@ -33,7 +34,7 @@ def command_for(paper: "Paper") -> Callable[..., None]:
         models: models_type = None,
         out: out_type = default_out,
     ) -> None:
-        run_study(paper, options.scope(models, out, extra.extra_data()), options.quiet)
+        run_study(paper.study(), options.scope(models, out, extra.extra_data()), options.quiet)
 
     command: Callable[..., None] = with_extra_data if paper.uses_extra_data else plain
     command.__name__ = paper.name
@@ -41,14 +42,14 @@ def command_for(paper: "Paper") -> Callable[..., None]:
     return command
 
 
-def run_study(paper: "Paper", scope: "Scope", quiet: bool) -> None:
+def run_study(study: "Study[Any]", scope: "Scope", quiet: bool) -> None:
     """Plan, estimate, run and write a study, and print what it found."""
     from robustassay.cli.study.drawing import draw
     from robustassay.cli.terminal import Terminal
     from robustassay.studies.timing import time_left
     from robustassay.studies.writer import write
 
-    terminal, study = Terminal(quiet=quiet), paper.study()
+    terminal = Terminal(quiet=quiet)
     plan = study.plan(scope)
     for note in plan.notes:
         terminal.say(note)

@@ -12,7 +12,7 @@ def draw(figure: "Figure", path: Path) -> None:
     from robustassay.analysis.law import Scatter
     from robustassay.analysis.panels import Bars, Lines, Panel, Points, Reliabilities
     from robustassay.analysis.transfer import TransferMatrix
-    from robustassay.report.charts import curve_chart, matrices, panels, planes, scatter
+    from robustassay.report.charts import curve_chart, matrices, panels, planes, scatter, services
     from robustassay.studies.dong2020.figures import DefenseCurves
     from robustassay.studies.liu2017.figures import (
         BoundaryMap,
@@ -22,6 +22,7 @@ def draw(figure: "Figure", path: Path) -> None:
         RegionMaps,
         SuccessCounts,
     )
+    from robustassay.studies.service_transfer import ServiceMeasurements
 
     match figure.content:
         case DefenseCurves(norm, curves):
@@ -44,5 +45,7 @@ def draw(figure: "Figure", path: Path) -> None:
             matrices.draw_versus(counts, total, path, axis, figure.title)
         case LogitLines(logits, classes):
             planes.draw_linearity(logits, path, classes)
+        case ServiceMeasurements() as measured:
+            services.draw_examples(measured, path)
         case other:
             raise TypeError(f"No drawing function for {type(other).__name__}: add one to cli/study/drawing.py.")

@@ -1,4 +1,4 @@
-"""`assay study service`: section 7 of Liu et al. on a service of yours."""
+"""`assay study service`: section 7 of Liu et al. 2017 on a remote service."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -22,21 +22,21 @@ def service(
     out: Path = Path("runs/service"),
     quiet: bool = False,
 ) -> None:
-    """Show a service images made on models of the zoo, and see how many mislead it (Liu et al. 2017, section 7).
+    """Send a service examples crafted on zoo models, and count those that mislead it (Liu et al. 2017, section 7).
 
-    Only attack services you own or are authorised to test. What was answered once is not asked again, so the same
-    command resumes for free.
+    Only attack services you own or are authorised to test. Stored answers are not asked for again, so the same command
+    resumes for free.
 
     Parameters
     ----------
     address
         An address such as http://127.0.0.1:8000/classify, or the TOML file that describes a service.
     single
-        The zoo model that one half of the images is made on.
+        The zoo model that one half of the examples is crafted on.
     ensemble
-        The zoo models that the other half is made on, all at once.
+        The zoo models of the ensemble that the other half is crafted on.
     attack
-        The attack that makes them.
+        The attack that crafts them.
     norm
         How perturbations are measured.
     eps
@@ -44,34 +44,24 @@ def service(
     data
         A dataset of the models' classes.
     limit
-        How many images, each shown clean and in five versions.
+        Number of images; each is sent clean and in five versions.
     max_queries
-        Images that may be sent in all, at most.
+        Number of images sent in all, at most.
     seed
-        Of targets and noise.
+        Seed of targets and noise.
     out
-        Folder of the answers, rates and pictures.
+        Folder of the tables, figures and the page.
     quiet
-        Print the table only.
+        Print the tables only.
     """
-    from robustassay import data as datasets
     from robustassay.cli.evaluate import capped_service
-    from robustassay.cli.options import DEFAULT_EPS
-    from robustassay.cli.terminal import Terminal
-    from robustassay.eps import parse_eps
-    from robustassay.registry import lookup
-    from robustassay.report.charts.services import draw_examples
-    from robustassay.studies import service as section7
+    from robustassay.cli.options import norm_of
+    from robustassay.cli.study.command import run_study
+    from robustassay.studies.scope import Scope
+    from robustassay.studies.service_transfer import ServiceSettings, service_study
 
-    terminal = Terminal(quiet=quiet)
-    dataset = datasets.load(data)
-    dataset = dataset.take(min(limit, len(dataset)))
-    threat = lookup("norm", norm)(parse_eps(eps or DEFAULT_EPS[norm]))
-    asked = section7.groups(single, ensemble or ["resnet56-natural", "inception-natural", "densenet40-natural"])
-    target = capped_service(address, max_queries)
-    shown = section7.perform(target, dataset, threat, attack, asked, seed, terminal.say)
-    how = f"{len(dataset)} images of {dataset.name}, {attack} within {threat}; {target.budget}."
-    section7.write(shown, dataset, how, out, draw_examples)
-    rates = section7.table(shown)
-    terminal.listing(list(rates.columns), [[str(cell) for cell in row] for row in rates.to_numpy().tolist()])
-    terminal.say(f"Answers, rates and pictures: {out / 'study.md'}")
+    models = tuple(ensemble or ("resnet56-natural", "inception-natural", "densenet40-natural"))
+    study = service_study(
+        capped_service(address, max_queries), ServiceSettings(single, models, attack, norm_of(norm, eps))
+    )
+    run_study(study, Scope(out, data=data, limit=limit, seed=seed), quiet)
