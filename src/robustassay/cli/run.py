@@ -39,10 +39,9 @@ def run(
     from robustassay.studies import quickstart
 
     terminal = Terminal(quiet=quiet)
-    names = tuple(model) if model else None
-    total = len(quickstart.cells(names))
-    with terminal.progress(total) as progress:
-        results = [result for _, result in quickstart.run(out, limit, seed, progress, names)]
+    runs = quickstart.declared_runs(out, limit, seed, tuple(model) if model else None)
+    with terminal.progress(len(runs)) as progress:
+        results = quickstart.plan(runs).run(progress)
     terminal.table(results)
-    page = build([out / cell.folder for cell in quickstart.cells(names)], report)
+    page = build([run.folder for run in runs], report)
     terminal.say(f"Report: {page}")

@@ -1,19 +1,21 @@
-"""The embedded default: small embedded models against the gradient attacks, on embedded images."""
+"""The study behind `assay run`: small embedded models against gradient attacks, on embedded images."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from robustassay.errors import Interrupted
+from robustassay.data import load
 from robustassay.evaluation import Result, evaluate
-from robustassay.evaluation.interrupt import graceful_interrupt
 from robustassay.evaluation.progress import Progress
+from robustassay.store import Store
+from robustassay.studies.study import Plan
+from robustassay.studies.task import UNKNOWN_COST, Cost, Key, Results, Task
 from robustassay.threat import L2, LInf, Norm
 
 DATA: Final = "cifar10-1k"
 MODELS: Final = ("resnet20-natural", "resnet56-natural", "resnet20-pgd", "resnet20x2-pgd")
-"""The embedded models that two cores can attack in a minute or so each; `resnet20x4-pgd` takes longer."""
+"""The embedded models that two cores attack in about a minute each; `resnet20x4-pgd` takes longer."""
+
 THREATS: Final[tuple[tuple[Norm, tuple[str, ...]], ...]] = (
     (LInf(8 / 255), ("uniform-noise", "fgsm", "bim", "mim", "pgd:steps=20,rel_step=0.25")),
     (L2(0.5), ("uniform-noise", "fg", "bim", "mim", "pgd:steps=20,rel_step=0.25")),
@@ -22,42 +24,63 @@ THREATS: Final[tuple[tuple[Norm, tuple[str, ...]], ...]] = (
 
 @final
 @dataclass(frozen=True)
-class Cell:
-    """One run of the study."""
+class QuickstartRun(Task):
+    """One attack on one model; images are kept of the strongest attack only."""
 
     model: str
     norm: Norm
     attack: str
+    out: Path
+    limit: int | None
+    seed: int
+
+    @property
+    def key(self) -> Key:
+        """Name of the result."""
+        return self.model, self.norm.name, self.attack
 
     @property
     def folder(self) -> Path:
-        """Where the run lives inside the study's folder."""
-        return Path(self.model) / self.norm.name.lower() / self.attack.partition(":")[0]
+        """Where the run is stored."""
+        return self.out / self.model / self.norm.name.lower() / self.attack.partition(":")[0]
+
+    def missing(self) -> int:
+        """Count the samples that have no record yet."""
+        store, ids = Store(self.folder), load(DATA).take(self.limit).ids
+        done = store.done() if store.exists() else frozenset()
+        return sum(sample not in done for sample in ids)
+
+    def cost(self) -> Cost:
+        """Return no estimate: the whole study takes minutes."""
+        return UNKNOWN_COST
+
+    def run(self, results: Results, progress: Progress) -> Result:
+        """Evaluate the missing samples; a finished run is read."""
+        return evaluate(
+            self.model,
+            DATA,
+            self.norm,
+            self.attack,
+            limit=self.limit,
+            seed=self.seed,
+            out=self.folder,
+            keep_images=self.attack.startswith("pgd"),
+            progress=progress,
+        )
 
 
-def cells(model_names: tuple[str, ...] | None = None) -> list[Cell]:
+def declared_runs(
+    out: Path, limit: int | None, seed: int, models: tuple[str, ...] | None = None
+) -> tuple[QuickstartRun, ...]:
     """List the runs, model by model."""
-    names = model_names or MODELS
-    return [Cell(name, norm, attack) for name in names for norm, attacks in THREATS for attack in attacks]
+    return tuple(
+        QuickstartRun(model, norm, attack, out, limit, seed)
+        for model in models or MODELS
+        for norm, attacks in THREATS
+        for attack in attacks
+    )
 
 
-def run(
-    out: Path, limit: int | None, seed: int, progress: Progress, model_names: tuple[str, ...] | None = None
-) -> Iterator[tuple[Cell, Result]]:
-    """Run each cell, or read it where it is finished; images are kept of the strongest attack only."""
-    for cell in cells(model_names):
-        with graceful_interrupt() as stop:
-            result = evaluate(
-                cell.model,
-                DATA,
-                cell.norm,
-                cell.attack,
-                limit=limit,
-                seed=seed,
-                out=out / cell.folder,
-                keep_images=cell.attack.startswith("pgd"),
-                progress=progress,
-            )
-        yield cell, result
-        if stop.asked:
-            raise Interrupted("Stopped between two runs: run the same command again to resume.")
+def plan(runs: tuple[QuickstartRun, ...]) -> Plan[list[Result]]:
+    """Plan runs; their results come in the same order."""
+    return Plan(runs, lambda results: list(results.values()))
