@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from robustassay.evaluation.spec import SPEC_VERSION
-from robustassay.records import SCHEMA
+from robustassay.records import SCHEMA, SCHEMA_VERSION
+from robustassay.store import Store
 
 ATTACKS = ("uniform-noise", "fgsm", "pgd", "apgd", "square", "fmn", "deepfool", "cw", "mim", "bim")
 EPS = 8 / 255
@@ -70,7 +70,6 @@ def _write(folder: Path, model: str, attack: dict[str, object], table: pa.Table)
         "version": SPEC_VERSION,
     }
     key = hashlib.sha256(json.dumps(spec).encode()).hexdigest()[:16]
-    manifest = {"key": key, "spec": spec, "title": f"{attack['name']} on {model}", "started": "2026-01-01T00:00:00"}
-    (folder / "shards").mkdir(parents=True)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    pq.write_table(table, folder / "shards" / "all.parquet")
+    title, started = f"{attack['name']} on {model}", "2026-01-01T00:00:00"
+    manifest = {"key": key, "schema": SCHEMA_VERSION, "spec": spec, "title": title, "started": started}
+    Store.open(folder, manifest).append(table)

@@ -21,27 +21,27 @@ def curve(
     out: Annotated[Path | None, Parameter(alias="-o")] = None,
     quiet: bool = False,
 ) -> None:
-    """Show accuracy or attack success over perturbation budget, iterations or queries, from finished runs.
+    """Show accuracy or attack success versus radius, iterations or queries, from finished runs.
 
-    Nothing is run again. Over eps, an attack that seeks the minimum, such as fmn, or any with `--smallest-eps`, gives
-    a whole curve, and one on a fixed budget the point at its own eps. Every rate has its 95 % interval.
+    No attack is run. Over eps, a minimum-norm attack such as fmn, or any attack with `--smallest-eps`, gives a whole
+    curve; an attack within a fixed radius gives one point. Every rate has its 95 % interval.
 
     Parameters
     ----------
     runs
         Folders of runs, or folders that hold some.
     versus
-        What lies along the axis.
+        The quantity of the x axis.
     rate
-        Accuracy over all samples, or success over those classified correctly (over all, where targeted).
+        Accuracy over all samples, or success over the correctly classified ones (targeted: over all).
     eps
-        Over iterations or queries, how close an attack that seeks the minimum must come; its run's eps by default.
+        Over iterations or queries: the distance within which a success counts; by default the eps of the run.
     at
-        Where the table shows the rates, such as `2/255 4/255 8/255`; the file has every step.
+        Points at which the table shows the rates, such as `2/255 4/255 8/255`; the file has all steps.
     worst_case
-        One curve a model: each sample falls to the first of its attacks.
+        One curve per model: the worst case over its attacks.
     values
-        Values in an image, such as 150528: L2 distances are then normalised by its root (Dong et al. 2020).
+        Number of values of an image, such as 150528: L2 distances are divided by its square root (Dong et al. 2020).
     out
         Also write a picture (.png, .svg; needs the extra `plots`) or the data (.csv, .parquet).
     quiet
@@ -57,7 +57,7 @@ def curve(
     terminal = Terminal(quiet=quiet)
     terminal.listing(*chart.table([parse_eps(place) for place in at or ()]))
     for title in chart.left_out:
-        terminal.say(f"Left out: {title} looked only at what other runs left in doubt; --worst-case counts it.")
+        terminal.say(f"Left out: {title} covers only samples that other runs left in doubt; --worst-case includes it.")
     if out is not None:
         curve_chart.save(chart, out)
         terminal.say(f"Saved {out}")

@@ -23,16 +23,16 @@ def add(
     *,
     board: Path = Path("leaderboard"),
 ) -> None:
-    """File finished runs of a model under its card.
+    """Add finished runs of a model, with a card that describes it.
 
     Parameters
     ----------
     card
-        A JSON file that says what the model is (at least its name), or the name of an embedded model.
+        A JSON file that describes the model (at least its name), or the name of an embedded model.
     runs
         Folders of runs, or records files.
     board
-        Folder of the leaderboard; each entry is a folder below its `entries` that can be sent to others.
+        Folder of the leaderboard; each entry is a folder in `entries` that can be sent to others.
     """
     from robustassay.cli.terminal import Terminal
     from robustassay.leaderboard import submission
@@ -50,29 +50,29 @@ def check(
     data: str | None = None,
     device: Literal["cpu", "cuda"] | None = None,
 ) -> None:
-    """Check a model against the rules of admission, or a submission against what it claims.
+    """Check a model against the admission rules, or a submission against its own claims.
 
-    The rules: gradients that are not zero, a deterministic forward pass, no optimisation loop. Of a submission, the
-    form of its card and records, rows that contradict themselves, the clean answers and, where images were kept, every
-    success are checked again. Exits with 2 if anything fails.
+    The rules: non-zero gradients, a deterministic forward pass, no optimisation loop. For a submission: the form of
+    card and records, contradictory rows, clean predictions, and every success whose image was kept. Exits with 2 if a
+    check fails.
 
     Parameters
     ----------
     what
         Names of models as for `assay eval`, folders of submissions or runs, or records files.
     model
-        The model of a submission, where it is none of the zoo; its code will be run.
+        The model of a submission that is not in the zoo; its code will be run.
     data
-        A dataset (see `assay list datasets`); by default that of the runs, or cifar10-1k.
+        A dataset (see `assay list datasets`); by default the one of the runs, or cifar10-1k.
     device
-        Where to compute; a GPU where there is one.
+        cpu or cuda; by default a GPU if there is one.
     """
     from robustassay.cli.terminal import Terminal
 
     words = {True: "passed", False: "FAILED", None: "unverified"}
     found = [(one, check) for one in what for check in _checks(one, model, data, device)]
     Terminal().listing(
-        ["of", "rule", "", "what was seen"],
+        ["checked", "rule", "verdict", "reason"],
         [[one, check.rule, words[check.passed], check.text] for one, check in found],
     )
     failed = [f"{one}: {check.rule}" for one, check in found if check.passed is False]
@@ -109,18 +109,18 @@ def build(
     out: Annotated[Path | None, Parameter(alias="-o")] = None,
     quiet: bool = False,
 ) -> None:
-    """Build the leaderboard of all entries, from records alone: board.json, board.csv and board.md.
+    """Build the leaderboard from records: board.json, board.csv and board.md.
 
     Parameters
     ----------
     runs
-        Folders of runs to rank beside the entries that were added; folders above runs do too.
+        Folders of runs, or folders above them, to rank with the entries that were added.
     board
-        Folder of the leaderboard, whose entries are read where there are any.
+        Folder of the leaderboard; its entries are read.
     published
-        Folders in RobustBench's `model_info` form, whose entries stand beside, marked as published.
+        Folders in RobustBench's `model_info` form; their entries are added, marked as published.
     out
-        Folder to write to; by default that of the leaderboard.
+        Folder to write to; by default the folder of the leaderboard.
     quiet
         Print the tables only.
     """

@@ -1,4 +1,4 @@
-"""`assay report`: a site from runs."""
+"""`assay report`: a website of finished runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,12 +12,12 @@ def report(
     *,
     out: Annotated[Path, Parameter(alias="-o")] = Path("report"),
 ) -> None:
-    """Write a report of finished runs: a site that opens in any browser, from the disk and without a network.
+    """Write a report of finished runs: a website that opens from the disk, without a server or network.
 
     Parameters
     ----------
     runs
-        Folders of runs, studies or analyses, or folders that hold some.
+        Folders of runs, studies or analyses, or folders above them.
     out
         Folder of the report.
     """

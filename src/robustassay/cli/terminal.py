@@ -1,4 +1,4 @@
-"""What people see while they wait, and what they read at the end."""
+"""Progress bars and result tables in the terminal."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Terminal:
-    """Bars on the error stream, results on the output stream, so that results can be piped."""
+    """Prints progress to the error stream and results to the output stream, so that results can be piped."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -47,7 +47,7 @@ class Terminal:
             yield RunBars(bars, runs, None if live or self._quiet else self._err)
 
     def table(self, results: "Sequence[Result]") -> None:
-        """Print one line a run."""
+        """Print one line per run."""
         table = Table(box=box.SIMPLE_HEAD)
         for heading in ("model", "threat", "attack"):
             table.add_column(heading)
@@ -58,32 +58,34 @@ class Terminal:
         self._out.print(table)
         invalid = sum(result.invalid_claims for result in results)
         if invalid:
-            self._out.print(f"{invalid} claimed successes did not verify; these samples count as standing.")
+            self._out.print(f"{invalid} claimed successes were not verified; they count as failed attacks.")
 
     def warnings(self, result: "Result") -> None:
-        """Print what each stage left standing, every flag, and how many samples are in doubt."""
+        """Print the robust accuracy after each stage, every flag, and how many samples are in doubt."""
         for part in result.parts.values() or [result]:
             if part.stages:
-                told = ", ".join(f"{name} {accuracy:.1%}" for name, accuracy in part.stages.items())
-                self._out.print(Text(f"{part.manifest['spec']['attack']['name']}, robust after each stage: {told}"))
+                stages = ", ".join(f"{name} {accuracy:.1%}" for name, accuracy in part.stages.items())
+                self._out.print(
+                    Text(f"{part.manifest['spec']['attack']['name']}, robust accuracy after each stage: {stages}")
+                )
             self._remedy(part)
         for name, text in result.flags.items():
             self._out.print(Text(f"Flag {name}: {text}"))
         if count := len(result.doubtful):
-            which, it = ("1 standing sample is", "it") if count == 1 else (f"{count} standing samples are", "them")
+            which, it = ("1 unbroken sample is", "it") if count == 1 else (f"{count} unbroken samples are", "them")
             remote = "service" in result.manifest.get("spec", {}).get("model", {})
             how = "spend more queries" if remote else f"--confirm runs AutoAttack on {it}"
             self._out.print(Text(f"{which} in doubt: a stronger attack may still break {it}; {how}."))
 
     def _remedy(self, part: "Result") -> None:
-        """Print which remedy a part applies, why, and what it left standing."""
+        """Print which remedy a part applies, why, and how many samples it did not break."""
         told = part.manifest.get("adaptive", {})
         if "remedy" in told:
             left = round(part.robust_accuracy * len(part.records))
             self._out.print(
                 Text(
-                    f"Remedy {told['remedy']} ({told['because']}): {told['how']}; of {len(part.records)} samples that "
-                    f"stood, {left} still do."
+                    f"Remedy {told['remedy']} ({told['because']}): {told['how']}; of {len(part.records)} unbroken "
+                    f"samples, {len(part.records) - left} were broken."
                 )
             )
 
@@ -92,7 +94,7 @@ class Terminal:
         self._out.print(Text(str(result)))
 
     def json(self, results: "Sequence[Result]") -> None:
-        """Print one JSON object a run, as a list."""
+        """Print a list with one JSON object per run."""
         print(json.dumps([_numbers(result) for result in results], indent=2))
 
     def listing(self, columns: list[str], rows: list[list[str]]) -> None:
@@ -106,7 +108,7 @@ class Terminal:
 
 
 class RunBars:
-    """Draws a run's progress; prints a line a run instead where no terminal watches."""
+    """Shows the progress of runs; without a terminal, prints one line per run."""
 
     def __init__(self, bars: Progress, runs: int, log: Console | None) -> None:
         self._bars, self._log = bars, log
@@ -115,21 +117,21 @@ class RunBars:
         self._task: TaskID | None = None
 
     def start(self, title: str, samples: int, finished: int) -> None:
-        """Begin a bar."""
+        """Start the bar of a run."""
         if self._log:
             line = f"[{self._finished + 1}/{self._runs}] {title}, {samples} samples, {finished} done"
             self._log.print(Text(line), soft_wrap=True)
         self._task = self._bars.add_task(title, total=samples, completed=finished, state="")
 
     def update(self, finished: float, robust: "Rate") -> None:
-        """Move the bar and show what stands so far."""
+        """Move the bar and show the robust accuracy so far."""
         if self._task is not None:
             self._bars.update(self._task, completed=finished, state=f"robust so far {robust.value:.1%}")
             total = self._bars.tasks[self._bars.task_ids.index(self._task)].total or 1
             self._bars.update(self._overall, completed=self._finished + finished / total)
 
     def finish(self) -> None:
-        """Take the bar away."""
+        """Remove the bar of a run."""
         if self._task is not None:
             self._bars.remove_task(self._task)
             self._task = None

@@ -1,15 +1,13 @@
-"""Numbers and names as the page writes them."""
+"""Numbers as pages and tables write them."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from robustassay.eps import format_eps
-from robustassay.registry import spell_setting
 
 MISSING: Final = "–"
 _NARROW_SPACE: Final = "\u202f"
-_NORM: Final = {"Linf": "L∞"}
 
 
 def percent(value: float) -> str:
@@ -18,7 +16,7 @@ def percent(value: float) -> str:
 
 
 def bare_percent(value: float) -> str:
-    """Write a rate as 43.8, for columns whose heading holds the unit."""
+    """Write a rate as 43.8, for columns with the unit in the heading."""
     return MISSING if math.isnan(value) else f"{100 * value:.1f}"
 
 
@@ -35,7 +33,7 @@ def points(interval: tuple[float, float]) -> str:
 
 
 def fixed(value: float) -> str:
-    """Write a measured number with two decimals, so that a column of them lines up."""
+    """Write a number with two decimals, so that columns align."""
     return MISSING if math.isnan(value) else f"{value:,.2f}"
 
 
@@ -50,12 +48,12 @@ def short(value: float) -> str:
 
 
 def brief(value: float) -> str:
-    """Write a number for a table to sort by: no digit more than could be told apart there."""
+    """Write a number that a table sorts by, with five significant digits."""
     return f"{value:.5g}"
 
 
 def signed(value: float) -> str:
-    """Write a margin with its sign and two digits at least."""
+    """Write a margin with its sign and two decimals; a small one with one significant digit."""
     return f"{value:+.2f}".replace("-", "−") if abs(value) >= 0.1 else f"{value:+.1g}".replace("-", "−")
 
 
@@ -70,22 +68,7 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def distance(value: float, eps: float) -> str:
-    """Write a distance in the unit in which its eps is written."""
+    """Write a distance in the unit of its eps."""
     if math.isnan(value):
         return MISSING
     return f"{255 * value:.2f}/255" if format_eps(eps).endswith("/255") else f"{value:,.3g}"
-
-
-def threat(spec: Mapping[str, Any]) -> str:
-    """Write a threat as L∞ 8/255, with its target rule and query budget where it has them."""
-    words = [_NORM.get(spec["norm"], str(spec["norm"])), format_eps(float(spec["eps"]))]
-    if spec.get("target"):
-        words.append(f"targeted {spec['target']}")
-    if spec.get("query_budget"):
-        words.append(f"in {spec['query_budget']:,} queries")
-    return " ".join(words)
-
-
-def settings(spec: Mapping[str, Any]) -> str:
-    """Write all fields but the name: steps 40, rel_step 0.1."""
-    return ", ".join(f"{key} {spell_setting(value)}" for key, value in spec.items() if key != "name")

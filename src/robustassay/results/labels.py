@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from robustassay.eps import format_eps
+from robustassay.registry import spell_setting
 from robustassay.results.identity import search_settings
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def threat_label(threat: Mapping[str, Any]) -> str:
 
 def settings_label(fields: Mapping[str, Any]) -> str:
     """Write all fields but the name: steps 40, rel_step 0.1."""
-    return ", ".join(f"{key} {value}" for key, value in fields.items() if key != "name")
+    return ", ".join(f"{key} {spell_setting(value)}" for key, value in fields.items() if key != "name")
 
 
 def attack_labels(runs: "Iterable[StoredRun]") -> dict[str, str]:
@@ -49,5 +50,5 @@ def _varied(runs: "Sequence[StoredRun]") -> list[str]:
 
 def _label(run: "StoredRun", varied: "Sequence[str]") -> str:
     settings = _settings(run)
-    shown = ", ".join(f"{key} {settings[key]}" for key in varied if key in settings)
+    shown = ", ".join(f"{key} {spell_setting(settings[key])}" for key in varied if key in settings)
     return f"{run.attack} ({shown})" if shown else run.attack

@@ -1,5 +1,6 @@
 """Chooses the samples that a model page shows, by the same rule for every model, and draws them."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, final
@@ -23,6 +24,9 @@ BUDGET_BYTES: Final = 6_000_000
 
 EACH: Final = 3
 """Samples of either kind per model and threat."""
+
+_PLAIN_NAME: Final = re.compile(r"\w[\w. -]*")
+"""A dataset of the working folder; runs may come from other people, whose paths are not followed."""
 
 
 @final
@@ -110,7 +114,7 @@ class GalleryBuilder:
 
     def _load(self, name: str, sha256: str) -> "Dataset | None":
         try:
-            dataset = data.load(name) if data.names_no_path(name) else None
+            dataset = data.load(name) if data.names_no_path(name) or _PLAIN_NAME.fullmatch(name) else None
         except AssayError:
             dataset = None
         if dataset is None:

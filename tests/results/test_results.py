@@ -1,0 +1,188 @@
+"""The layer between stored runs and people: `Result`, the report and the leaderboard read the same numbers from it."""
+
+import json
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import robustassay as ra
+from robustassay.analysis import trust
+from robustassay.errors import BadRequest, StoreFailed
+from robustassay.leaderboard import EntryCard, measured_entry
+from robustassay.records import SCHEMA_VERSION
+from robustassay.report.site.content import collect
+from robustassay.results import evidence, identity
+from robustassay.results.discovery import child_run_folders, find_stores, holds_runs, run_folders
+from robustassay.results.evidence import RunRecords
+from robustassay.results.labels import attack_labels, threat_label
+from robustassay.results.ranking import rank_on_shared_samples
+from robustassay.results.runs import StoredRun, find_runs
+from robustassay.results.worst_case import comparable, worst_case
+from robustassay.store import MANIFEST
+from tests.support import toys
+
+MODEL = {"name": "m", "weights": "ab", "structure": "cd"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two attacks on one model, and AutoAttack on the samples that they left in doubt."""
+    x = toys.images(12, (3, 4, 4))
+    model = toys.two_classes(48)
+    folder = tmp_path_factory.mktemp("runs")
+    data, attacks, search = (x, model(x).argmax(1)), ["fgsm", "pgd:steps=5"], ra.Search(confirm="pgd:steps=3")
+    ra.evaluate(model, data, ra.LInf(1e-4), attacks, out=folder / "toy", search=search, name="toy")
+    return folder
+
+
+def records(broken: str, margin: float = 0.5, samples: str = "abcd", **columns: Any) -> pd.DataFrame:
+    """Samples classified correctly, of which those in `broken` are broken."""
+    rows = [
+        {
+            "sample_id": one, "label": 0, "target": None, "clean_ok": True, "claimed": one in broken,
+            "valid": True if one in broken else None, "problem": None, "success": one in broken, "distance": 1.0,
+            "margin": -1.0 if one in broken else margin, "clean_margin": 1.0, "iterations": 5, "forwards": 5,
+            "backwards": 5, "queries": 5, "seconds": 0.1, "claimed_by": None, **columns,
+        }
+        for one in samples
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def run(key: str, found: pd.DataFrame, attack: str = "pgd", **entries: Any) -> RunRecords:
+    return RunRecords({"key": key, "spec": {"attack": {"name": attack}}, **entries}, found)
+
+
+# ---------------------------------------------------------------- one source for three readers
+
+
+def test_result_report_and_leaderboard_agree(runs):
+    result = ra.Result.load(runs / "toy")
+    (reported,) = collect([runs]).results
+    assert "confirm" in result.parts
+    entry = measured_entry(EntryCard(name="toy"), list(result.parts.values()))
+    assert reported.robust.value == result.robust_accuracy == entry.best_known.value
+    assert reported.clean.value == result.clean_accuracy == entry.clean.value
+    assert reported.in_doubt == len(result.doubtful) == entry.doubtful
+    assert reported.flags == result.flags
+    assert reported.invalid_claims == result.invalid_claims == 0
+    assert len(reported.counted) == len(result.parts) == len(entry.attacks)
+
+
+# ---------------------------------------------------------------- identity
+
+
+def test_how_a_model_was_searched_does_not_make_it_another_model():
+    searched = {**MODEL, "eot": 20, "search": "half"}
+    assert identity.model_id(searched) == identity.model_id(MODEL)
+    assert identity.search_settings(searched) == {"eot": 20, "search": "half"}
+    assert identity.model_id({**MODEL, "name": "n"}) != identity.model_id(MODEL)
+    assert identity.nameless_model_id({**MODEL, "name": "n"}) == identity.nameless_model_id(MODEL)
+    assert identity.nameless_model_id({**MODEL, "weights": "xy"}) != identity.nameless_model_id(MODEL)
+
+
+def test_runs_of_one_attack_are_told_apart_by_the_settings_that_differ():
+    def stored(key: str, model: dict[str, Any], **settings: Any) -> StoredRun:
+        return StoredRun({"key": key, "spec": {"model": model, "attack": {"name": "pgd", **settings}, "seed": 0}}, ())
+
+    found = [stored("1", MODEL, steps=5), stored("2", MODEL, steps=9), stored("3", {**MODEL, "eot": 2}, steps=9)]
+    labels = attack_labels(found)
+    assert labels == {"1": "pgd (steps 5)", "2": "pgd (steps 9)", "3": "pgd (steps 9, eot 2)"}
+    assert attack_labels(found[:1]) == {"1": "pgd"}
+
+
+def test_threats_are_written_as_people_read_them():
+    assert threat_label({"norm": "Linf", "eps": 8 / 255}) == "L∞ 8/255"
+    full = {"norm": "L2", "eps": 0.5, "target": "random", "query_budget": 1000}
+    assert threat_label(full) == "L2 0.5 targeted random in 1,000 queries"
+
+
+# ---------------------------------------------------------------- worst case
+
+
+def test_the_worst_case_is_over_runs_on_the_same_samples_and_what_confirms_them():
+    whole, other = run("whole", records("a")), run("other", records("b"))
+    short = run("short", records("c", samples="abc"))
+    confirming = run("confirming", records("d", samples="d"), confirms=["whole"])
+    stray = run("stray", records("d", samples="d"), confirms=["unknown"])
+    found = comparable([short, whole, stray, other, confirming])
+    assert list(found) == ["whole", "other", "confirming"]
+    assert worst_case(found).set_index("sample_id")["success"].to_dict() == {
+        "a": True,
+        "b": True,
+        "c": False,
+        "d": True,
+    }
+
+
+def test_runs_that_only_confirm_count_where_nothing_else_is_there():
+    alone = run("alone", records("a"), confirms=["elsewhere"])
+    assert list(comparable([alone])) == ["alone"]
+
+
+# ---------------------------------------------------------------- evidence
+
+
+def test_samples_of_a_confirming_run_are_no_longer_in_doubt():
+    close = run("close", records("a", margin=0.01))
+    assert evidence.samples_in_doubt(close.records, (), [close]) == ["b", "c", "d"]
+    again = run("again", records("", samples="bc"), confirms=["close"])
+    assert evidence.samples_in_doubt(close.records, (), [close, again]) == ["d"]
+    clear = run("clear", records("a"))
+    assert evidence.samples_in_doubt(clear.records, (), [clear]) == []
+    assert evidence.samples_in_doubt(clear.records, ["softmax"], [clear]) == ["b", "c", "d"]
+    assert evidence.samples_in_doubt(clear.records, trust.HARMLESS, [clear]) == []
+
+
+def test_flags_come_from_the_manifest_the_records_and_failures():
+    found = records("ab", claimed_by="square")
+    flags = evidence.run_flags({"flags": {"softmax": "probabilities"}}, found, {"e": "out of memory."})
+    assert flags.keys() == {"softmax", "square-gains", trust.UNJUDGED}
+    assert evidence.merged_flags([run("1", found, flags={"dynamic": "loop"})]).keys() == {"dynamic", "square-gains"}
+
+
+def test_strength_and_unverified_claims_are_counted_over_all_runs():
+    noise = run("noise", records("a"), attack="uniform-noise")
+    step = run("step", records("a", iterations=1))
+    assert not evidence.has_iterated_attack([noise, step])
+    assert evidence.has_iterated_attack([noise, run("pgd", records("a"))])
+    invalid = records("ab", valid=False)
+    assert evidence.invalid_claims([run("1", invalid), run("2", records("a"))]) == 2
+
+
+# ---------------------------------------------------------------- ranks
+
+
+def test_ranks_are_on_the_samples_that_most_models_have():
+    def robust(samples: str, broken: str = "") -> pd.Series:
+        return pd.Series({one: one not in broken for one in samples})
+
+    ranks, count = rank_on_shared_samples({"x": robust("abc"), "y": robust("abc", "a"), "z": robust("ab")})
+    assert count == 3
+    assert ranks is not None
+    assert [place.name for place in ranks.places] == ["x", "y"]
+    assert rank_on_shared_samples({}) == (None, 0)
+
+
+# ---------------------------------------------------------------- discovery
+
+
+def test_folders_of_runs_are_found_below_a_folder(runs, tmp_path):
+    parts = sorted(path.parent for path in runs.rglob(MANIFEST))
+    assert run_folders(runs) == parts
+    assert run_folders(parts[0]) == [parts[0]]
+    assert child_run_folders(runs) == []
+    assert child_run_folders(runs / "toy") == parts
+    (tmp_path / MANIFEST).write_text("{}")  # of another program: no shards
+    assert not holds_runs(tmp_path.parent / "nothing")
+    assert len(list(find_stores([runs, runs / "toy"]))) == len(parts)
+    with pytest.raises(BadRequest, match="holds no run"):
+        list(find_stores([tmp_path / "none"]))
+
+
+def test_a_manifest_of_something_else_is_refused(tmp_path):
+    (tmp_path / "shards").mkdir()
+    (tmp_path / MANIFEST).write_text(json.dumps({"key": "k", "schema": SCHEMA_VERSION}))
+    with pytest.raises(StoreFailed, match="run the evaluation again"):
+        find_runs([tmp_path])
