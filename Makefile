@@ -30,18 +30,18 @@ clean:
 docs: $(VENV)/.ready-dev
 	$(BIN)/python -m tools.attack_pages
 	$(BIN)/python -m tools.api_page
-	$(BIN)/python -m tools.cost_model
+	$(BIN)/python -m benchmarks.cost_model
 	$(BIN)/python -m mkdocs build --strict
 
 # docs/crosscheck.md: our attacks beside those of other libraries, in about a quarter of an hour on two cores.
 crosscheck: $(VENV)/.ready-dev
-	$(PIP) --no-deps --requirement tools/peers.txt
-	OMP_NUM_THREADS=1 $(BIN)/python -m tools.crosscheck
+	$(PIP) --no-deps --requirement benchmarks/peers.txt
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.crosscheck
 
 # docs/queries.md: what black-box attacks reach with their queries, in about twenty minutes on two cores.
 crosscheck-queries: $(VENV)/.ready-dev
-	$(PIP) --no-deps --requirement tools/peers.txt
-	OMP_NUM_THREADS=1 $(BIN)/python -m tools.crosscheck_queries
+	$(PIP) --no-deps --requirement benchmarks/peers.txt
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.crosscheck_queries
 
 # Every file that is installed has its hash in locks/, written by `python -m tools.lock`; torch is pinned without one,
 # because its build is a matter of the machine. What a lock does not know, on another system, comes by its pin.

@@ -3,7 +3,7 @@
     python -m tools.attack_pages
 
 Facts come from the attack classes, numbers from the pages that `make crosscheck`, `make crosscheck-queries` and
-`tools/compare_autoattack.py` wrote.
+`benchmarks/compare_autoattack.py` wrote.
 """
 
 import dataclasses

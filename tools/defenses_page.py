@@ -18,9 +18,9 @@ BROKEN, LEVEL = 0.1, 0.05
 
 HEAD = """# Defenses under adaptive and non-adaptive attacks
 
-Written by `python -m tools.measure_defenses` from the model cards: the first {images} images of cifar10-1k, `{attack}`
-with its default settings, L-infinity, accuracy in %. Every success was verified; for a random model, by the majority of
-64 fresh draws. The card holds the command behind each number (`assay zoo show MODEL`).
+Written by `python -m benchmarks.measure_defenses` from the model cards: the first {images} images of cifar10-1k,
+`{attack}` with its default settings, L-infinity, accuracy in %. Every success was verified; for a random model, by the
+majority of 64 fresh draws. The card holds the command behind each number (`assay zoo show MODEL`).
 
 The attacks differ in the gradient that they use, and in the number of draws per gradient of a random model:
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tools import defenses_page, measure_defenses, measure_zoo, zoo_table
+from benchmarks import measure_defenses, measure_zoo
+from tools import defenses_page, zoo_table
 
 from robustassay import models
 from robustassay.cli import main
@@ -212,7 +213,7 @@ def test_list_prints_every_card(capsys):
 def test_every_card_holds_its_express_accuracy(name):
     card = models.card(name)
     said = card.measurements["express"]
-    assert said["sha256"] == card.sha256, "measure these weights: python -m tools.measure_zoo"
+    assert said["sha256"] == card.sha256, "measure these weights: python -m benchmarks.measure_zoo"
     assert said["robust_accuracy"] == pytest.approx(said["robust"] / said["images"])
     assert said["doubtful"] <= said["robust"] <= said["clean"] <= said["images"]
     assert said["images"] >= 100
@@ -288,7 +289,7 @@ def test_every_case_is_measured_for_the_weights_of_today():
     for case in measure_defenses.CASES:
         for attacker in case.attackers:
             said = measure_defenses.known(case, attacker)
-            assert said.get("images", 0) >= 100, f"run python -m tools.measure_defenses: {case}, {attacker}"
+            assert said.get("images", 0) >= 100, f"run python -m benchmarks.measure_defenses: {case}, {attacker}"
             assert said["robust"] <= said["clean"] <= said["images"]
 
 

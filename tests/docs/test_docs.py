@@ -9,8 +9,9 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from benchmarks import cost_model
 from cyclopts import CycloptsError, MissingArgumentError
-from tools import api_page, attack_pages, cost_model
+from tools import api_page, attack_pages
 
 import robustassay as ra
 from robustassay import attacks, registry
@@ -135,7 +136,7 @@ def test_generated_pages_are_current(tool):
 def test_the_cost_tables_are_current():
     known = json.loads(cost_model.FILE.read_text())
     text = cost_model.PAGE.read_text()
-    assert cost_model.renewed(text, known) == text, "run python -m tools.cost_model"
+    assert cost_model.renewed(text, known) == text, "run python -m benchmarks.cost_model"
     assert list(known["passes"]) == list(cost_model.LINEUP)
     assert len(known["passes"]) == 20
 

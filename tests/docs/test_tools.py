@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tools.recorder import Door, Spent
+from benchmarks.recorder import Door, Spent
 from torch import Tensor
 
 CLEAN = torch.full((1, 2, 2), 0.5)

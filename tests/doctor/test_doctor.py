@@ -36,7 +36,7 @@ from tests.support.masked import GALLERY, Closed, Embeds, Lies, Masked, Purifies
 from tests.support.toys import CPU, Linear, two_classes
 
 EPS = 8 / 255
-IMAGES = 8  # few, so that the suite stays quick; tools/masked_models.py examines with more
+IMAGES = 8  # few, so that the suite stays quick; benchmarks/masked_models.py examines with more
 
 
 @pytest.fixture(scope="module")
@@ -370,7 +370,7 @@ def test_the_remedy_breaks_what_a_plain_attack_leaves_standing(name, natural, tm
 @pytest.mark.parametrize("name", GALLERY)
 def test_remedies_leave_no_more_standing_than_the_strongest_other_library(name):
     pytest.importorskip("pyautoattack")
-    row = importlib.import_module("tools.masked_models").broken(name, base_of(name), IMAGES)
+    row = importlib.import_module("benchmarks.masked_models").broken(name, base_of(name), IMAGES)
     assert row["alarms"]
     assert row["adaptive"] <= min(row["peers"].values())
 

@@ -524,7 +524,9 @@ def test_nothing_is_sent_on_import_evaluation_or_report(tmp_path):
         [
             sys.executable,
             "-c",
-            SILENT.replace("import robustassay as ra,", "socket.create_connection(('localhost', 1))\nimport robustassay as ra,"),
+            SILENT.replace(
+                "import robustassay as ra,", "socket.create_connection(('localhost', 1))\nimport robustassay as ra,"
+            ),
         ],
         capture_output=True,
         text=True,

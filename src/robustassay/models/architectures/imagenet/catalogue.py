@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 MEASURED: Final = Path(__file__).with_name("measured.json")
-"""Accuracies that tools/measure_imagenet.py found, on what."""
+"""Accuracies that benchmarks/measure_imagenet.py found, on what."""
 
 Triple = tuple[float, float, float]
 

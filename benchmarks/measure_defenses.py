@@ -1,6 +1,6 @@
 """Attacks defended models as one who does not know of the defense and as one who does; writes docs/defenses.md.
 
-    nice -n 10 python -m tools.measure_defenses [DEFENSE...] [--limit 100]
+    nice -n 10 python -m benchmarks.measure_defenses [DEFENSE...] [--limit 100]
 
 Both numbers go into the card of the model behind the defense, and the page is written from the cards. Resumable: what
 a card holds for these weights and as many images is left alone.
@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tools import defenses_page
+
 import robustassay as ra
+from benchmarks import measure_zoo
+from benchmarks.measure_zoo import DATA, SEED
 from robustassay import models
 from robustassay.analysis.compare import compare, standing
 from robustassay.defenses import OwnGradient, create
 from robustassay.target.batching import LANES
-from tools import defenses_page, measure_zoo
-from tools.measure_zoo import DATA, SEED
 
 ADAPTIVE, ATTACK, LIMIT = "adaptive", "pgd", 100
 

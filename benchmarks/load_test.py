@@ -1,6 +1,6 @@
 """How many images a second `assay serve` answers under load, beside what its model alone can do.
 
-    python -m tools.load_test resnet20-natural --clients 200 --seconds 20
+    python -m benchmarks.load_test resnet20-natural --clients 200 --seconds 20
 
 In turn, a few times: measures the batched forward rate of the model by itself, then starts the service and lets many
 clients ask over loopback, each as soon as its last answer came. Prints the medians of both rates, the errors and the

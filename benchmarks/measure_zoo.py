@@ -1,6 +1,6 @@
 """Measures the express robust accuracy of every embedded model and writes it into the cards and the README.
 
-    nice -n 10 python -m tools.measure_zoo [MODEL...] [--limit 100] [--device cuda]
+    nice -n 10 python -m benchmarks.measure_zoo [MODEL...] [--limit 100] [--device cuda]
 
 Resumable: a card that already says so for these weights and as many images is left alone, and a run that was
 interrupted goes on from its folder.
@@ -14,13 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tools import zoo_table
+
 import robustassay as ra
 from robustassay import models
 from robustassay.files import write_atomically
 from robustassay.models.card import ModelCard
 from robustassay.models.zoo import EMBEDDED
 from robustassay.target.batching import LANES
-from tools import zoo_table
 
 DATA, EPS, EPS_TEXT, SEED = "cifar10-1k", 8 / 255, "8/255", 0
 KEY, DRAWS = "express", 20

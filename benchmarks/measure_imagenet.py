@@ -1,6 +1,6 @@
 """Measures top-1 and top-5 accuracy of every ImageNet network whose weights are at hand, and writes docs/imagenet.md.
 
-    ASSAY_WEIGHTS=WEIGHTS python -m tools.measure_imagenet nips2017:FOLDER [NETWORK...] [--limit 100]
+    ASSAY_WEIGHTS=WEIGHTS python -m benchmarks.measure_imagenet nips2017:FOLDER [NETWORK...] [--limit 100]
 
 The figures go into src/robustassay/models/architectures/imagenet/measured.json; the page is written from there.
 A network that was measured on the same photographs with the same weights is left alone.

@@ -1,6 +1,6 @@
 """Compares our attacks with those of other libraries on embedded models and writes docs/crosscheck.md.
 
-    python tools/crosscheck.py [--rows 16] [--only fmn,cw] [--out docs/crosscheck.md]
+    python benchmarks/crosscheck.py [--rows 16] [--only fmn,cw] [--out docs/crosscheck.md]
 
 Every library's images are judged by `robustassay.evaluation.verify`: inside the pixel box, another label, distance in
 float64. One process a model, so two cores suffice.
@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 import robustassay as ra
+from benchmarks import peers
 from robustassay import attacks, data
 from robustassay.evaluation.verify import ClaimedImages, verify
 from robustassay.evaluation.wave import Wave, run_wave
 from robustassay.registry import lookup
 from robustassay.target import LocalModel
 from robustassay.threat import Norm, ThreatModel
-from tools import peers
 
 MODELS = ("resnet20-natural", "resnet20-pgd")
 SLOW = ("cw", "cw-fast", "ead", "ead-fast")  # ART takes minutes for these

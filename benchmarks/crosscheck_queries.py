@@ -1,8 +1,8 @@
 """Compares what our black-box attacks reach with their queries to what other libraries do; writes docs/queries.md.
 
-    python -m tools.crosscheck_queries [--images 8] [--seeds 2] [--queries 1000] [--only square,boundary]
+    python -m benchmarks.crosscheck_queries [--images 8] [--seeds 2] [--queries 1000] [--only square,boundary]
 
-Every attack, ours too, runs on one image at a time behind a `tools.recorder.Door`, which alone says how many images
+Every attack, ours too, runs on one image at a time behind `benchmarks.recorder.Door`, which alone says how many images
 were sent and what they reached.
 """
 
@@ -23,17 +23,17 @@ import torch
 from torch import Tensor, nn
 
 import robustassay as ra
+from benchmarks import peers
+from benchmarks.crosscheck_random import random_page, rows_for, run_trial, trials
+from benchmarks.query_bouts import MODELS, Outcome, Task, bouts
+from benchmarks.query_page import queries_page
+from benchmarks.recorder import Door, Spent
 from robustassay import attacks, data
 from robustassay.evaluation.verify import ClaimedImages, verify
 from robustassay.evaluation.wave import Wave, run_wave
 from robustassay.registry import lookup
 from robustassay.target import LocalModel, StartImages
 from robustassay.threat import ThreatModel
-from tools import peers
-from tools.crosscheck_random import random_page, rows_for, run_trial, trials
-from tools.query_bouts import MODELS, Outcome, Task, bouts
-from tools.query_page import queries_page
-from tools.recorder import Door, Spent
 
 
 @lru_cache

@@ -1,6 +1,6 @@
 """Builds the report of many synthetic runs; prints its size and how fast its pages open in Chromium.
 
-python -m tools.site_at_scale [--models 100] [--attacks 20] [--samples 10000] [--folder runs/at-scale]
+python -m benchmarks.site_at_scale [--models 100] [--attacks 20] [--samples 10000] [--folder runs/at-scale]
 """
 
 import argparse
@@ -11,9 +11,9 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 from tests.support.synthetic_runs import write_runs
+from tools import chromium
 
 from robustassay.report import build
-from tools import chromium
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """Compares the speed of assay with other libraries, of workers and of sample counts; writes docs/speed.md and .json.
 
-    python -m tools.speed cpu          # against foolbox, torchattacks, ART and pyautoattack; workers; scaling
-    python -m tools.speed cpu --only cw-fast,ead-fast   # these alone; what is known of the others stays
-    python -m tools.speed gpu MODEL    # AutoAttack and express against pyautoattack on a GPU, 1,000 images
+    python -m benchmarks.speed cpu          # against foolbox, torchattacks, ART and pyautoattack; workers; scaling
+    python -m benchmarks.speed cpu --only cw-fast,ead-fast   # these alone; what is known of the others stays
+    python -m benchmarks.speed gpu MODEL    # AutoAttack and express against pyautoattack on a GPU, 1,000 images
 
 Every ratio is of two times taken in turn in one run, medians of `--repeat`; seconds alone would not carry over.
 """
@@ -99,7 +99,7 @@ def merged(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
 
 def against_peers(name: str, images: int, repeat: int, only: list[str]) -> list[dict[str, Any]]:
     """Time attacks that all libraries have, at equal steps, in turn; ours certifies what it finds as well."""
-    from tools import peers
+    from benchmarks import peers
 
     samples = data.load("cifar10-1k").take(images)
     model = ModelRef.of(name).module.eval()
@@ -174,7 +174,7 @@ def autoattack_row(name: str, model: nn.Module, samples: data.Dataset) -> dict[s
 
 def reference(model: nn.Module, samples: data.Dataset, device: str) -> float:
     """Run pyautoattack and return the robust accuracy that our own forward pass confirms."""
-    from tools.compare_autoattack import reference_verdicts
+    from benchmarks.compare_autoattack import reference_verdicts
 
     return float(reference_verdicts(model, samples, torch.device(device)).double().mean())
 
@@ -234,7 +234,7 @@ def page(known: dict[str, Any]) -> str:
     """Return the page."""
     lines = [
         "# Speed\n",
-        "Written by `python -m tools.speed cpu` and `gpu`. Times of a row were taken in turn in one process.\n",
+        "Written by `python -m benchmarks.speed cpu` and `gpu`. Times of a row were taken in turn in one process.\n",
     ]
     if "cpu" in known:
         cpu = known["cpu"]

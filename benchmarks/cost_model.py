@@ -1,7 +1,7 @@
 """Writes the cost tables of docs/scale.md: 100 models x 20 attacks x 50,000 photographs, from what was measured.
 
-    python -m tools.cost_model measure     # passes of each attack, seconds of a pass, bytes of a record; then the page
-    python -m tools.cost_model             # the page, from docs/scale.json
+    python -m benchmarks.cost_model measure     # passes per attack, seconds per pass, bytes per record
+    python -m benchmarks.cost_model             # the page, from docs/scale.json
 
 Passes come from the ledger, on a model of 1,000 classes on which nothing succeeds: what an image costs that stands.
 Seconds of a pass on a GPU are extrapolated, by arithmetic, from the AutoAttack runs in docs/speed.json.
@@ -28,7 +28,7 @@ from robustassay.models.architectures.imagenet.catalogue import BY_NAME
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 PAGE, FILE = DOCS / "scale.md", DOCS / "scale.json"
-BEGIN, END = "<!-- cost: python -m tools.cost_model -->", "<!-- /cost -->"
+BEGIN, END = "<!-- cost: python -m benchmarks.cost_model -->", "<!-- /cost -->"
 
 MODELS, IMAGES, FEW = 100, 50_000, 1_000
 NETWORK: Final = "resnet34"

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from tools import peers
 from torch import nn
 
+from benchmarks import peers
 from robustassay.registry import lookup
 
 MODELS = ("resnet20-natural", "resnet20-pgd")

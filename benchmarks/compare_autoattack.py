@@ -1,6 +1,6 @@
 """Compares assay's AutoAttack and express with the authors' own package, sample by sample; writes docs/autoattack.md.
 
-    python tools/compare_autoattack.py MODEL... [--limit 200] [--device cuda] [--out docs/autoattack.md]
+    python benchmarks/compare_autoattack.py MODEL... [--limit 200] [--device cuda] [--out docs/autoattack.md]
 
 A model is a name of the zoo or `file.py:factory`. The reference, pyautoattack, is a test-only dependency.
 """
@@ -23,7 +23,7 @@ HEAD = """# AutoAttack and express against the reference
 Robust accuracy under L-inf 8/255 on the first {limit} images of cifar10-1k. The reference is pyautoattack {version},
 version standard, seed 0. "Agree" is the part of samples with the same verdict as the reference; cost is the mean of
 forward-equivalents an image (a backward counts two). Measured on {hardware}, {date}.
-Made by `python tools/compare_autoattack.py`; published networks are those of the development data.
+Made by `python benchmarks/compare_autoattack.py`; published networks are those of the development data.
 
 | model | reference | autoattack | agree | express | agree | doubt | cost autoattack | cost express | ratio |
 |---|---|---|---|---|---|---|---|---|---|

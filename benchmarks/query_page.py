@@ -6,9 +6,10 @@ from importlib.metadata import version
 import numpy as np
 import torch
 from scipy import stats
-from tools import peers
-from tools.crosscheck_random import FIRST_ROW
-from tools.query_bouts import EPS, LIBRARIES, MODELS, Bout, Outcome, Task, bouts
+
+from benchmarks import peers
+from benchmarks.crosscheck_random import FIRST_ROW
+from benchmarks.query_bouts import EPS, LIBRARIES, MODELS, Bout, Outcome, Task, bouts
 
 HEAD = """# Queries: our black-box attacks beside those of other libraries, and on randomised models
 

@@ -1,6 +1,6 @@
 """Examines the zoo and a gallery of broken models, attacks the latter with every library; writes docs/masked.md.
 
-    python -m tools.masked_models [--base resnet20-natural] [--images 24] [--rows runs/masked.jsonl] [--only NAME...]
+    python -m benchmarks.masked_models [--base resnet20-natural] [--images 24] [--rows FILE] [--only NAME...]
 
 Every finished row is kept in the file of rows, so the command can be stopped and called again. The other libraries
 are test-only dependencies (tests/oracles.txt).
@@ -30,7 +30,7 @@ HEAD = """# Masked models
 
 Attacks that fail unseen are what this project fears most. Here is what `assay doctor` says of models that are honest,
 and of models broken on purpose (`tests/support/masked.py`), and what `assay eval --adaptive auto` makes of the latter.
-Made by `python -m tools.masked_models`, on one core of a CPU.
+Made by `python -m benchmarks.masked_models`, on one core of a CPU.
 
 ## Broken models
 
