@@ -72,7 +72,7 @@ CASES = {
     "opt": Case(reach=2.0, settings="queries=800"),
     "rays": Case(reach=1.1, settings="queries=400"),
     "sign-opt": Case(reach=1.5, settings="queries=450"),
-    "cw": Case(settings="steps=200"),
+    "cw": Case(settings="steps=400,search_steps=6,initial_c=0.01"),  # pixels at 0 and 1 start slowly
     "cw-fast": Case(),
     "ddn": Case(),
     "deepfool": Case(reach=1.021),  # it goes 2 % too far by design

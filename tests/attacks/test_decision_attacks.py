@@ -20,13 +20,13 @@ from robustassay.attacks.common.boundary_search import (
     AT_ONCE,
     ATTEMPTS,
     NOISE,
-    Oracle,
     at_distance,
     bisect,
     find_start,
     onto_boundary,
     towards_clean,
 )
+from robustassay.attacks.common.oracle import Oracle
 from robustassay.attacks.decision.geoda import _cosines, _plan
 from robustassay.attacks.decision.hopskipjump import _normal
 from robustassay.attacks.decision.sign_opt import SignOPT
@@ -463,7 +463,9 @@ def test_sign_opt_estimates_the_slope_across_the_direction() -> None:
     direction = unit_normal + 0.5 * side / side.norm(dim=1, keepdim=True)
     direction /= direction.norm(dim=1, keepdim=True)
     distance = 0.3 / (direction @ unit_normal).double()
-    slope = SignOPT(probes=200)._slope(oracle, direction, distance, torch.full((40,), 1e-2, dtype=torch.float64))
+    slope = SignOPT(probes=200)._estimate_gradient(
+        oracle, direction, distance, torch.full((40,), 1e-2, dtype=torch.float64)
+    )
     uphill = -(unit_normal - (direction @ unit_normal)[:, None] * direction)
     across = slope - (slope * direction).sum(1, keepdim=True) * direction
     found = torch.nn.functional.cosine_similarity(across, uphill)

@@ -11,20 +11,17 @@ from torch import Tensor, nn
 from robustassay import attacks, data, models
 from robustassay.attacks.attack import Attack
 from robustassay.attacks.common.gradient_estimate import (
-    Span,
+    attack_loss,
     blocks,
-    central,
-    coarse,
-    cosines,
-    forward,
-    height,
-    normals,
+    central_difference,
+    estimate_gradient,
+    forward_difference,
+    normal_directions,
     on_sphere,
-    pixels,
-    signs,
-    slope,
-    sphere,
+    sign_directions,
+    sphere_directions,
 )
+from robustassay.attacks.common.patterns import PatternBasis, coarse, cosines, pixels
 from robustassay.attacks.score import bandits, spsa, zoo
 from robustassay.attacks.score.nattack import NAttack
 from robustassay.attacks.score.prgf import PRGF, mixing_weight
@@ -78,7 +75,7 @@ class Bowl(nn.Module):
         self.place = nn.Parameter(place.double())
         self.eval()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward_difference(self, x: Tensor) -> Tensor:
         depth = 40 * (x.double().flatten(1) - self.place).square().sum(1)
         return torch.stack((0 * depth, -30 - depth), 1)
 
@@ -104,15 +101,17 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
 
 # ---------------------------------------------------------------- estimates of a known gradient
 
-DIRECTIONS = {"nes": normals, "spsa": signs, "rgf": sphere}
+DIRECTIONS = {"nes": normal_directions, "spsa": sign_directions, "rgf": sphere_directions}
 every_direction = pytest.mark.parametrize("kind", DIRECTIONS)
 
 
 def estimates(kind: str, module: nn.Module, x: Tensor, count: int, sigma: float = 1e-3, seed: int = 0) -> Tensor:
-    """One estimate a row, as the attack of that name makes it."""
+    """One estimate per row, as the attack of that name makes it."""
     box = open_score_box(module, x, seed=seed)
-    rise = forward(box, x, height(box, x), sigma) if kind == "rgf" else central(box, x, sigma)
-    return slope(rise, DIRECTIONS[kind](box, x), count)
+    rise = (
+        forward_difference(box, x, attack_loss(box, x), sigma) if kind == "rgf" else central_difference(box, x, sigma)
+    )
+    return estimate_gradient(rise, DIRECTIONS[kind](box, x), count)
 
 
 @pytest.mark.parametrize(("d", "q"), [(40, 10), (100, 30), (100, 200)])
@@ -205,7 +204,7 @@ def test_directions_drawn_with_that_weight_come_nearest(a: float) -> None:
 
     def attained(weight: float) -> float:
         box = open_score_box(model, x)
-        made = attack._climb(box, x, height(box, x), guide, torch.full((rows,), weight, dtype=torch.float64))
+        made = attack._estimate(box, x, attack_loss(box, x), guide, torch.full((rows,), weight, dtype=torch.float64))
         return float(cosine(made, g).mean())
 
     best = float(mixing_weight(torch.tensor(a), n, q))
@@ -343,12 +342,12 @@ def test_nattack_weighs_standardised_rewards() -> None:
     """Against the formula of the paper on all draws at once; several blocks, so that their joining is tested too."""
     model, x = two_classes(18, seed=1, margin=5.0), images(3, (2, 3, 3), low=0.1, high=0.9)
     box = open_score_box(model, x, L2(0.3))
-    attack, span = NAttack(samples=40), Span.of(x, coarse(32, "linear"))
+    attack, span = NAttack(samples=40), PatternBasis.of(x, coarse(32, "linear"))
     mean = 0.1 * box.rng.normal(18)
     draws = Streams.of(0, names(3))
     draws.normal(18)
     noise = torch.cat([draws.normal(n, 18) for n in blocks(40)], 1).double()
-    found = attack._pull(box, span, mean, torch.zeros(3))
+    found = attack._update(box, span, mean, torch.zeros(3))
 
     start = np.arctanh(np.clip(2 * x.double().numpy() - 1, -0.9, 0.9))
     z = (mean[:, None].double() + 0.1 * noise).view(3, 40, 2, 3, 3).numpy()
@@ -404,7 +403,7 @@ def test_bandits_follow_tiles() -> None:
 
 def test_cosine_patterns_are_arts() -> None:
     x = torch.zeros(1, 3, 8, 8)
-    span = Span.of(x, cosines)
+    span = PatternBasis.of(x, cosines)
     index = torch.tensor([[0, 1, 9, 63, 64, 130, 191]])
     ours = span.pattern(index)[0]
     peer = evasion.SimBA.__new__(evasion.SimBA)
@@ -428,7 +427,7 @@ def test_simba_takes_arts_path_on_a_linear_model(basis: str, monkeypatch: pytest
     attack(box, x)
     points = torch.cat([batch[:1] for batch in spy.seen]).double()
 
-    patterns = Span.of(x, {"px": pixels, "dct": cosines}[basis]).pattern(torch.arange(64)[None])[0].double()
+    patterns = PatternBasis.of(x, {"px": pixels, "dct": cosines}[basis]).pattern(torch.arange(64)[None])[0].double()
     moves = (points[1:] - points[:-1]).flatten(1) @ patterns.flatten(1).T
     asked = [int(move.abs().argmax()) for move in moves]  # the newest pattern outweighs a step taken back
     order = list(dict.fromkeys(asked))
@@ -454,7 +453,7 @@ def test_simba_tries_every_pattern_once_a_pass_and_low_waves_first(basis: str) -
     tried = torch.stack([batch for batch in spy.seen[1:] if len(batch) == 8][1:]) - 0.5
     assert len(tried) == 2 * 64 - 1, "all but the first look, and the last which is left to the engine"
     assert torch.allclose(tried[0::2][:63], -tried[1::2][:63], atol=1e-6), "up, then down"
-    span = Span.of(x, {"pixel": pixels, "dct": cosines}[basis])
+    span = PatternBasis.of(x, {"pixel": pixels, "dct": cosines}[basis])
     patterns = span.pattern(torch.arange(32)[None])[0].flatten(1)
     which = (tried[0::2].flatten(2) @ patterns.T).abs().argmax(-1)
     for start in (0, 32):
@@ -475,7 +474,7 @@ def test_zoo_sees_slopes_and_curvatures() -> None:
     x0 = images(2, (4,), low=0.4, high=0.6)
     box, x = open_score_box(Bowl(place), x0), (x0 + 0.05).clamp(0, 1)
     c = torch.tensor([0.5, 2.0], dtype=torch.float64)
-    attack, span = zoo.ZOO(), Span.of(x0, pixels)
+    attack, span = zoo.ZOO(), PatternBasis.of(x0, pixels)
     loss, _ = zoo._loss(box, x, c)
     chosen = torch.tensor([[3, 0, 1], [1, 2, 0]])
     slopes, curvatures = attack._differences(box, span, x, c, loss, chosen)
@@ -502,7 +501,7 @@ def test_zoo_moves_each_value_as_its_own_adam() -> None:
 
 
 def test_zoo_asks_most_where_most_has_changed() -> None:
-    span = Span.of(torch.zeros(1, 1, 16, 16), pixels)
+    span = PatternBasis.of(torch.zeros(1, 1, 16, 16), pixels)
     delta = torch.zeros(4000, 256)
     assert (zoo._importance(delta, span) == 1).all()
     delta[:, 0], delta[:, 255] = 0.5, -1.0
@@ -521,7 +520,7 @@ def test_zoo_asks_most_where_most_has_changed() -> None:
 def test_coarse_grids_paint_what_torch_interpolates() -> None:
     x, draw = torch.zeros(2, 3, 20, 11), torch.Generator().manual_seed(0)
     for mode, torchs in (("linear", "bilinear"), ("nearest", "nearest")):
-        span = Span.of(x, coarse(6, mode))
+        span = PatternBasis.of(x, coarse(6, mode))
         assert span.grid == (3, 6, 6)
         weights = torch.randn(2, span.size, generator=draw)
         expected = torch.nn.functional.interpolate(weights.view(2, 3, 6, 6), size=(20, 11), mode=torchs)

@@ -1,4 +1,4 @@
-"""Who attacks, how far they may go, and what they want."""
+"""Threat models: the perturbations an attacker may use, and the goal."""
 
 from robustassay.threat.ball import Ball
 from robustassay.threat.goals import Goal, Targeted, Untargeted, labels_of

@@ -1,4 +1,4 @@
-"""The set of images an attacker may use: all that are near the clean one and inside the pixel box."""
+"""The images an attacker may use: all within eps of the clean image and inside the pixel box."""
 
 import math
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from robustassay.threat.shapes import per_row
 @final
 @dataclass(frozen=True)
 class Ball:
-    """One ball a row: all images within `eps` of the row's centre, inside [0, 1].
+    """One ball per row: all images within `eps` of the row's centre, inside [0, 1].
 
-    Points are `[rows, *image]`, or `[rows, q, *image]` where a row asks about many at once.
+    Points are `[rows, *image]`, or `[rows, q, *image]` for several points per row.
     """
 
     norm: Norm
@@ -52,7 +52,7 @@ class Ball:
         return -centre, 1 - centre
 
     def step(self, x: Tensor, gradient: Tensor, length: Tensor) -> Tensor:
-        """Move from x by a length (one a row) along the steepest ascent of this norm, staying in the ball."""
+        """Move from x by a length (one per row) along the steepest ascent of this norm, staying in the ball."""
         point = self._flat(x)
         if x.dim() > self.centre.dim():
             length = length[:, None]
@@ -71,16 +71,16 @@ class Ball:
         return self.norm.size(self._flat(x).double() - centre.double())
 
     def holds(self, x: Tensor, distance: Tensor) -> Tensor:
-        """Say which points, at the distances measured, are inside ball and box up to float32 rounding."""
+        """Return which points, given their distances, are inside ball and box, up to float32 rounding."""
         return self.in_box(x) & (distance <= (self.reach if distance.dim() == 1 else self.reach[:, None]))
 
     @property
     def reach(self) -> Tensor:
-        """How far a point of each ball may be measured to lie, in float64: rounding is allowed for."""
+        """The largest measured distance of a point of each ball, in float64, with float32 rounding."""
         return self.eps.double() + self.norm.slack(math.prod(self.centre.shape[1:]))
 
     def in_box(self, x: Tensor) -> Tensor:
-        """Say which points have every value in [0, 1]."""
+        """Return which points have every value in [0, 1]."""
         lowest, highest = self._flat(x).aminmax(dim=-1)
         return (lowest >= 0) & (highest <= 1)
 
@@ -88,7 +88,7 @@ class Ball:
         return x.flatten(x.dim() - self.centre.dim() + 1)
 
     def _beside(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return flat centres and radii shaped to meet x, which may hold many points a row."""
+        """Return flat centres and radii shaped like x, which may hold several points per row."""
         centre = self.centre.flatten(1)
         return (centre, self.eps) if x.dim() == self.centre.dim() else (centre[:, None], self.eps[:, None])
 

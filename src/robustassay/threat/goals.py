@@ -1,6 +1,6 @@
-"""What an attacker wants: a wrong label, or a chosen one.
+"""The attacker's goal: any wrong label, or a chosen one.
 
-The rule for ties, stated once for the whole platform: a model's label is the class with the highest logit,
+The rule for ties in the whole package: a model's label is the class with the highest logit,
 and among equal logits the one with the lowest index (torch's argmax). The goal is reached by the label.
 """
 
@@ -13,19 +13,19 @@ from torch import Tensor
 
 
 def labels_of(logits: Tensor) -> Tensor:
-    """Decide the label: highest logit, lowest index among equals."""
+    """Return the label: highest logit, lowest index among equals."""
     return logits.argmax(-1)
 
 
 @dataclass(frozen=True)
 class Goal(ABC):
-    """One goal a row, about the class in `labels`; logits are `[rows, classes]` or `[rows, q, classes]`."""
+    """One goal per row, about the class in `labels`; logits are `[rows, classes]` or `[rows, q, classes]`."""
 
     labels: Tensor
 
     @abstractmethod
     def met(self, labels: Tensor) -> Tensor:
-        """Say which predicted labels satisfy the attacker."""
+        """Return which predicted labels reach the goal."""
 
     @abstractmethod
     def loss(self, logits: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ class Goal(ABC):
 
     @final
     def reached(self, logits: Tensor) -> Tensor:
-        """Say which logits satisfy the attacker."""
+        """Return which logits reach the goal."""
         return self.met(labels_of(logits))
 
     @final
@@ -52,7 +52,7 @@ class Untargeted(Goal):
     """Any label but the true one, which `labels` holds."""
 
     def met(self, labels: Tensor) -> Tensor:
-        """Wrong is enough."""
+        """Any wrong label counts."""
         return labels != self.labels.view(-1, *(1,) * (labels.dim() - 1))
 
     def loss(self, logits: Tensor) -> Tensor:
@@ -87,8 +87,8 @@ class Targeted(Goal):
 def cross_entropy(logits: Tensor, goal: Goal) -> Tensor:
     """Negative log-probability of each row's label; never averaged, so rows stay independent.
 
-    Written as log(1 + exp(others - own)), whose gradient keeps its digits however sure the model is; that of
-    log-softmax computes p - 1 and loses the label's own part, in float32, beyond a margin of 17.
+    Written as log(1 + exp(others - own)), whose gradient stays precise however confident the model is; that of
+    log-softmax computes p - 1, which float32 rounds to zero beyond a margin of 17.
     """
     own, others = _own_and_others(logits.double(), goal)  # rounded once at the end: the last bit of a float32
     return F.softplus(others.logsumexp(-1) - own).to(logits.dtype)  # exp depends on the size of the batch
@@ -101,6 +101,6 @@ def own_and_best_other(logits: Tensor, goal: Goal) -> tuple[Tensor, Tensor]:
 
 
 def _own_and_others(logits: Tensor, goal: Goal) -> tuple[Tensor, Tensor]:
-    """Split each row's label from the other classes, which keep their places beside a -inf."""
+    """Return the logit of each row's label, and all logits with -inf in its place."""
     index = goal.labels.view(-1, *(1,) * (logits.dim() - 1)).expand(*logits.shape[:-1], 1)
     return logits.gather(-1, index).squeeze(-1), logits.scatter(-1, index, float("-inf"))

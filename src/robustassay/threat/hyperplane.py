@@ -1,9 +1,8 @@
-"""The smallest move onto a hyperplane inside the pixel box: what a linear model takes to change its mind.
+"""The smallest perturbation onto a hyperplane inside the pixel box: it changes the label of a linear model.
 
-Flat perturbations `[rows, n]` with lower <= 0 <= upper, as in `norms`. Only values whose slope helps move, each
-between zero and the room it has, so the problem is one of filling: how far must all go together until the sum is
-right. Sorting the points where a value meets its wall finds the answer exactly (Croce & Hein 2020,
-arXiv:1907.02044).
+Flat perturbations `[rows, n]` with lower <= 0 <= upper, as in `norms`. Only values that help move, each between zero
+and its bound; all grow together until the sum is reached. Sorting the points where values reach their bounds gives the
+exact answer (Croce & Hein 2020, arXiv:1907.02044).
 """
 
 from typing import Final
@@ -14,13 +13,13 @@ from torch import Tensor
 from robustassay.threat.norms import L1, L2, LInf, Norm
 
 _TINY: Final = torch.finfo(torch.float64).tiny
-_HUGE: Final = torch.finfo(torch.float64).max  # and not infinity, which times a slope of zero is no number
+_HUGE: Final = torch.finfo(torch.float64).max  # not infinity: infinity times a zero slope is NaN
 
 
 def onto_hyperplane(norm: Norm, w: Tensor, c: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     """Return, in float64, the smallest d in the box with <w, d> = c, or the one that comes nearest to c.
 
-    Values that cannot help stay where they are: of several smallest moves, the one that touches least.
+    Values that cannot help stay unchanged: of several smallest perturbations, the one that changes fewest values.
     """
     w, need = w.double(), c.double().abs()[:, None]
     helps = torch.where(c[:, None] < 0, -w, w)
@@ -40,7 +39,7 @@ def onto_hyperplane(norm: Norm, w: Tensor, c: Tensor, lower: Tensor, upper: Tens
 def _level(need: Tensor, rate: Tensor, full_at: Tensor) -> Tensor:
     """Find the level t at which values that each give rate * min(t, full_at) give `need` in all.
 
-    The level is beyond all walls where they cannot, so that everything fills up.
+    Where they cannot, the level is beyond all bounds, so that every value reaches its bound.
     """
     full_at, order = full_at.sort(-1)
     rate = rate.gather(-1, order)
@@ -55,7 +54,7 @@ def _level(need: Tensor, rate: Tensor, full_at: Tensor) -> Tensor:
 
 
 def _steepest_first(need: Tensor, slope: Tensor, room: Tensor) -> Tensor:
-    """Let the value of steepest slope go up to its wall, then the next."""
+    """Move the value of the steepest slope up to its bound, then the next."""
     slope, order = slope.sort(dim=-1, descending=True, stable=True)
     room = room.gather(-1, order)
     most = slope * room

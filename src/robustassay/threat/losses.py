@@ -1,7 +1,4 @@
-"""Losses that attacks climb; one number a row, raised by success.
-
-All work for both kinds of goal.
-"""
+"""Losses that attacks climb, one number per row, for targeted and untargeted goals."""
 
 from torch import Tensor
 
@@ -9,7 +6,7 @@ from robustassay.threat.goals import Goal, Untargeted
 
 
 def own_loss(logits: Tensor, goal: Goal) -> Tensor:
-    """What the goal itself asks for: cross-entropy."""
+    """Return the goal's own loss: cross-entropy."""
     return goal.loss(logits)
 
 
@@ -19,7 +16,7 @@ def dlr(logits: Tensor, goal: Goal) -> Tensor:
 
 
 def dlr_towards(logits: Tensor, goal: Goal, target: Tensor) -> Tensor:
-    """DLR that pushes the true class below one chosen class; a targeted goal has chosen already: plain DLR."""
+    """DLR that pushes the true class below one chosen class; for a targeted goal, plain DLR."""
     if not isinstance(goal, Untargeted):
         return dlr(logits, goal)
     own = logits.gather(-1, goal.labels[:, None]).squeeze(-1)
@@ -28,7 +25,7 @@ def dlr_towards(logits: Tensor, goal: Goal, target: Tensor) -> Tensor:
 
 
 def _spread(logits: Tensor, ranks: int) -> Tensor:
-    """Highest logit minus the mean of so many from the third on; of two classes there is none, and no scale."""
+    """Highest logit minus the mean of the next `ranks` from the third on; one where there are only two classes."""
     if logits.shape[-1] < 3:
         return logits.new_ones(logits.shape[:-1])
     top = logits.topk(min(2 + ranks, logits.shape[-1]), dim=-1).values
@@ -42,12 +39,12 @@ def probability_margin(logits: Tensor, goal: Goal) -> Tensor:
 
 
 def logit_margin(logits: Tensor, goal: Goal) -> Tensor:
-    """How far the logits are from the goal, negated so that it rises."""
+    """Minus the logit margin."""
     return -goal.margin(logits)
 
 
 def ranked_classes(logits: Tensor, goal: Goal, count: int) -> Tensor:
-    """Return the classes an attacker should aim at, most likely first: all but the label, or the target alone."""
+    """Return the classes to aim at, likeliest first: all but the label, or the target alone."""
     if not isinstance(goal, Untargeted):
         return goal.labels[:, None]
     others = logits.scatter(1, goal.labels[:, None], float("-inf"))

@@ -21,16 +21,16 @@ class TargetRule(ABC):
 
     @abstractmethod
     def choose(self, ids: Sequence[str], labels: Tensor, clean_logits: Tensor, seed: int) -> Tensor:
-        """Choose one target class a sample."""
+        """Choose one target class per sample."""
 
     @property
     @abstractmethod
     def identity(self) -> str:
-        """What makes two rules the same in a run's specification."""
+        """The text that identifies the rule in a run's specification."""
 
     @abstractmethod
     def check(self, ids: Sequence[str], labels: Tensor, classes: int) -> None:
-        """Refuse, before work starts, targets that make no sense."""
+        """Refuse invalid targets before the run starts."""
 
 
 @final
@@ -48,13 +48,13 @@ class RandomTarget(TargetRule):
         return (labels + shift) % classes
 
     def check(self, ids: Sequence[str], labels: Tensor, classes: int) -> None:
-        """Accept all: the rule never chooses badly."""
+        """Accept all: this rule always chooses a valid target."""
 
 
 @final
 @dataclass(frozen=True)
 class LeastLikely(TargetRule):
-    """The wrong class the model finds least likely on the clean image."""
+    """The wrong class with the lowest logit on the clean image."""
 
     identity = "least-likely"
 
@@ -63,7 +63,7 @@ class LeastLikely(TargetRule):
         return clean_logits.scatter(1, labels[:, None], float("inf")).argmin(1)
 
     def check(self, ids: Sequence[str], labels: Tensor, classes: int) -> None:
-        """Accept all: the rule never chooses badly."""
+        """Accept all: this rule always chooses a valid target."""
 
 
 @final
@@ -86,7 +86,9 @@ class LabelList(TargetRule):
             lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
             if lines and "," not in lines[0]:
                 if len(lines) < len(ids):
-                    raise BadRequest(f"{path} has {len(lines)} targets for {len(ids)} samples: give one line each.")
+                    raise BadRequest(
+                        f"{path} has {len(lines)} targets for {len(ids)} samples: write one line per sample."
+                    )
                 return cls({sample: int(line) for sample, line in zip(ids, lines, strict=False)})
             return cls({sample: int(target) for sample, target in (line.rsplit(",", 1) for line in lines)})
         except (OSError, ValueError) as error:
@@ -95,7 +97,7 @@ class LabelList(TargetRule):
             ) from error
 
     def choose(self, ids: Sequence[str], labels: Tensor, clean_logits: Tensor, seed: int) -> Tensor:
-        """Look each sample up."""
+        """Return the target of each sample."""
         self.check(ids, labels, clean_logits.shape[-1])
         return torch.tensor([self.targets[sample] for sample in ids], device=labels.device)
 
@@ -119,7 +121,7 @@ class LabelList(TargetRule):
 @final
 @dataclass(frozen=True)
 class ThreatModel:
-    """How far the attacker may go, and towards what: any wrong label unless a target rule says otherwise."""
+    """A norm with its radius, and a goal: any wrong label, or the target that a rule chooses."""
 
     norm: Norm
     target: TargetRule | None = None

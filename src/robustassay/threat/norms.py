@@ -1,7 +1,7 @@
-"""The geometry of perturbations: how large one is, and how to stay small inside the pixel box.
+"""Norms: size, projection, steepest step and random samples of perturbations inside the pixel box.
 
-Works on flat perturbations `[..., n]` with one radius for each leading index. `lower` and `upper` say how far
-each value may move before it leaves [0, 1]; as every clean image lies in the box, lower <= 0 <= upper.
+Perturbations are flat, `[..., n]`, with one radius per leading index. `lower` and `upper` are how far each value may
+move before it leaves [0, 1]; every clean image lies in the box, so lower <= 0 <= upper.
 """
 
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ from robustassay.registry import register
 from robustassay.rng import Streams
 
 ROUNDING: Final = torch.finfo(torch.float32).eps
-"""What storing an image in float32 may move one pixel by: the only slack any distance is given."""
+"""The rounding of one pixel in float32: the only tolerance of a distance."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ class Norm(ABC):
     def steepest(self, gradient: Tensor, lower: Tensor, upper: Tensor, length: Tensor) -> Tensor:
         """Return the step of the given length that climbs fastest along the gradient.
 
-        L1 and L0 steps sit on few values, so they must know the room each has left; L-inf and L2 steps
-        ignore it, as their literature does, and are cut by the projection.
+        L1 and L0 steps sit on few values, so they need the room of each value; L-inf and L2 steps ignore it, as in
+        the literature, and are clipped by the projection.
         """
 
     @abstractmethod
     def sample(self, rng: Streams, lower: Tensor, upper: Tensor, eps: Tensor) -> Tensor:
-        """Draw uniformly from the ball, one perturbation a row; what leaves the box is cut by the projection."""
+        """Draw uniformly from the ball, one perturbation per row; the projection clips it to the box."""
 
 
 @final
@@ -128,8 +128,8 @@ class L2(Norm):
     def project(self, delta: Tensor, lower: Tensor, upper: Tensor, eps: Tensor) -> Tensor:
         """Scale by t and clip to the box, with the largest t <= 1 whose clipped length is within eps.
 
-        Start at the t that is right without a box. What the box cuts off leaves length to spare; the t that would
-        spend it on the values not yet cut is never too large, as further cuts only shorten. Few rounds suffice.
+        Start at the t that is right without a box. What the box clips leaves length to spare; the t that spends it on
+        the values not yet clipped is never too large, as further clipping only shortens. Few rounds suffice.
         """
         squared = eps.double().square()[..., None]
         size = delta.square().sum(-1, keepdim=True, dtype=torch.float64)
@@ -143,7 +143,7 @@ class L2(Norm):
             grows = wider > t * (1 + 1e-7)
             if not grows.any():
                 return inside
-            t = torch.where(grows, wider, t)  # a row that has its t keeps it, however long others take
+            t = torch.where(grows, wider, t)  # a row that has its t keeps it, whatever the others need
 
     def steepest(self, gradient: Tensor, lower: Tensor, upper: Tensor, length: Tensor) -> Tensor:
         """Follow the gradient itself, however small: its squares may underflow, so its largest value is taken out."""
@@ -201,7 +201,7 @@ class L1(Norm):
         return ((size - threshold).clamp(min=0) * v.sign()).to(delta.dtype).clamp(lower, upper)
 
     def steepest(self, gradient: Tensor, lower: Tensor, upper: Tensor, length: Tensor) -> Tensor:
-        """Spend the length on the steepest values first, each up to its room."""
+        """Spend the length on the steepest values first, each up to its bound."""
         order = gradient.abs().argsort(dim=-1, descending=True, stable=True)
         room = torch.where(gradient > 0, upper, -lower).clamp(min=0).gather(-1, order)
         room = torch.where(gradient.gather(-1, order) == 0, torch.zeros_like(room), room)
@@ -240,14 +240,14 @@ class L0(Norm):
         return (delta != 0).sum(-1).double()
 
     def project(self, delta: Tensor, lower: Tensor, upper: Tensor, eps: Tensor) -> Tensor:
-        """Keep the values whose loss would cost most."""
+        """Keep the values that matter most for the distance."""
         inside = delta.clamp(lower, upper)
         worth = delta.square() - (delta - inside).square()
         rank = worth.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
         return inside * (rank < eps[..., None].floor())
 
     def steepest(self, gradient: Tensor, lower: Tensor, upper: Tensor, length: Tensor) -> Tensor:
-        """Push the values that gain most all the way to the wall."""
+        """Move the values that gain most to 0 or 1."""
         reach = torch.where(gradient > 0, upper, lower)
         rank = (gradient * reach).argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
         return reach * (rank < length[..., None].floor()) * (gradient != 0)

@@ -1,4 +1,4 @@
-"""The threats that leaderboards and papers have settled on, by name."""
+"""Threats of leaderboards and papers, by name."""
 
 from types import MappingProxyType
 

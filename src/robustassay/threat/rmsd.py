@@ -1,4 +1,4 @@
-"""Root mean square deviation on the 0 to 255 scale: the distance in which Liu et al. 2017 (arXiv:1611.02770) tell."""
+"""Root mean square deviation on the 0 to 255 scale: the distance Liu et al. 2017 (arXiv:1611.02770) report."""
 
 import math
 
@@ -11,5 +11,5 @@ def rmsd(x: Tensor, x0: Tensor) -> Tensor:
 
 
 def l2_of_rmsd(deviation: float, values: int) -> float:
-    """Return the L2 radius, on the [0, 1] scale, of all images of so many values within this deviation."""
+    """Return the L2 radius, on the [0, 1] scale, of this deviation for images of `values` values."""
     return deviation / 255 * math.sqrt(values)

@@ -26,7 +26,7 @@ class UniformNoise(Attack[DecisionAccess]):
     steps: int = 10
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
-        """Draw, look, draw again."""
+        """Draw and query `steps` points."""
         view.start_iterations()
         for _ in range(self.steps - 1):
             view.decisions(view.ball.sample(view.rng))
@@ -49,7 +49,7 @@ class GaussianNoise(Attack[DecisionAccess]):
     steps: int = 10
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
-        """Draw, look, draw again."""
+        """Draw and query `steps` points."""
         view.start_iterations()
         for _ in range(self.steps - 1):
             view.decisions(_gaussian_at_radius(view))

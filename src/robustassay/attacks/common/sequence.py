@@ -1,4 +1,4 @@
-"""Attacks in a row: each on the samples that survived those before it."""
+"""Attacks in sequence: each on the samples that survived those before it."""
 
 from contextlib import suppress
 from typing import Any
@@ -13,14 +13,14 @@ Stages = tuple[tuple[str, Attack[Any]], ...]
 
 
 def run_stages(view: GradientAccess, stages: Stages) -> Tensor:
-    """Run attacks one after the other; claims name their stage."""
+    """Run attacks in sequence; claims name their stage."""
     for name, attack in stages:
         run_stage(view, name, attack)
     return view.ball.centre
 
 
 def run_stage(view: GradientAccess, name: str, attack: Attack[Any], on: Tensor | None = None) -> None:
-    """Run one attack, on some of the rows or on all, look at its last point, and let the rows go that fell."""
+    """Run one attack on all rows or on some, query its last points, and drop the rows that finished."""
     everywhere = torch.ones(len(view.ball.centre), dtype=torch.bool, device=view.ball.centre.device)
     part = view.for_stage(everywhere if on is None else on)
     part.begin_stage(name)

@@ -1,4 +1,4 @@
-"""What a gradient is taken through, or smoothed by, so that it fools other models too.
+"""Input transforms and gradient smoothing that make adversarial examples transfer better.
 
 `diverse` is an input transform for `view.with_input_transform`, `smoothed` is applied to a gradient. Any gradient
 attack runs through a transform as it is: `through(view, attack, transform)`.
@@ -20,9 +20,9 @@ from robustassay.threat import where_rows
 
 
 def diverse(low: float, probability: float) -> InputTransform:
-    """Shrink an image, to `low` of its size at least, and put it at a random place on black (Xie et al. 2019).
+    """Shrink an image, to `low` of its size at least, and place it at random on black (Xie et al. 2019).
 
-    Each row draws for itself whether, how far and where to (the authors' code draws once a batch). Sizes are whole
+    Each row has its own random draws (the authors' code draws once per batch). Sizes are whole
     pixels, and one draw shrinks height and width alike, as far as `low` allows. An image without rows is one row.
     """
 
@@ -97,7 +97,7 @@ def _height_and_width(x: Tensor) -> tuple[int, int]:
 
 
 def _resampling(full: int, length: Tensor, first: Tensor) -> Tensor:
-    """Return matrices, one a row, that shrink an axis to a length and lay it from `first` on, zeros around it.
+    """Return matrices, one per row, that shrink an axis to a length and lay it from `first` on, zeros around it.
 
     Bilinear, as `F.interpolate` does it. Matrices let a batch mix sizes, and unlike those of `F.grid_sample` their
     gradients do not depend on the order in which a GPU's threads arrive.

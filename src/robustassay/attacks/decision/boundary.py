@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from robustassay.attacks.attack import Attack, AttackInfo
-from robustassay.attacks.common.boundary_search import Oracle, start_on_boundary, unit
+from robustassay.attacks.common.boundary_search import start_on_boundary, unit
+from robustassay.attacks.common.oracle import Oracle
 from robustassay.registry import register
 from robustassay.target import DecisionAccess
 from robustassay.threat import L2, per_row, where_rows

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from robustassay.attacks.attack import Attack, AttackInfo
-from robustassay.attacks.common.boundary_search import Oracle, start_on_boundary, unit
+from robustassay.attacks.common.boundary_search import start_on_boundary, unit
+from robustassay.attacks.common.oracle import Oracle
 from robustassay.registry import register
 from robustassay.rng import Streams
 from robustassay.target import DecisionAccess

@@ -11,13 +11,13 @@ from torch import Tensor
 from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.boundary_search import (
     AT_ONCE,
-    Oracle,
     Path,
     at_distance,
     bisect,
     onto_boundary,
     start_on_boundary,
 )
+from robustassay.attacks.common.oracle import Oracle
 from robustassay.registry import register
 from robustassay.rng import Streams
 from robustassay.target import DecisionAccess
@@ -110,7 +110,7 @@ class GeoDA(Attack[DecisionAccess]):
 
     def _probes(self, left: Tensor, turn: int) -> Tensor:
         """Probes of each row's normal at this turn, in whole calls."""
-        counts = [_plan(purse, self.ratio)[turn:][:1] or (FIRST,) for purse in left.tolist()]
+        counts = [_plan(budget, self.ratio)[turn:][:1] or (FIRST,) for budget in left.tolist()]
         return torch.tensor(counts, device=left.device).view(-1)
 
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from robustassay.attacks.attack import Attack, AttackInfo
-from robustassay.attacks.common.boundary_search import AT_ONCE, Oracle, onto_boundary, start_on_boundary, unit
+from robustassay.attacks.common.boundary_search import AT_ONCE, onto_boundary, start_on_boundary, unit
+from robustassay.attacks.common.oracle import Oracle
 from robustassay.registry import register
 from robustassay.target import DecisionAccess
 from robustassay.threat import L2, LInf, per_row, where_rows

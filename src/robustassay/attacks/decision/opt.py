@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from robustassay.attacks.attack import Attack, AttackInfo
-from robustassay.attacks.common.boundary_search import Oracle, Path, at_distance, bisect, candidate, find_start, unit
+from robustassay.attacks.common.boundary_search import Path, at_distance, bisect, candidate, find_start, unit
+from robustassay.attacks.common.oracle import Oracle
 from robustassay.registry import register
 from robustassay.target import DecisionAccess
 from robustassay.threat import L2, per_row, where_rows
@@ -53,15 +54,15 @@ class OPT(Attack[DecisionAccess]):
         direction, distance = first_direction(oracle, self.trials, self.beta)
         alpha, beta = torch.full_like(distance, self.alpha), torch.full_like(distance, self.beta)
         while len(direction):
-            slope, probe, nearest = self._slope(oracle, direction, distance, beta)
-            found, reached, alpha = descend(oracle, direction, distance, slope, alpha, beta)
-            lucky = nearest < reached
-            direction, distance = where_rows(lucky, probe, found), torch.minimum(nearest, reached)
+            gradient, probe, nearest = self._estimate_gradient(oracle, direction, distance, beta)
+            found, reached, alpha = descend(oracle, direction, distance, gradient, alpha, beta)
+            probe_is_nearest = nearest < reached
+            direction, distance = where_rows(probe_is_nearest, probe, found), torch.minimum(nearest, reached)
             alpha, beta = refresh(alpha, beta)
             direction, distance, alpha, beta = oracle.drop_finished(direction, distance, alpha, beta)
         return direction
 
-    def _slope(
+    def _estimate_gradient(
         self, oracle: Oracle, direction: Tensor, distance: Tensor, beta: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the estimated gradient, and the nearest of the directions probed with its distance."""
@@ -75,9 +76,9 @@ class OPT(Attack[DecisionAccess]):
         high = here * torch.where(nearer, 1.0, 1.01)  # a probe beyond is taken for one there: it says enough
         found = bisect(oracle, path, low, high, (distance * beta / 500)[:, None])
         rise = ((found / here - 1) / beta[:, None]).to(turn.dtype)
-        slope = (per_row(rise, turn) * turn).mean(1)
+        gradient = (per_row(rise, turn) * turn).mean(1)
         nearest, at = torch.where(nearer, found, torch.inf).min(1)
-        return slope, probe[rows, at], nearest
+        return gradient, probe[rows, at], nearest
 
 
 def along(view: DecisionAccess, direction: Tensor) -> Path:
@@ -96,24 +97,24 @@ def first_direction(oracle: Oracle, trials: int, beta: float) -> tuple[Tensor, T
     direction, distance = unit(x - view.ball.centre), view.ball.distance(x)
     distance = _nearest_along(oracle, direction, distance, COARSE)
     for attempt in range(1, trials):
-        rival = unit(candidate(view, attempt % 10) - view.ball.centre)
-        better, closer = _beats(oracle, rival, distance)
-        direction, distance = where_rows(better, rival, direction), closer
+        other = unit(candidate(view, attempt % 10) - view.ball.centre)
+        better, closer = _beats(oracle, other, distance)
+        direction, distance = where_rows(better, other, direction), closer
         direction, distance = oracle.drop_finished(direction, distance)
     return direction, _settle(oracle, direction, distance, torch.full_like(distance, beta))
 
 
 def descend(
-    oracle: Oracle, direction: Tensor, distance: Tensor, slope: Tensor, alpha: Tensor, beta: Tensor
+    oracle: Oracle, direction: Tensor, distance: Tensor, gradient: Tensor, alpha: Tensor, beta: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Step against the slope, twice as far while that helps; where nothing helps, try ever shorter steps."""
+    """Step against the gradient, twice as far while that helps; where nothing helps, try ever shorter steps."""
     best, nearest = direction, distance
 
     def attempt(rows: Tensor) -> Tensor:
         """Try the present step in some rows and say where it helped."""
         nonlocal best, nearest
         some = oracle.subset(rows)
-        trial = unit(direction - per_row(alpha.to(slope.dtype), slope) * slope)
+        trial = unit(direction - per_row(alpha.to(gradient.dtype), gradient) * gradient)
         better = torch.zeros_like(rows)
         better[rows], closer = _beats(some, trial[rows], nearest[rows])
         nearest = nearest.index_put((rows,), closer)
@@ -139,8 +140,8 @@ def descend(
 
 def refresh(alpha: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
     """Where steps have become too short to matter, look at closer directions instead."""
-    worn = alpha < 1e-4
-    return torch.where(worn, 1.0, alpha), torch.where(worn, (beta / 10).clamp(min=FINEST), beta)
+    too_short = alpha < 1e-4
+    return torch.where(too_short, 1.0, alpha), torch.where(too_short, (beta / 10).clamp(min=FINEST), beta)
 
 
 def _beats(oracle: Oracle, direction: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from robustassay.attacks.attack import Attack, AttackInfo
-from robustassay.attacks.common.boundary_search import AT_ONCE, Oracle, at_distance, unit
+from robustassay.attacks.common.boundary_search import AT_ONCE, at_distance, unit
+from robustassay.attacks.common.oracle import Oracle
 from robustassay.attacks.decision.opt import descend, first_direction, refresh
 from robustassay.registry import register
 from robustassay.target import DecisionAccess
@@ -45,21 +46,21 @@ class SignOPT(Attack[DecisionAccess]):
         direction, distance = first_direction(oracle, self.trials, self.beta)
         alpha, beta = torch.full_like(distance, self.alpha), torch.full_like(distance, self.beta)
         while len(direction):
-            slope = self._slope(oracle, direction, distance, beta)
-            direction, distance, alpha = descend(oracle, direction, distance, slope, alpha, beta)
+            gradient = self._estimate_gradient(oracle, direction, distance, beta)
+            direction, distance, alpha = descend(oracle, direction, distance, gradient, alpha, beta)
             alpha, beta = refresh(alpha, beta)
             direction, distance, alpha, beta = oracle.drop_finished(direction, distance, alpha, beta)
         return direction
 
-    def _slope(self, oracle: Oracle, direction: Tensor, distance: Tensor, beta: Tensor) -> Tensor:
+    def _estimate_gradient(self, oracle: Oracle, direction: Tensor, distance: Tensor, beta: Tensor) -> Tensor:
         """Sum random directions, each with the sign of what it does to the distance."""
-        view, slope = oracle.view, torch.zeros_like(direction)
+        view, gradient = oracle.view, torch.zeros_like(direction)
         probed = 0
         while probed < self.probes:
             n = min(AT_ONCE, self.probes - probed)
             turn = unit(view.rng.normal(n, *direction.shape[1:]), 2)
             probe = direction[:, None] + per_row(beta[:, None].to(turn.dtype), turn) * turn
             nearer = oracle.reaches(at_distance(view, probe, distance[:, None].expand(-1, n)))
-            slope += (turn * per_row(1.0 - 2.0 * nearer, turn)).sum(1)
+            gradient += (turn * per_row(1.0 - 2.0 * nearer, turn)).sum(1)
             probed += n
-        return slope / self.probes
+        return gradient / self.probes

@@ -88,14 +88,14 @@ class APGDT(Attack[GradientAccess]):
 
 
 def towards_each(view: GradientAccess, classes: Tensor, climb: Callable[[GradientAccess, Tensor], Tensor]) -> Tensor:
-    """Climb towards all columns of `classes` at once, a copy of each row for each, and look at the last points.
+    """Climb towards all columns of `classes` at once, with one copy of each row per column; query the last points.
 
-    Together, few rows fill a call to the model; the first climb that succeeds ends those of its row.
+    Copies fill the batches of the model; the first copy that succeeds ends the others of its row.
     """
     many = view.copied(classes.shape[1])
     with suppress(NoRowsLeft):
         many.decisions(climb(many, classes.flatten()))
-    view.drop_finished()  # whoever fell meanwhile, be it all: a row alone is booked like a row in company
+    view.drop_finished()  # the rows that finished meanwhile, so that iterations count alike in any batch
     return view.ball.centre
 
 
@@ -105,7 +105,7 @@ def likely_classes(view: GradientAccess, x0: Tensor, count: int) -> Tensor:
 
 
 def nearest_classes(view: GradientAccess, x0: Tensor, count: int) -> Tensor:
-    """Rank the classes by how far each would be if the model were linear around the clean image."""
+    """Rank the classes by their distance in a linear model at the clean image (MALT)."""
     jacobian, logits = view.jacobian(x0)
     own = view.goal.labels[:, None]
     slopes = (jacobian - jacobian[torch.arange(len(own)), own.squeeze(1), None]).flatten(2)
@@ -115,37 +115,37 @@ def nearest_classes(view: GradientAccess, x0: Tensor, count: int) -> Tensor:
 
 
 def ascend(view: GradientAccess, steps: int, loss: Loss, *known: Tensor) -> Tensor:
-    """Run Auto-PGD once on the rows in flight; `known` is what the loss must know of each row."""
-    told = list(known)
+    """Run Auto-PGD once; `known` holds further arguments of the loss, one per row."""
+    extra = list(known)
     if view.ball.norm.name == "L1":
-        return _ascend_sparsely(view, steps, loss, told)
+        return _ascend_sparsely(view, steps, loss, extra)
     x_old = x = _at_full_radius(view)
-    gradient, logits = view.gradient(x, loss, *told)
-    height = loss(logits, view.goal, *told)
-    best, best_gradient, best_height, last_best = x, gradient, height, height
+    gradient, logits = view.gradient(x, loss, *extra)
+    value = loss(logits, view.goal, *extra)
+    best, best_gradient, best_value, last_best = x, gradient, value, value
     length = 2 * view.ball.eps
-    rises, halved = torch.zeros_like(height), torch.ones_like(height, dtype=torch.bool)
+    rises, halved = torch.zeros_like(value), torch.ones_like(value, dtype=torch.bool)
     view.start_iterations()
     checkpoints = _checkpoints(steps)
     for k in range(1, steps):
         pull = MOMENTUM if k > 1 else 1.0
         ahead = view.ball.step(x, gradient, length)
         x_old, x = x, view.ball.project(x + pull * (ahead - x) + (1 - pull) * (x - x_old))
-        gradient, logits = view.gradient(x, loss, *told)
-        before, height = height, loss(logits, view.goal, *told)
-        rises = rises + (height > before)
-        better = height > best_height
+        gradient, logits = view.gradient(x, loss, *extra)
+        before, value = value, loss(logits, view.goal, *extra)
+        rises = rises + (value > before)
+        better = value > best_value
         best, best_gradient = where_rows(better, x, best), where_rows(better, gradient, best_gradient)
-        best_height = torch.where(better, height, best_height)
+        best_value = torch.where(better, value, best_value)
         if k in checkpoints:
-            stuck = (rises <= RHO * checkpoints[k]) | (~halved & (best_height <= last_best))
+            stuck = (rises <= RHO * checkpoints[k]) | (~halved & (best_value <= last_best))
             length = torch.where(stuck, length / 2, length)
             x, gradient = where_rows(stuck, best, x), where_rows(stuck, best_gradient, gradient)
-            rises, halved, last_best = torch.zeros_like(rises), stuck, best_height
+            rises, halved, last_best = torch.zeros_like(rises), stuck, best_value
         points = (x, x_old, gradient, best, best_gradient)
-        numbers = (height, best_height, last_best, length, rises, halved)
-        x, x_old, gradient, best, best_gradient, *rest = view.drop_finished(*points, *numbers, *told)
-        height, best_height, last_best, length, rises, halved, *told = rest
+        numbers = (value, best_value, last_best, length, rises, halved)
+        x, x_old, gradient, best, best_gradient, *rest = view.drop_finished(*points, *numbers, *extra)
+        value, best_value, last_best, length, rises, halved, *extra = rest
     ahead = view.ball.step(x, gradient, length)
     return view.ball.project(x + MOMENTUM * (ahead - x) + (1 - MOMENTUM) * (x - x_old))
 
@@ -162,16 +162,16 @@ def _checkpoints(steps: int) -> dict[int, int]:
 
 
 def _at_full_radius(view: GradientAccess) -> Tensor:
-    """Draw a start as far out as the ball allows: uniform noise stretched to touch the cube, or the sphere."""
+    """Draw a start at full radius: uniform noise scaled to touch the cube, or a point of the sphere."""
     ball, shape = view.ball, view.ball.centre.shape[1:]
     noise = view.rng.normal(*shape) if ball.norm.name == "L2" else view.rng.uniform(*shape) * 2 - 1
     size = ball.norm.size(noise.flatten(1)).clamp(min=1e-12)
     return ball.project(ball.centre + noise * per_row((ball.eps / size).float(), noise))
 
 
-def _ascend_sparsely(view: GradientAccess, steps: int, loss: Loss, told: list[Tensor]) -> Tensor:
+def _ascend_sparsely(view: GradientAccess, steps: int, loss: Loss, extra: list[Tensor]) -> Tensor:
     """Under L1, climb in balls of 3, 2 and 1 times the radius, each time from the best point so far."""
-    known = [view.track(values) for values in told]
+    known = [view.track(values) for values in extra]
     view.start_iterations()
     x = view.ball.project(view.ball.centre + view.rng.normal(*view.ball.centre.shape[1:]))
     for part, factor in ((0.3, 3.0), (0.3, 2.0), (0.4, 1.0)):
@@ -181,42 +181,42 @@ def _ascend_sparsely(view: GradientAccess, steps: int, loss: Loss, told: list[Te
 
 
 def _climb_sparsely(
-    view: GradientAccess, x: Tensor, steps: int, factor: float, loss: Loss, told: list[Tensor]
+    view: GradientAccess, x: Tensor, steps: int, factor: float, loss: Loss, extra: list[Tensor]
 ) -> Tensor:
-    """Move the steepest share of the values; the share follows how many values the best point needed."""
-    gradient, logits = view.gradient(x, loss, *told)
-    best, best_gradient, best_height = x, gradient, loss(logits, view.goal, *told)
+    """Move the steepest share of the values; the share follows the number of values that the best point changed."""
+    gradient, logits = view.gradient(x, loss, *extra)
+    best, best_gradient, best_value = x, gradient, loss(logits, view.goal, *extra)
     values = x[0].numel()
-    share = torch.full_like(best_height, 0.2)
-    changed_before = torch.full_like(best_height, values)
-    shrink = torch.ones_like(best_height)
+    share = torch.full_like(best_value, 0.2)
+    changed_before = torch.full_like(best_value, values)
+    shrink = torch.ones_like(best_value)
     for k in range(1, steps + 1):
         ball = _wider(view.ball, factor)
         x = ball.project(x + per_row(shrink * ball.eps, x) * _steepest_share(x, gradient, share))
-        gradient, logits = view.gradient(x, loss, *told)
-        height = loss(logits, view.goal, *told)
-        better = height > best_height
+        gradient, logits = view.gradient(x, loss, *extra)
+        value = loss(logits, view.goal, *extra)
+        better = value > best_value
         best, best_gradient = where_rows(better, x, best), where_rows(better, gradient, best_gradient)
-        best_height = torch.where(better, height, best_height)
+        best_value = torch.where(better, value, best_value)
         if k % max(int(0.04 * steps), 1) == 0:
             changed = (best != view.ball.centre).flatten(1).sum(1).to(share.dtype)
             sparser = changed < 0.95 * changed_before
             share, changed_before = changed / (1.5 * values), changed
             shrink = torch.where(sparser, torch.ones_like(shrink), shrink / 1.5).clamp(0.1, 1.0)
             x, gradient = where_rows(sparser, best, x), where_rows(sparser, best_gradient, gradient)
-        points, numbers = (x, gradient, best, best_gradient), (best_height, share, changed_before, shrink)
-        x, gradient, best, best_gradient, *rest = view.drop_finished(*points, *numbers, *told)
-        best_height, share, changed_before, shrink, *told = rest
+        points, numbers = (x, gradient, best, best_gradient), (best_value, share, changed_before, shrink)
+        x, gradient, best, best_gradient, *rest = view.drop_finished(*points, *numbers, *extra)
+        best_value, share, changed_before, shrink, *extra = rest
     return best
 
 
 def _steepest_share(x: Tensor, gradient: Tensor, share: Tensor) -> Tensor:
     """Return the signs of the largest part of the gradient, scaled to unit L1 length.
 
-    Values at a wall of the box that they are pushed against are passed over; the authors' code spends steps on them.
+    Values at 0 or 1 that the gradient pushes outwards are left out; the authors' code spends steps on them.
     """
-    barred = ((x <= 0) & (gradient < 0)) | ((x >= 1) & (gradient > 0))
-    flat = gradient.masked_fill(barred, 0).flatten(1)
+    blocked = ((x <= 0) & (gradient < 0)) | ((x >= 1) & (gradient > 0))
+    flat = gradient.masked_fill(blocked, 0).flatten(1)
     count = (share * flat.shape[1]).long().clamp(min=1)
     floor = flat.abs().sort(dim=1, descending=True).values.gather(1, count[:, None] - 1)
     signs = flat.sign() * (flat.abs() >= floor)

@@ -1,4 +1,4 @@
-"""AutoAttack: a parameter-free cascade, each attack on the samples that survived those before it."""
+"""AutoAttack: a parameter-free sequence, each attack on the samples that survived those before it."""
 
 from dataclasses import dataclass
 from typing import final
@@ -22,8 +22,8 @@ from robustassay.threat import L1, L2, LInf, Norm
 class AutoAttack(Attack[GradientAccess]):
     """APGD, targeted APGD, FAB and Square in turn (Croce & Hein 2020, arXiv:2003.01690).
 
-    The defaults are the reference's budgets. "plus" adds APGD on DLR, untargeted FAB and more restarts. "rand" is for
-    models that draw random numbers: only APGD, on gradients averaged over draws.
+    The defaults are the authors' budgets. "plus" adds APGD on DLR, untargeted FAB and more restarts. "rand" is for
+    randomised models: only APGD, on gradients averaged over draws.
     """
 
     info = AttackInfo(
@@ -46,7 +46,7 @@ class AutoAttack(Attack[GradientAccess]):
             raise BadRequest(f"AutoAttack: version must be standard, plus or rand, not {self.version!r}.")
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
-        """Run the stages one after the other; a row leaves with the first success."""
+        """Run the stages in sequence; a row leaves with its first success."""
         return run_stages(view, self.stages(view.ball.norm))
 
     def stages(self, norm: Norm) -> Stages:

@@ -21,8 +21,8 @@ from robustassay.threat import L1, L2, LInf
 class DIM(Attack[GradientAccess]):
     """MIM whose gradients are taken at shrunken, shifted images (Xie et al. 2019, arXiv:1803.06978).
 
-    With a `kernel` above 1 gradients are smoothed as well, which is TI-DIM. A step looks at the image itself too,
-    as success is judged there.
+    With a `kernel` above 1 gradients are smoothed as well, which is TI-DIM. Each step also
+    queries the image itself, where success is decided.
     """
 
     info = AttackInfo(
@@ -50,7 +50,7 @@ class DIM(Attack[GradientAccess]):
             )
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
-        """Climb along the momentum, each step through a fresh draw."""
+        """Climb along the momentum, each step through a new random transform."""
         change = diverse(self.low, self.probability)
 
         def gradient(x: Tensor) -> Tensor:

@@ -19,10 +19,10 @@ from robustassay.threat import L2, Goal, LInf, Untargeted
 @register("attack", "liu")
 @dataclass(frozen=True)
 class Liu(Attack[GradientAccess]):
-    """Adam on the image, from the clean one on, with no term for the distance (Liu et al. 2017, arXiv:1611.02770).
+    """Adam on the image, without a term for the distance (Liu et al. 2017, arXiv:1611.02770).
 
-    The learning rate decides how far it goes; 4/255 and 100 steps are the paper's, and the ball only catches what
-    would leave it. It climbs log(1 - p) of the true class, or log p of the target.
+    The learning rate decides how far it goes; 4/255 and 100 steps are the paper's, and points are projected into the
+    ball. It climbs log(1 - p) of the true class, or log p of the target.
     """
 
     info = AttackInfo(
@@ -59,9 +59,9 @@ class Liu(Attack[GradientAccess]):
 
 
 def hidden_or_found(logits: Tensor, goal: Goal) -> Tensor:
-    """Return log(1 - p) of the true class, or log p of the target; one number a row, raised by success.
+    """Return log(1 - p) of the true class, or log p of the target; one number per row.
 
-    The former is written as -softplus(own - others): sure as a model may be, the slope stays near one.
+    The former is written as -softplus(own - others): its gradient does not vanish where the model is confident.
     """
     if not isinstance(goal, Untargeted):
         return goal.loss(logits)

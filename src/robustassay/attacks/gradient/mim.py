@@ -19,7 +19,7 @@ from robustassay.threat import L1, L2, LInf, per_row
 class MIM(Attack[GradientAccess]):
     """Steps along accumulated, L1-normalised gradients (Dong et al. 2018, arXiv:1710.06081).
 
-    The steps are `path` radii long together; the benchmark of Dong et al. 2020 walks 1.5.
+    The steps add up to `path` radii; the benchmark of Dong et al. 2020 uses 1.5.
     """
 
     info = AttackInfo(
@@ -39,31 +39,33 @@ class MIM(Attack[GradientAccess]):
         return climb_with_momentum(view, x0, self, lambda x: view.gradient(x)[0])
 
 
-class Walk(Protocol):
-    """How an attack with momentum goes."""
+class MomentumSettings(Protocol):
+    """The settings of an attack with momentum."""
 
     @property
     def steps(self) -> int:
-        """How many steps it takes."""
+        """Number of steps."""
         ...
 
     @property
     def decay(self) -> float:
-        """What part of the momentum a step keeps."""
+        """Part of the momentum that a step keeps."""
         ...
 
     @property
     def path(self) -> float:
-        """How long all steps are together, in radii."""
+        """Length of all steps together, in radii."""
         ...
 
 
-def climb_with_momentum(view: GradientAccess, x: Tensor, walk: Walk, gradient: Callable[[Tensor], Tensor]) -> Tensor:
+def climb_with_momentum(
+    view: GradientAccess, x: Tensor, settings: MomentumSettings, gradient: Callable[[Tensor], Tensor]
+) -> Tensor:
     """Climb along accumulated gradients, however they are taken."""
     momentum = torch.zeros_like(x)
-    for _ in range(walk.steps):
-        momentum = walk.decay * momentum + _unit_l1(gradient(x))
-        x = view.ball.step(x, momentum, walk.path / walk.steps * view.ball.eps)
+    for _ in range(settings.steps):
+        momentum = settings.decay * momentum + _unit_l1(gradient(x))
+        x = view.ball.step(x, momentum, settings.path / settings.steps * view.ball.eps)
         x, momentum = view.drop_finished(x, momentum)
     return x
 

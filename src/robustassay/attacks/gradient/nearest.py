@@ -18,9 +18,9 @@ from robustassay.threat.losses import dlr_towards
 @register("attack", "nearest")
 @dataclass(frozen=True)
 class Nearest(Attack[GradientAccess]):
-    """Targeted DLR with cosine steps towards the classes that are nearest if the model were linear.
+    """MALT-ordered targeted APGD with cosine steps: targeted DLR towards the classes nearest in a linear model.
 
-    The classes are those of MALT (Melamed et al. 2024, arXiv:2407.02240); the short climb is our own.
+    The order of the classes is that of MALT (Melamed et al. 2024, arXiv:2407.02240); the short schedule is our own.
     """
 
     info = AttackInfo(

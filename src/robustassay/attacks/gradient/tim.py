@@ -18,10 +18,10 @@ from robustassay.threat import L1, L2, LInf
 @register("attack", "tim")
 @dataclass(frozen=True)
 class TIM(Attack[GradientAccess]):
-    """MIM on smoothed gradients, which stand for those at shifted images (Dong et al. 2019, arXiv:1904.02884).
+    """MIM on smoothed gradients, close to the mean over shifted images (Dong et al. 2019, arXiv:1904.02884).
 
-    The paper's window of 15 pixels is meant for images of 299 a side. Its edges lie three deviations out, so one of 3
-    hardly smooths at all; 5 is the smallest that does, and what images of 32 can bear.
+    The paper's kernel of 15 pixels is meant for images of 299 pixels. Its edges lie three standard deviations out, so a
+    kernel of 3 hardly smooths; 5 is the smallest that does, and suits images of 32 pixels.
     """
 
     info = AttackInfo(
@@ -51,6 +51,6 @@ class TIM(Attack[GradientAccess]):
 
 
 def check_kernel(attack: str, kernel: int) -> None:
-    """Refuse windows without a middle."""
+    """Refuse kernels of even size."""
     if kernel % 2 == 0:
         raise BadRequest(f"{attack}: kernel must be an odd number of pixels, such as 5, not {kernel}.")

@@ -58,16 +58,18 @@ class CW(Attack[GradientAccess]):
     def _descend(self, view: GradientAccess, c: Tensor) -> Tensor:
         """Minimise the loss at each row's c; return which rows succeeded on the way."""
         succeeded, row = torch.zeros_like(c, dtype=torch.bool), torch.arange(len(c), device=c.device)
-        w = ((2 * view.ball.centre - 1) * INSIDE).atanh()
-        mean, square, loss_before = torch.zeros_like(w), torch.zeros_like(w), torch.full_like(c, torch.inf)
+        w = ((2 * view.ball.centre.double() - 1) * INSIDE).atanh()  # a float32 tanh depends on the size of the batch
+        mean = square = torch.zeros_like(view.ball.centre)
+        loss_before = torch.full_like(c, torch.inf)
         for k in range(1, self.steps + 1):
-            x = (1 + w.tanh()) / 2
+            tanh = w.tanh()
+            x = ((1 + tanh) / 2).float()
             gradient, logits = view.gradient(x, self._minus_hinge)
             hinge = -self._minus_hinge(logits, view.goal)
             succeeded[row] |= view.goal.reached(logits) & (hinge == 0)
             loss = view.ball.distance(x).square() + c * hinge
             of_x = 2 * (x - view.ball.centre) - per_row(c.float(), x) * gradient
-            mean, square = adam.update_moments(mean, square, of_x * (1 - w.tanh().square()) / 2)
+            mean, square = adam.update_moments(mean, square, of_x * ((1 - tanh.square()) / 2).float())
             w = w - self.rate * adam.direction(mean, square, k)
             if self.abort_early and (k - 1) % check_interval(self.steps) == 0:
                 going, loss_before = ~stalled(loss, loss_before), loss

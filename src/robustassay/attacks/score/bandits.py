@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from robustassay.attacks.attack import Attack, AttackInfo
-from robustassay.attacks.common.gradient_estimate import Span, coarse, height
+from robustassay.attacks.common.gradient_estimate import attack_loss
+from robustassay.attacks.common.patterns import PatternBasis, coarse
 from robustassay.registry import register
 from robustassay.target import ScoreAccess
 from robustassay.threat import L2, LInf, per_row
@@ -18,17 +19,17 @@ from robustassay.threat import L2, LInf, per_row
 @register("attack", "bandits")
 @dataclass(frozen=True)
 class Bandits(Attack[ScoreAccess]):
-    """Learns a slope that lasts over steps and tiles, two questions at a time (Ilyas et al. 2019, arXiv:1807.07978).
+    """Learns a gradient prior over time and tiles, with two queries at a time (Ilyas et al. 2019, arXiv:1807.07978).
 
-    The prior is what the last steps learnt, on `side` tiles a side where the image is larger. It is explored on two
-    opposite sides and learns by exponentiated gradients under Linf, by plain ones under L2. With the look at where it
-    stands a step costs 3 queries. Answers are divided by their root mean square so far, so that `online_rate` means
-    the same for any model; the authors take cross-entropy as it comes, which is nothing where a model is sure.
+    The prior is an image of `side` tiles per side, where the image is larger. Two opposite points around it are
+    queried; it learns by exponentiated gradients under Linf, by plain ones under L2. With the present point a step
+    costs 3 queries. Differences are divided by their root mean square so far, so that `online_rate` means the same for
+    any model; the authors use the plain cross-entropy, which vanishes where a model is confident.
     """
 
     info = AttackInfo(
         papers=("1807.07978",),
-        formula="v: a slope that lasts over steps\n"
+        formula="v: the gradient prior\n"
         "s = m(x + probe * unit(v - u)) - m(x + probe * unit(v + u)), u normal\n"
         "v <- tanh(atanh v + rate * s * u) under Linf, v + rate * s * u under L2;  x <- P(x + step(v, rel_step * eps))",
     )
@@ -43,29 +44,29 @@ class Bandits(Attack[ScoreAccess]):
     side: int = 50
 
     def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
-        """Explore the prior, let it learn, and follow it."""
-        span, learn = Span.of(x0, coarse(self.side, "nearest")), _LEARNS[type(view.ball.norm)]
-        x, prior = x0, x0.new_zeros(len(x0), span.size)
+        """Query around the prior, update it, and follow it."""
+        basis, learn = PatternBasis.of(x0, coarse(self.side, "nearest")), _LEARNS[type(view.ball.norm)]
+        x, prior = x0, x0.new_zeros(len(x0), basis.size)
         squares = torch.zeros(len(x0), dtype=torch.float64, device=x0.device)
         for step in range(1, self.steps + 1):
             view.scores(x)
             x, prior, squares = view.drop_finished(x, prior, squares)
 
-            noise = view.rng.normal(span.size)
-            aside = self.exploration / span.size**0.5 * noise
-            probes = span.paint(torch.stack((prior + aside, prior - aside), 1))
+            noise = view.rng.normal(basis.size)
+            aside = self.exploration / basis.size**0.5 * noise
+            probes = basis.paint(torch.stack((prior + aside, prior - aside), 1))
             size = probes.flatten(2).square().sum(2, dtype=torch.float64).sqrt().clamp(min=1e-30).float()
-            heights = height(view, (x[:, None] + self.probe * probes / per_row(size, probes)).clamp(0, 1))
-            gain = (heights[:, 0] - heights[:, 1]).double()
+            losses = attack_loss(view, (x[:, None] + self.probe * probes / per_row(size, probes)).clamp(0, 1))
+            gain = (losses[:, 0] - losses[:, 1]).double()
             squares = squares + gain.square()
-            surprise = torch.where(squares > 0, gain / (squares / step).sqrt().clamp(min=1e-30), 0).float()
-            prior = learn(prior, self.online_rate * surprise[:, None] * noise)
-            x = view.ball.step(x, span.paint(prior), self.rel_step * view.ball.eps)
+            scaled_gain = torch.where(squares > 0, gain / (squares / step).sqrt().clamp(min=1e-30), 0).float()
+            prior = learn(prior, self.online_rate * scaled_gain[:, None] * noise)
+            x = view.ball.step(x, basis.paint(prior), self.rel_step * view.ball.eps)
         return x
 
 
 def _exponentiated(prior: Tensor, gain: Tensor) -> Tensor:
-    """Add to the odds: each value of the prior is a bet between -1 and 1."""
+    """Add to the prior in the space of atanh: its values stay between -1 and 1."""
     return (prior.clamp(-1 + 1e-6, 1 - 1e-6).double().atanh() + gain).tanh().float()
 
 

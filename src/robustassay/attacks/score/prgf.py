@@ -9,7 +9,14 @@ from torch import Tensor
 
 from robustassay import models
 from robustassay.attacks.attack import Attack, AttackInfo
-from robustassay.attacks.common.gradient_estimate import Rise, forward, height, on_sphere, slope, sphere
+from robustassay.attacks.common.gradient_estimate import (
+    Derivative,
+    attack_loss,
+    estimate_gradient,
+    forward_difference,
+    on_sphere,
+    sphere_directions,
+)
 from robustassay.errors import BadRequest, ModelFailed
 from robustassay.registry import register
 from robustassay.target import LocalModel, ScoreAccess
@@ -19,9 +26,9 @@ NONE: Final = "none"
 SURROGATE_BATCH: Final = 128
 
 MEASURED_EVERY: Final = 10
-"""How many steps an estimate of the slope's length serves."""
+"""Steps between two estimates of the gradient's norm."""
 MEASURED_WITH: Final = 10
-"""How many directions it takes."""
+"""Directions per estimate."""
 
 Prior = Callable[[ScoreAccess, Tensor], Tensor]
 
@@ -30,13 +37,13 @@ Prior = Callable[[ScoreAccess, Tensor], Tensor]
 @register("attack", "prgf")
 @dataclass(frozen=True)
 class PRGF(Attack[ScoreAccess]):
-    """RGF whose directions lean towards a surrogate's gradient (Cheng et al. 2019, arXiv:1906.06919).
+    """RGF whose directions are biased towards a surrogate's gradient (Cheng et al. 2019, arXiv:1906.06919).
 
-    A step looks, asks one point along the surrogate's gradient, every tenth time ten more to learn how long the
-    slope is, and mixes by the closed form: `samples` directions that share the gradient, or the gradient alone, which
-    costs nothing more. `surrogate` is a model of the zoo with the classes of the target; its gradients are no
-    queries. With "none" the prior is a random direction: a surrogate that knows nothing. Without the authors' data
-    prior and their search for a sigma; the loss is the margin.
+    A step queries the present point and one point along the surrogate's gradient; every tenth step ten more, to
+    estimate the norm of the gradient. It then uses `samples` directions that share the prior by the closed form, or
+    the prior alone, which costs no more queries. `surrogate` is a model of the zoo with the classes of the target; its
+    gradients are no queries. With "none" the prior is a random direction. Unlike the authors' code, there is no data
+    prior and no search for sigma, and the loss is the margin.
     """
 
     info = AttackInfo(
@@ -55,47 +62,51 @@ class PRGF(Attack[ScoreAccess]):
     surrogate: str = "resnet20-natural"
 
     def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
-        """Climb along what the surrogate knows and what queries add to it."""
+        """Climb along a mix of the surrogate's gradient and the estimated one."""
         prior = _prior(self.surrogate, x0)
         x, length = x0, torch.zeros(len(x0), dtype=torch.float64, device=x0.device)
         for step in range(self.steps):
-            here = height(view, x)
-            x, here, length = view.drop_finished(x, here, length)
-            rise = forward(view, x, here, self.sigma)
+            loss = attack_loss(view, x)
+            x, loss, length = view.drop_finished(x, loss, length)
+            derivative = forward_difference(view, x, loss, self.sigma)
             if step % MEASURED_EVERY == 0:
-                length = _length(view, rise, x)
-            guide = on_sphere(prior(view, x)[:, None])
+                length = _length(view, derivative, x)
+            prior_direction = on_sphere(prior(view, x)[:, None])
             n = x[0].numel()
-            along = rise(guide)[:, 0].double()
+            along = derivative(prior_direction)[:, 0].double()
             cosine = torch.where(length > 0, along / (n**0.5 * length), 0).clamp(-1, 1)
-            guide = guide * per_row(torch.where(cosine < 0, -1.0, 1.0), guide[:, 0])[:, None]
+            prior_direction = (
+                prior_direction * per_row(torch.where(cosine < 0, -1.0, 1.0), prior_direction[:, 0])[:, None]
+            )
             weight = mixing_weight(cosine.square(), n, self.samples)
-            climb = self._climb(view, x, here, guide, weight)
-            x = view.ball.step(x, climb, self.rel_step * view.ball.eps)
+            gradient = self._estimate(view, x, loss, prior_direction, weight)
+            x = view.ball.step(x, gradient, self.rel_step * view.ball.eps)
         return x
 
-    def _climb(self, view: ScoreAccess, x: Tensor, here: Tensor, guide: Tensor, weight: Tensor) -> Tensor:
-        """Return the guide itself where it is trusted alone, and ask around it elsewhere."""
-        climb, asks = guide[:, 0].clone(), weight < 1
-        if not asks.any():
-            return climb
-        box = view.subset(asks)
-        guide, weight = guide[asks], weight[asks].float()[:, None]
+    def _estimate(self, view: ScoreAccess, x: Tensor, loss: Tensor, prior_direction: Tensor, weight: Tensor) -> Tensor:
+        """Return the prior where its weight is one; elsewhere, estimate the gradient around it."""
+        gradient, estimated = prior_direction[:, 0].clone(), weight < 1
+        if not estimated.any():
+            return gradient
+        some = view.subset(estimated)
+        prior_direction, weight = prior_direction[estimated], weight[estimated].float()[:, None]
 
         def draw(n: int) -> Tensor:
-            noise = box.rng.normal(n, *x.shape[1:])
-            overlap = (noise * guide).flatten(2).mean(2, dtype=torch.float64).float()
-            aside = on_sphere(noise - per_row(overlap, noise) * guide)
-            return per_row(weight.sqrt(), noise) * guide + per_row((1 - weight).sqrt(), noise) * aside
+            noise = some.rng.normal(n, *x.shape[1:])
+            overlap = (noise * prior_direction).flatten(2).mean(2, dtype=torch.float64).float()
+            aside = on_sphere(noise - per_row(overlap, noise) * prior_direction)
+            return per_row(weight.sqrt(), noise) * prior_direction + per_row((1 - weight).sqrt(), noise) * aside
 
-        climb[asks] = slope(forward(box, x[asks], here[asks], self.sigma), draw, self.samples)
-        return climb
+        gradient[estimated] = estimate_gradient(
+            forward_difference(some, x[estimated], loss[estimated], self.sigma), draw, self.samples
+        )
+        return gradient
 
 
 def mixing_weight(squared_cosine: Tensor, n: int, samples: int) -> Tensor:
-    """Return how much of each direction should be the prior, given its squared cosine with the true slope.
+    """Return how much of each direction should be the prior, given its squared cosine with the true gradient.
 
-    The weight that brings the estimate from so many directions, in n dimensions, nearest to the slope: none for a
+    The weight that brings the estimate from so many directions, in n dimensions, nearest to the gradient: none for a
     prior worse than chance, all for one better than anything the queries could add (theorem 1 of the paper).
     """
     a, m = squared_cosine, n + 2 * samples - 2
@@ -104,9 +115,9 @@ def mixing_weight(squared_cosine: Tensor, n: int, samples: int) -> Tensor:
     return torch.where(a * m <= 1, 0.0, weight)
 
 
-def _length(view: ScoreAccess, rise: Rise, x: Tensor) -> Tensor:
-    """Estimate the Euclidean length of the slope: along directions of mean square one its mean square is that."""
-    return rise(sphere(view, x)(MEASURED_WITH)).double().square().mean(1).sqrt()
+def _length(view: ScoreAccess, derivative: Derivative, x: Tensor) -> Tensor:
+    """Estimate the norm of the gradient: the root mean square of derivatives along directions of mean square one."""
+    return derivative(sphere_directions(view, x)(MEASURED_WITH)).double().square().mean(1).sqrt()
 
 
 def _prior(name: str, x0: Tensor) -> Prior:

@@ -6,7 +6,12 @@ from typing import final
 from torch import Tensor
 
 from robustassay.attacks.attack import Attack, AttackInfo
-from robustassay.attacks.common.gradient_estimate import forward, height, slope, sphere
+from robustassay.attacks.common.gradient_estimate import (
+    attack_loss,
+    estimate_gradient,
+    forward_difference,
+    sphere_directions,
+)
 from robustassay.registry import register
 from robustassay.target import ScoreAccess
 from robustassay.threat import L2, LInf
@@ -16,11 +21,11 @@ from robustassay.threat import L2, LInf
 @register("attack", "rgf")
 @dataclass(frozen=True)
 class RGF(Attack[ScoreAccess]):
-    """Steps along a slope estimated from directions of equal length (Nesterov & Spokoiny 2017; as in arXiv:1906.06919).
+    """A gradient estimated from directions of equal length (Nesterov & Spokoiny 2017; as in arXiv:1906.06919).
 
-    A step looks at where it stands and asks `samples` points ahead: samples + 1 queries. Directions are uniform on
-    the sphere whose mean square is one, so `sigma` is the typical change of a value. The loss is the margin, where
-    the authors of P-RGF take cross-entropy, which vanishes where a model is sure.
+    A step queries the present point and `samples` points ahead: samples + 1 queries. Directions are uniform on
+    the sphere whose mean square is one, so `sigma` is the typical change of a value. The loss is the margin, not
+    the cross-entropy of P-RGF's authors, which vanishes where a model is confident.
     """
 
     info = AttackInfo(
@@ -41,8 +46,9 @@ class RGF(Attack[ScoreAccess]):
         """Climb from the clean image."""
         x = x0
         for _ in range(self.steps):
-            here = height(view, x)
-            x, here = view.drop_finished(x, here)
-            climb = slope(forward(view, x, here, self.sigma), sphere(view, x), self.samples)
-            x = view.ball.step(x, climb, self.rel_step * view.ball.eps)
+            loss = attack_loss(view, x)
+            x, loss = view.drop_finished(x, loss)
+            derivative = forward_difference(view, x, loss, self.sigma)
+            gradient = estimate_gradient(derivative, sphere_directions(view, x), self.samples)
+            x = view.ball.step(x, gradient, self.rel_step * view.ball.eps)
         return x

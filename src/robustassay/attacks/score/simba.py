@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from robustassay.attacks.attack import Attack, AttackInfo
-from robustassay.attacks.common.gradient_estimate import Patterns, Span, cosines, height, pixels
+from robustassay.attacks.common.gradient_estimate import attack_loss
+from robustassay.attacks.common.patterns import PatternBasis, Patterns, cosines, pixels
 from robustassay.errors import BadRequest
 from robustassay.registry import register
 from robustassay.target import ScoreAccess
@@ -23,11 +24,11 @@ BANDS: Final = 8
 @register("attack", "simba")
 @dataclass(frozen=True)
 class SimBA(Attack[ScoreAccess]):
-    """Tries pixel by pixel or wave by wave, up, then down, and keeps what helps (Guo et al. 2019, arXiv:1905.07121).
+    """Adds or subtracts one pixel or cosine wave at a time, and keeps what helps (Guo et al. 2019, arXiv:1905.07121).
 
-    `steps` counts all queries of a row, the first and the last look included. A trial has size `rel_step`, in parts
-    of eps and in the ball's own norm, and is projected into the ball. Each pattern is tried once in random order,
-    waves band by band; then all over again. What helps is what lowers the goal's margin.
+    `steps` counts all queries of a row, the first and the last point included. A trial has size `rel_step`, as a part
+    of eps in the ball's norm, and is projected into the ball. Each pattern is tried once in random order, waves from
+    low to high frequency bands; then all again. A trial is kept if it lowers the goal's margin.
     """
 
     info = AttackInfo(
@@ -48,34 +49,36 @@ class SimBA(Attack[ScoreAccess]):
             raise BadRequest(f"SimBA: basis must be one of {', '.join(BASES)}, not {self.basis!r}.")
 
     def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
-        """Ask one question a row at a time; each row is where its own answers brought it."""
-        span = Span.of(x0, BASES[self.basis])
-        bands = _bands(span, x0.device) if self.basis == "dct" else torch.zeros(span.size, device=x0.device).long()
+        """Try one pattern per query; each row has its own order."""
+        patterns = PatternBasis.of(x0, BASES[self.basis])
+        bands = (
+            _bands(patterns, x0.device) if self.basis == "dct" else torch.zeros(patterns.size, device=x0.device).long()
+        )
         order, at = _shuffled(view, bands), torch.zeros(len(x0), dtype=torch.int64, device=x0.device)
         sign, highest = x0.new_zeros(len(x0)), x0.new_full((len(x0),), -torch.inf)
         x = x_new = x0
         for _ in range(self.steps - 1):
-            here = height(view, x_new)
+            here = attack_loss(view, x_new)
             better = here > highest
             x = where_rows(better, x_new, x)
             highest = torch.where(better, here, highest)
             x, highest, sign, better, order, at = view.drop_finished(x, highest, sign, better, order, at)
 
-            moves_on = better | (sign < 0)  # down was the last that could be tried
+            moves_on = better | (sign < 0)  # minus was the last trial of this pattern
             at = at + (moves_on & (sign != 0))
             sign = torch.where(moves_on, 1.0, -1.0)
-            if (again := at == span.size).any():
+            if (again := at == patterns.size).any():
                 at = at.masked_fill(again, 0)
                 order[again] = _shuffled(view.subset(again), bands)
-            pattern = span.pattern(order.gather(1, at[:, None]))[:, 0]
+            pattern = patterns.pattern(order.gather(1, at[:, None]))[:, 0]
             size = view.ball.norm.size(pattern.flatten(1)).float()
             x_new = view.ball.project(x + per_row(sign * self.rel_step * view.ball.eps / size, x) * pattern)
         return x_new
 
 
-def _bands(span: Span, device: torch.device) -> Tensor:
+def _bands(patterns: PatternBasis, device: torch.device) -> Tensor:
     """Return the band of every wave: the higher of its two frequencies, in eighths of the side."""
-    channels, rows, columns = span.grid
+    channels, rows, columns = patterns.grid
     down = torch.arange(rows, device=device) * BANDS // rows
     across = torch.arange(columns, device=device) * BANDS // columns
     return torch.maximum(down[:, None], across).expand(channels, -1, -1).flatten()

@@ -17,16 +17,16 @@ from robustassay.target import ScoreAccess
 from robustassay.threat import L1, L2, LInf, where_rows
 
 HALVINGS: Final = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
-"""The area of the window is halved after so many queries, of the 10 000 its authors thought of."""
+"""Queries after which the area of the window is halved, in the authors' schedule of 10 000."""
 
 AHEAD: Final = 50
-"""Proposals that are planned at once, of images of common size: one by one they cost as much as a small model."""
+"""Proposals drawn at once for small images: one by one they cost as much as a small model."""
 
 LARGE: Final = 1 << 18
-"""Values in the plan of one row, at most: of large images, where it is cheap beside the model, less is planned."""
+"""The most values drawn at once per row: for large images fewer proposals are drawn at once."""
 
 BITS: Final = 24
-"""Of each number that chooses a place."""
+"""Bits of each random number that chooses a place."""
 
 
 @final
@@ -35,10 +35,10 @@ BITS: Final = 24
 class Square(Attack[ScoreAccess]):
     """Random search over square windows (Andriushchenko et al. 2020, arXiv:1912.00049; L1: arXiv:2103.01208).
 
-    One new window a query, kept where it lowers the goal's margin; that is the loss for targeted goals too, where
-    the authors take cross-entropy. `steps` counts all queries of a row, the start and the last look included.
-    Window, signs and decision belong to the row. Images are read as channels of rows of values, so a flat one is a
-    single row; a window too large for one side of the image is cut on that side only.
+    One new window per query, kept where it lowers the goal's margin, also for targeted goals, where the authors use
+    cross-entropy. `steps` counts all queries of a row, the start and the last point included. Every row has its own
+    windows and signs. A flat image is a single line; a window too large for one side of the image is cut on that side
+    only.
     """
 
     info = AttackInfo(
@@ -56,20 +56,20 @@ class Square(Attack[ScoreAccess]):
     rescale_schedule: bool = False
 
     def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
-        """Propose, ask, keep what is better."""
-        canvas, search = _Canvas.of(x0), _SEARCHES[type(view.ball.norm)]
+        """Propose, query, keep what is better."""
+        grid, search = _Grid.of(x0), _SEARCHES[type(view.ball.norm)]
         x, lowest = x0, x0.new_full((len(x0),), torch.inf)
-        x_new, plan = search.start(view, canvas), [x0]
+        x_new, plan = search.start(view, grid), [x0]
         for query in range(1, self.steps):
             margin = view.goal.margin(view.scores(x_new))
             better = margin < lowest
             x = where_rows(better, x_new, x)
             x, lowest, *plan = view.drop_finished(x, torch.where(better, margin, lowest), *plan)
-            turn = (query - 1) % canvas.ahead
+            turn = (query - 1) % grid.ahead
             if turn == 0:
-                areas = [self._area(query - 1 + later) for later in range(canvas.ahead)]
-                plan = [*search.plan(view, canvas, areas)]
-            x_new = search.propose(view, canvas, [part[:, turn] for part in plan], x, self._area(query - 1))
+                areas = [self._area(query - 1 + later) for later in range(grid.ahead)]
+                plan = [*search.plan(view, grid, areas)]
+            x_new = search.propose(view, grid, [part[:, turn] for part in plan], x, self._area(query - 1))
         return x_new
 
     def _area(self, proposals: int) -> float:
@@ -83,21 +83,21 @@ Side = int | Tensor
 
 
 class _Search(Protocol):
-    """How a norm's ball is searched."""
+    """The proposals of one norm."""
 
-    def start(self, view: ScoreAccess, canvas: "_Canvas") -> Tensor:
+    def start(self, view: ScoreAccess, grid: "_Grid") -> Tensor:
         """Return the first points."""
 
-    def plan(self, view: ScoreAccess, canvas: "_Canvas", areas: Sequence[float]) -> tuple[Tensor, ...]:
-        """Draw, for windows of these areas, all that proposals depend on besides the point; `[rows, areas, ...]`."""
+    def plan(self, view: ScoreAccess, grid: "_Grid", areas: Sequence[float]) -> tuple[Tensor, ...]:
+        """Draw the random numbers of proposals with windows of these areas, `[rows, areas, ...]`."""
 
-    def propose(self, view: ScoreAccess, canvas: "_Canvas", plan: Sequence[Tensor], x: Tensor, area: float) -> Tensor:
-        """Return the next points by what was planned for them."""
+    def propose(self, view: ScoreAccess, grid: "_Grid", plan: Sequence[Tensor], x: Tensor, area: float) -> Tensor:
+        """Return the next points, from the numbers drawn for them."""
 
 
 @final
 @dataclass(frozen=True)
-class _Canvas:
+class _Grid:
     """Images seen as planes `[rows, channels, height, width]`."""
 
     channels: int
@@ -107,7 +107,7 @@ class _Canvas:
     right: Tensor
 
     @classmethod
-    def of(cls, x: Tensor) -> "_Canvas":
+    def of(cls, x: Tensor) -> "_Grid":
         """Read leading dimensions as channels."""
         *channels, height, width = (1, 1, *x.shape[1:])
         down, right = (torch.arange(side, device=x.device) for side in (height, width))
@@ -129,7 +129,7 @@ class _Canvas:
         return min(side, self.height), min(side, self.width)
 
     def window(self, numbers: Tensor, heights: Side, widths: Side) -> tuple[Tensor, Tensor]:
-        """Choose a place for a window by two numbers; say how far each value is below and right of its corner."""
+        """Place a window by two numbers; return how far each value is below and right of its corner."""
         top = _choose(numbers[..., 0], self.height + 1 - heights)
         left = _choose(numbers[..., 1], self.width + 1 - widths)
         return self.down - top[..., None, None, None], self.right - left[..., None, None, None]
@@ -141,7 +141,7 @@ def _choose(number: Tensor, among: Side) -> Tensor:
 
 
 def _inside(window: tuple[Tensor, Tensor], heights: Side, widths: Side) -> Tensor:
-    """Say which values `[..., 1, height, width]` lie in the window."""
+    """Return which values `[..., 1, height, width]` lie in the window."""
     down, right = window
     return (down >= 0) & (down < heights) & (right >= 0) & (right < widths)
 
@@ -158,27 +158,27 @@ def _image(view: ScoreAccess, delta: Tensor) -> Tensor:
 class _Corners:
     """Moves one window at a time to a corner of the ball."""
 
-    def start(self, view: ScoreAccess, canvas: _Canvas) -> Tensor:
-        """Start from vertical stripes, one sign a channel and column."""
-        signs = view.rng.rademacher(canvas.channels, 1, canvas.width)
+    def start(self, view: ScoreAccess, grid: _Grid) -> Tensor:
+        """Start from vertical stripes, one sign per channel and column."""
+        signs = view.rng.rademacher(grid.channels, 1, grid.width)
         stripes = signs * view.ball.eps.view(-1, 1, 1, 1)
-        return _image(view, stripes.expand(-1, -1, canvas.height, -1))
+        return _image(view, stripes.expand(-1, -1, grid.height, -1))
 
-    def plan(self, view: ScoreAccess, canvas: _Canvas, areas: Sequence[float]) -> tuple[Tensor, ...]:
-        """Draw windows and signs, and paint the moves."""
-        sides = [canvas.sides(area, least=1, odd=False) for area in areas]
-        heights, widths = canvas.down.new_tensor(sides).unbind(1)
-        window = canvas.window(view.rng.integers(1 << BITS, len(areas), 2), heights, widths)
+    def plan(self, view: ScoreAccess, grid: _Grid, areas: Sequence[float]) -> tuple[Tensor, ...]:
+        """Draw windows and signs, and return the moves."""
+        sides = [grid.sides(area, least=1, odd=False) for area in areas]
+        heights, widths = grid.down.new_tensor(sides).unbind(1)
+        window = grid.window(view.rng.integers(1 << BITS, len(areas), 2), heights, widths)
         inside = _inside(window, heights.view(-1, 1, 1, 1), widths.view(-1, 1, 1, 1))
-        signs = view.rng.rademacher(len(areas), canvas.channels, 1, 1)
+        signs = view.rng.rademacher(len(areas), grid.channels, 1, 1)
         return (2 * view.ball.eps.view(-1, 1, 1, 1, 1) * signs * inside,)
 
-    def propose(self, view: ScoreAccess, canvas: _Canvas, plan: Sequence[Tensor], x: Tensor, area: float) -> Tensor:
-        """Move as planned, and no further than the ball."""
+    def propose(self, view: ScoreAccess, grid: _Grid, plan: Sequence[Tensor], x: Tensor, area: float) -> Tensor:
+        """Add the move and project into the ball."""
         return view.ball.project(x + plan[0].reshape(x.shape))
 
 
-# ---------------------------------------------------------------- L2 and L1: bumps that trade their size
+# ---------------------------------------------------------------- L2 and L1: bumps (the paper's eta) that move norm
 
 
 @final
@@ -186,16 +186,16 @@ class _Corners:
 class _Bumps:
     """Perturbations made of bumps, whose mass, the sum of |value|^order, moves from window to window.
 
-    L1 writes more than it has into a window, `crowded`, and leaves it to the projection to keep the peaks.
+    Under L1, `crowded`, a window gets more norm than is left, and the projection keeps its peaks.
     """
 
     order: int
     decay: int
     crowded: bool
 
-    def start(self, view: ScoreAccess, canvas: _Canvas) -> Tensor:
+    def start(self, view: ScoreAccess, grid: _Grid) -> Tensor:
         """Tile the image with bumps, five by five where it is large enough."""
-        c, h, w = canvas.channels, canvas.height, canvas.width
+        c, h, w = grid.channels, grid.height, grid.width
         sides = max(h // 5, 1), max(w // 5, 1)
         down, across = h // sides[0], w // sides[1]
         turned = view.rng.integers(2, down, across)
@@ -208,29 +208,29 @@ class _Bumps:
             field = self.unit(field.flatten(1)[:, None, None]).view_as(field) * view.ball.eps.view(-1, 1, 1, 1)
         return _image(view, field)
 
-    def plan(self, view: ScoreAccess, canvas: _Canvas, areas: Sequence[float]) -> tuple[Tensor, ...]:
+    def plan(self, view: ScoreAccess, grid: _Grid, areas: Sequence[float]) -> tuple[Tensor, ...]:
         """Draw numbers for two windows and a turn, and signs."""
         numbers = view.rng.integers(1 << BITS, len(areas), 5)
-        return numbers, view.rng.rademacher(len(areas), canvas.channels, 1, 1)
+        return numbers, view.rng.rademacher(len(areas), grid.channels, 1, 1)
 
-    def propose(self, view: ScoreAccess, canvas: _Canvas, plan: Sequence[Tensor], x: Tensor, area: float) -> Tensor:
+    def propose(self, view: ScoreAccess, grid: _Grid, plan: Sequence[Tensor], x: Tensor, area: float) -> Tensor:
         """Add a bump to one window, and to its size what a second window and the pixel box left unused."""
         numbers, signs = plan
-        sides = canvas.sides(area, least=3, odd=True)
-        here, there = canvas.window(numbers, *sides), canvas.window(numbers[:, 2:], *sides)
+        sides = grid.sides(area, least=3, odd=True)
+        here, there = grid.window(numbers, *sides), grid.window(numbers[:, 2:], *sides)
         inside = _inside(here, *sides)
         either = inside | _inside(there, *sides)
-        delta = canvas.planes(x - view.ball.centre)
+        delta = grid.planes(x - view.ball.centre)
         bump = self.unit(delta * inside) + self.stamp(_choose(numbers[:, 4], 2), signs, here, sides) * inside
         whole = view.ball.eps.double().view(-1, 1, 1, 1) ** self.order
         spare = (whole - self.mass(delta).sum(1, keepdim=True)).clamp(min=0)
-        size = self.root(spare / canvas.channels + self.mass(delta * either)).to(delta.dtype)
+        size = self.root(spare / grid.channels + self.mass(delta * either)).to(delta.dtype)
         if self.crowded:
-            size = size * canvas.channels
+            size = size * grid.channels
         return _image(view, delta.masked_fill(either, 0) + self.unit(bump) * size)
 
     def stamp(self, turned: Tensor, signs: Tensor, window: tuple[Tensor, Tensor], sides: tuple[int, int]) -> Tensor:
-        """Put a bump, upright or lying, with a sign a channel, where each row has its window."""
+        """Place a bump, upright or turned, with one sign per channel, in the window of each row."""
         down, right = window[0].clamp(0, sides[0] - 1), window[1].clamp(0, sides[1] - 1)
         return _bump(*sides, self).to(signs)[turned[:, None, None, None], down, right] * signs
 

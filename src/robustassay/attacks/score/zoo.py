@@ -9,7 +9,8 @@ from torch import Tensor
 
 from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common import adam
-from robustassay.attacks.common.gradient_estimate import BLOCK, Span, coarse
+from robustassay.attacks.common.gradient_estimate import BLOCK
+from robustassay.attacks.common.patterns import PatternBasis, coarse
 from robustassay.attacks.common.penalty_search import PenaltySearch
 from robustassay.errors import BadRequest
 from robustassay.registry import register
@@ -19,25 +20,25 @@ from robustassay.threat import L2, per_row
 SOLVERS: Final = ("adam", "newton")
 
 POOLS: Final = 8
-"""Regions a side whose largest change says how often their values are asked about."""
+"""Regions per side; the largest change in a region decides how often its values are chosen."""
 
 FLOOR: Final = 0.1
-"""No value is asked about less often than this part of the most asked."""
+"""The smallest probability of a value, as a part of the largest."""
 
 SHORTEST: Final = 50
-"""Steps a row is given before it is said to stand still."""
+"""The fewest steps between two checks for an early stop."""
 
 
 @final
 @register("attack", "zoo")
 @dataclass(frozen=True)
 class ZOO(Attack[ScoreAccess]):
-    """C&W's L2 objective by differences along single values (Chen et al. 2017, arXiv:1708.03999).
+    """C&W's L2 loss, minimised by finite differences along single values (Chen et al. 2017, arXiv:1708.03999).
 
-    A step asks about `samples` values, from both sides, and looks at where it stands: 2 * samples + 1 queries.
-    `solver` is adam or newton, both value by value. With `importance`, regions that changed most are asked about
-    most. Images larger than `side` are changed on a grid of that size, blown up bilinearly; it never grows. As the
-    authors do for MNIST, values are kept in the box by clipping, not by a tanh, which freezes those at 0 and 1.
+    A step queries both sides of `samples` values and the present point: 2 * samples + 1 queries. `solver` is adam or
+    newton, both value by value. With `importance`, regions that changed most are chosen most often. Images larger than
+    `side` are changed on a grid of that size, interpolated bilinearly; it never grows. As the authors do for MNIST,
+    values are kept in the box by clipping, not by a tanh, which freezes those at 0 and 1.
     """
 
     info = AttackInfo(
@@ -75,17 +76,17 @@ class ZOO(Attack[ScoreAccess]):
         return view.ball.centre
 
     def _descend(self, view: ScoreAccess, c: Tensor) -> Tensor:
-        """Minimise the loss at each row's c; say which rows reached their goal on the way."""
-        span = Span.of(view.ball.centre, coarse(self.side, "linear"))
-        found, row = torch.zeros_like(c, dtype=torch.bool), torch.arange(len(c), device=c.device)
+        """Minimise the loss at each row's c; return which rows succeeded on the way."""
+        basis = PatternBasis.of(view.ball.centre, coarse(self.side, "linear"))
+        succeeded, row = torch.zeros_like(c, dtype=torch.bool), torch.arange(len(c), device=c.device)
         lowest = previous = torch.full_like(c, torch.inf)
-        delta = torch.zeros(len(c), span.size, device=c.device)
-        weights, state = torch.ones_like(delta), torch.zeros(len(c), 3, span.size, device=c.device)
-        asked = min(self.samples, span.size)
+        delta = torch.zeros(len(c), basis.size, device=c.device)
+        weights, state = torch.ones_like(delta), torch.zeros(len(c), 3, basis.size, device=c.device)
+        asked = min(self.samples, basis.size)
         for step in range(self.steps):
-            x = (view.ball.centre + span.paint(delta)).clamp(0, 1)
+            x = (view.ball.centre + basis.paint(delta)).clamp(0, 1)
             loss, logits = _loss(view, x, c)
-            found[row[view.goal.reached(logits)]] = True
+            succeeded[row[view.goal.reached(logits)]] = True
             lowest = torch.minimum(lowest, loss)
             if self.abort_early and step and step % max(SHORTEST, self.steps // 10) == 0:
                 going, previous = lowest <= 0.9999 * previous, lowest
@@ -98,27 +99,27 @@ class ZOO(Attack[ScoreAccess]):
             )
             if not len(row):
                 break
-            if self.importance and step % -(-span.size // asked) == 0:  # once a pass over all values
-                weights = _importance(delta, span)
+            if self.importance and step % -(-basis.size // asked) == 0:  # once per pass over all values
+                weights = _importance(delta, basis)
             chosen = _choose(view, weights, asked)
-            slope, curvature = self._differences(view, span, x, c, loss, chosen)
-            move = _adam(state, chosen, slope) if self.solver == "adam" else slope / _above_zero(curvature)
+            gradient, curvature = self._differences(view, basis, x, c, loss, chosen)
+            move = _adam(state, chosen, gradient) if self.solver == "adam" else gradient / _above_zero(curvature)
             delta = _inside(delta.scatter_add(1, chosen, -self.rate * move), view.ball.centre)
-        return found
+        return succeeded
 
     def _differences(
-        self, view: ScoreAccess, span: Span, x: Tensor, c: Tensor, loss: Tensor, chosen: Tensor
+        self, view: ScoreAccess, basis: PatternBasis, x: Tensor, c: Tensor, loss: Tensor, chosen: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return the first and second differences of the loss along some values of each row."""
-        slopes, curvatures = [], []
+        firsts, seconds = [], []
         for start in range(0, chosen.shape[1], BLOCK):
             index = chosen[:, start : start + BLOCK]
-            pattern = self.h * span.pattern(index)
+            pattern = self.h * basis.pattern(index)
             points = (x[:, None] + torch.cat((pattern, -pattern), 1)).clamp(0, 1)
             ahead, behind = _loss(view, points, c)[0].chunk(2, 1)
-            slopes.append((ahead - behind) / (2 * self.h))
-            curvatures.append((ahead - 2 * loss[:, None] + behind) / self.h**2)
-        return torch.cat(slopes, 1).float(), torch.cat(curvatures, 1).float()
+            firsts.append((ahead - behind) / (2 * self.h))
+            seconds.append((ahead - 2 * loss[:, None] + behind) / self.h**2)
+        return torch.cat(firsts, 1).float(), torch.cat(seconds, 1).float()
 
 
 def _loss(view: ScoreAccess, x: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
@@ -128,10 +129,10 @@ def _loss(view: ScoreAccess, x: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     return view.ball.distance(x).square() + per_row(c, hinge) * hinge, logits
 
 
-def _importance(delta: Tensor, span: Span) -> Tensor:
+def _importance(delta: Tensor, basis: PatternBasis) -> Tensor:
     """Weigh each value by the largest change in its region; all alike while nothing has changed."""
-    _, rows, columns = span.grid
-    change = delta.abs().view(-1, *span.grid)
+    _, rows, columns = basis.grid
+    change = delta.abs().view(-1, *basis.grid)
     pooled = F.adaptive_max_pool2d(change, (min(POOLS, rows), min(POOLS, columns)))
     spread = F.interpolate(pooled, size=(rows, columns), mode="nearest").flatten(1)
     largest = spread.amax(1, keepdim=True)
@@ -145,10 +146,10 @@ def _choose(view: ScoreAccess, weights: Tensor, count: int) -> Tensor:
     return (weights.double().log() + gumbel).topk(count, 1).indices
 
 
-def _adam(state: Tensor, chosen: Tensor, slope: Tensor) -> Tensor:
+def _adam(state: Tensor, chosen: Tensor, gradient: Tensor) -> Tensor:
     """Return Adam's move of the chosen values, each with its own moments and its own count of steps."""
     mean, square, count = (part.gather(1, chosen) for part in state.unbind(1))
-    (mean, square), count = adam.update_moments(mean, square, slope), count + 1
+    (mean, square), count = adam.update_moments(mean, square, gradient), count + 1
     for k, part in enumerate((mean, square, count)):
         state[:, k].scatter_(1, chosen, part)
     return adam.direction(mean, square, count)

@@ -1,0 +1,60 @@
+"""The decisions of a model, within each row's budget of queries."""
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from robustassay.target import DecisionAccess
+
+
+@final
+class Oracle:
+    """Returns whether points reach the goal, and keeps every row within its budget of queries.
+
+    The budget is what the evaluation leaves, or the attack's own `queries` where there is no limit. A row without
+    budget leaves at the next `drop_finished`. Points beyond the budget are not sent; they count as failures.
+    """
+
+    def __init__(self, view: DecisionAccess, budget: Tensor, at: Tensor) -> None:
+        self.view = view
+        self._budget = budget  # shared with the oracles of subsets, so that their queries count here too
+        self._at = at
+
+    @classmethod
+    def of(cls, view: DecisionAccess, queries: int) -> "Oracle":
+        """Give every row its budget."""
+        labels, left = view.goal.labels, view.queries_left()
+        budget = torch.full_like(labels, queries) if left is None else left.clone()
+        return cls(view, budget, torch.arange(len(labels), device=labels.device))
+
+    @property
+    def left(self) -> Tensor:
+        """The queries that each row may still make."""
+        return self._budget[self._at]
+
+    def reaches(self, x: Tensor) -> Tensor:
+        """Clip points to the box, one per row or several, and return which of them reach the goal."""
+        points = x.clamp(0, 1)
+        points = points if (many := x.dim() > self.view.ball.centre.dim()) else points[:, None]
+        counts = self.left.clamp(max=points.shape[1])
+        answers = torch.zeros(points.shape[:2], dtype=torch.bool, device=x.device)
+        for count in set(counts.tolist()):
+            rows = counts == count  # budgets differ only in the last call of a row
+            if bool(rows.all()) and count == points.shape[1]:
+                answers = self.view.goal.met(self.view.decisions(points))
+            elif count:
+                some = self.view.subset(rows)
+                answers[rows, :count] = some.goal.met(some.decisions(points[rows, :count]))
+        self._budget[self._at] -= counts
+        return answers if many else answers[:, 0]
+
+    def drop_finished(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """End an iteration as the view does, and drop the rows without budget too."""
+        self.view.mark_finished(self.left == 0)
+        *kept, self._at = self.view.drop_finished(*tensors, self._at)
+        return tuple(kept)
+
+    def subset(self, mask: Tensor) -> "Oracle":
+        """Return the oracle of some rows, for an inner loop without the others."""
+        return Oracle(self.view.subset(mask), self._budget, self._at[mask])
