@@ -16,7 +16,7 @@ import robustassay as ra
 from robustassay import attacks
 from robustassay.cli import main
 from robustassay.errors import BadRequest, Interrupted, ModelFailed
-from robustassay.remote import Adapter, RemoteModel, Service, submit
+from robustassay.remote import Adapter, RemoteModel, Service, as_service, open_service, submit
 from robustassay.remote.adapter import Limits
 from robustassay.remote.answers import Answer, MalformedResponse, read_answers
 from robustassay.remote.budget import QueryBudget
@@ -26,7 +26,7 @@ from robustassay.serve import Faults
 from robustassay.serve.batcher import Batcher
 from robustassay.serve.server import running
 from robustassay.target import LocalModel, ScoreAccess, check_supports
-from robustassay.threat import Untargeted
+from robustassay.threat import Ball, Untargeted
 from tests.support.services import GERMAN_NAMES, NAMES, Tiny, dataset, service_config
 from tests.support.toys import CPU, ignore_step
 
@@ -44,6 +44,7 @@ FOUND = [*VERDICTS, "distance", "claimed_at_query", "margin", "problem"]
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("ASSAY_API_KEY", raising=False)
+    monkeypatch.delenv("ASSAY_CACHE", raising=False)
     return tmp_path / "cache"
 
 
@@ -613,3 +614,65 @@ def test_images_made_elsewhere_are_submitted_and_counted(served):
     assert "7 of 8 images counted" in str(found)
     assert math.isnan(submit(service, x_adv, labels, NAMES).matching_rate)
     assert service.budget.answered["transfer"] == 8, "clean images stand among them, and known ones are not paid again"
+
+
+# ---------------------------------------------------------------- the service as a target
+
+
+def unreachable(tmp_path, **settings) -> Service:
+    return Service(Adapter("http://localhost:1/classify", folder=str(tmp_path), **settings))
+
+
+def test_a_copy_of_a_service_is_a_service(tmp_path):
+    target = RemoteModel(unreachable(tmp_path), 4, CPU, gives_scores=False)
+    for copy in (target.on(CPU), target.with_draws(3)):
+        assert type(copy) is RemoteModel
+        assert copy.service is target.service
+        assert (copy.is_remote, copy.gives_scores, copy.gives_gradients, copy.draws) == (True, False, False, 1)
+    assert target.exact is target
+    assert target.for_search(seeks_minimum=True) is target
+
+
+def test_a_service_refuses_gradients_and_other_modules(tmp_path):
+    target, x = RemoteModel(unreachable(tmp_path), 4, CPU, gives_scores=True), torch.zeros(1, 3, 8, 8)
+    labels = torch.zeros(1, dtype=torch.int64)
+    for ask in (
+        lambda: target.gradient(x, lambda logits, goal: logits[:, 0], Untargeted(labels)),
+        lambda: target.jacobian(x, labels[:, None]),
+        lambda: target.call_differentiable(x),
+    ):
+        with pytest.raises(BadRequest, match="no gradients"):
+            ask()
+    with pytest.raises(BadRequest, match="no module"):
+        target.with_module(Tiny())
+
+
+def test_images_are_rounded_to_what_is_sent_and_stay_in_their_ball(tmp_path):
+    target = RemoteModel(unreachable(tmp_path), 4, CPU, gives_scores=True)
+    x0 = (torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0)) * 255).round() / 255
+    ball = Ball(ra.LInf(2.5 / 255), x0, torch.full((6,), 2.5 / 255))
+    edge = ball.project(x0 + 0.5)
+    plain, inside = target.quantise(edge), target.quantise(edge, ball)
+    for points in (plain, inside):
+        assert torch.equal((points * 255).round() / 255, points)
+    assert not ball.holds(plain, ball.distance(plain)).any(), "else this tests nothing"
+    assert ball.holds(inside, ball.distance(inside)).all()
+    exact = RemoteModel(unreachable(tmp_path, body="oip", encoding="float", labels=""), 4, CPU, gives_scores=True)
+    assert exact.quantise(edge) is edge
+    assert exact.smallest_step == 0
+
+
+def test_answers_are_kept_in_the_cache_folder_of_the_user(tmp_path, monkeypatch):
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "mine"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    Service(Adapter("http://localhost:1/classify"))
+    assert (tmp_path / "mine" / "services" / "localhost-1" / "answers.sqlite").is_file()
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_module_of_this_process_is_no_service(tmp_path):
+    service = unreachable(tmp_path)
+    assert as_service(service) is service
+    assert as_service(Tiny()) is None
+    with pytest.raises(BadRequest, match="not a service"):
+        open_service("resnet20-natural")

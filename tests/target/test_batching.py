@@ -1,0 +1,83 @@
+"""Batches: their size, their padding, and what happens when memory runs out."""
+
+import pytest
+import torch
+
+from robustassay.errors import ModelFailed
+from robustassay.target.batching import DEFAULT_BATCH, GPU_LANES, LANES, LARGE_IMAGE, Batching
+from tests.support.toys import CPU
+
+
+def sizes(batching: Batching, rows: int, limit: int | None = None, draws: int = 1) -> list[int]:
+    """Run over all rows with memory for `limit` images; return the size of each call, failed ones as negatives."""
+    calls: list[int] = []
+    seen: list[int] = []
+
+    def call(part: slice) -> None:
+        size = part.stop - part.start
+        if limit is not None and size * draws > limit:
+            calls.append(-size)
+            raise torch.OutOfMemoryError("out of memory")
+        calls.append(size)
+        seen.extend(range(part.start, part.stop))
+
+    batching.run(torch.zeros(rows, 3), call, draws)
+    assert seen == list(range(rows)), "every row once, in order"
+    return calls
+
+
+def test_calls_hold_the_batch_size_and_the_last_one_the_rest() -> None:
+    assert sizes(Batching(CPU, 16), 40) == [16, 16, 8]
+    assert sizes(Batching(CPU, 16), 0) == []
+    assert sizes(Batching(CPU), DEFAULT_BATCH["cpu"] + 1) == [DEFAULT_BATCH["cpu"], 1]
+
+
+def test_draws_share_the_images_of_a_call() -> None:
+    assert sizes(Batching(CPU, 64), 40, draws=4) == [16, 16, 8]
+    assert sizes(Batching(CPU, 8), 20, draws=4) == [8, 8, 4], "never less than the lanes"
+
+
+def test_batches_are_halved_where_memory_runs_out_and_stay_small() -> None:
+    batching = Batching(CPU, 64)
+    assert sizes(batching, 40, limit=16) == [-40, -32, 16, 16, 8]
+    assert batching.batch_size == 16
+    assert sizes(batching, 32, limit=16) == [16, 16], "the smaller size is remembered"
+
+
+def test_no_memory_for_the_smallest_batch_is_an_error() -> None:
+    batching = Batching(CPU, 4 * LANES)
+    with pytest.raises(ModelFailed, match="no memory left") as raised:
+        sizes(batching, 40, limit=LANES - 1)
+    assert isinstance(raised.value.__cause__, torch.OutOfMemoryError)
+    assert batching.batch_size == LANES
+
+
+def test_other_errors_pass_through() -> None:
+    def call(rows: slice) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        Batching(CPU).run(torch.zeros(3, 2), call)
+
+
+@pytest.mark.parametrize("n", [1, LANES - 1, LANES, LANES + 1])
+def test_padding_repeats_the_last_image(n: int) -> None:
+    x = torch.arange(n, dtype=torch.float32)[:, None].repeat(1, 2)
+    padded = Batching(CPU).pad(x)
+    assert len(padded) == -(-n // LANES) * LANES
+    assert torch.equal(padded[:n], x)
+    assert (padded[n:] == n - 1).all()
+
+
+def test_a_gpu_pads_to_wider_lanes_until_memory_runs_out() -> None:
+    batching = Batching(torch.device("cuda"), 64)
+    assert len(batching.pad(torch.zeros(3, 2))) == GPU_LANES
+    sizes(batching, 40, limit=LANES)
+    assert len(batching.pad(torch.zeros(3, 2))) == LANES
+
+
+def test_large_images_get_small_batches_on_a_cpu_only() -> None:
+    large = torch.zeros(1, LARGE_IMAGE + 1)
+    assert Batching(CPU).images_per_call(large) == LANES
+    assert Batching(CPU, 64).images_per_call(large) == 64, "a given batch size holds"
+    assert Batching(torch.device("cuda")).images_per_call(large) == DEFAULT_BATCH["cuda"]
