@@ -36,6 +36,16 @@ PLANTED = {
     "analysis imports torch": ("analysis/fairness.py", "import torch\n", "not allowed to import torch"),
     "an attack imports a peer": ("attacks/gradient/pgd.py", "import foolbox\n", "not allowed to import foolbox"),
     "a room is new": ("kitchen/__init__.py", "from robustassay import errors\n", "room kitchen is not declared"),
+    "an attack imports the ledger's module": (
+        "attacks/gradient/pgd.py",
+        "from robustassay.target.ledger import Ledger\n",
+        "robustassay.attacks.gradient.pgd -> robustassay.target.ledger",
+    ),
+    "the doctor imports a service": (
+        "doctor/remedies.py",
+        "from robustassay.remote.service import Service\n",
+        "robustassay.doctor.remedies -> robustassay.remote.service",
+    ),
     "data imports a web framework": ("data/npz.py", "import fastapi\n", "not allowed to import fastapi"),
 }
 
