@@ -23,8 +23,9 @@ from robustassay.leaderboard import EntryCard, External, boards, gather, measure
 from robustassay.leaderboard import card_of_zoo as zoo_card
 from robustassay.leaderboard.admission import admit
 from robustassay.leaderboard.audit import contradictions
+from robustassay.leaderboard.recheck import check_records
 from robustassay.leaderboard.records_file import ABOUT, pack, read
-from robustassay.leaderboard.submission import Submission, add, check_records
+from robustassay.leaderboard.submission import Submission, add
 from robustassay.records import SCHEMA, to_pandas
 from tests.support import toys
 from tests.support.forging import forge

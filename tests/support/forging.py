@@ -22,8 +22,9 @@ def forge(
     manifest: Callable[[dict[str, Any]], object] = lambda manifest: None,
     rows: Callable[[dict[str, Any]], object] = lambda row: None,
     images: Callable[[torch.Tensor, list[dict[str, Any]]], torch.Tensor] = lambda images, rows: images,
+    keep: Callable[[dict[str, Any]], bool] = lambda row: True,
 ) -> Path:
-    """Copy a run; change its manifest, each of its records, and its images, in place."""
+    """Copy a run; change its manifest and each of its records in place, and its images; keep some of the records."""
     about = json.loads((run / "manifest.json").read_text())
     old = about["key"]
     manifest(about)
@@ -33,10 +34,11 @@ def forge(
     previous: tuple[str, ...] = ()
     for path in sorted((run / "shards").glob("*.parquet")):
         shard = shards.read(path, old)
-        records = shard.records.to_pylist()
+        chosen = [at for at, row in enumerate(shard.records.to_pylist()) if keep(row)]
+        records = shard.records.take(chosen).to_pylist()
         for row in records:
             rows(row)
-        kept = shards.encode_images(images(shard.images(), records)) if shard.has_images else None
+        kept = shards.encode_images(images(shard.images()[chosen], records)) if shard.has_images else None
         binding = Binding(about["key"], previous, (), None if kept is None else hashlib.sha256(kept).hexdigest())
         name, content = shards.encode(pa.Table.from_pylist(records, schema=SCHEMA), binding)
         (sent / "shards" / f"{name}.parquet").write_bytes(content)

@@ -49,28 +49,31 @@ def check(
     model: str | None = None,
     data: str | None = None,
     device: Literal["cpu", "cuda"] | None = None,
+    reattack: int = 16,
 ) -> None:
     """Check a model against the admission rules, or a submission against its own claims.
 
-    The rules: non-zero gradients, a deterministic forward pass, no optimisation loop. For a submission: the form of
-    card and records, contradictory rows, clean predictions, and every success whose image was kept. Exits with 2 if a
-    check fails.
+    The rules: non-zero gradients, a deterministic forward pass, no optimisation loop. For a submission: card and records
+    without contradictions, clean predictions, every kept image, and some of the standing samples, which are attacked
+    again. What was not checked is called unverified. Exits with 2 if a check fails.
 
     Parameters
     ----------
     what
         Names of models as for `assay eval`, folders of submissions or runs, or records files.
     model
-        The model of a submission that is not in the zoo; its code will be run.
+        The model of a submission, if it is not an embedded one behind defenses; its code will be run.
     data
         A dataset (see `assay list datasets`); by default the one of the runs, or cifar10-1k.
     device
         cpu or cuda; by default a GPU if there is one.
+    reattack
+        Number of standing samples per run that are attacked again, chosen at random.
     """
     from robustassay.cli.terminal import Terminal
 
     words = {True: "passed", False: "FAILED", None: "unverified"}
-    found = [(one, check) for one in what for check in _checks(one, model, data, device)]
+    found = [(one, check) for one in what for check in _checks(one, model, data, device, reattack)]
     Terminal().listing(
         ["checked", "rule", "verdict", "reason"],
         [[one, check.rule, words[check.passed], check.text] for one, check in found],
@@ -80,20 +83,20 @@ def check(
         raise BadRequest(f"{len(failed)} of {len(found)} checks failed ({'; '.join(failed[:3])}): see the table.")
 
 
-def _checks(what: str, model: str | None, data: str | None, device: str | None) -> "list[Check]":
+def _checks(what: str, model: str | None, data: str | None, device: str | None, reattack: int) -> "list[Check]":
     from robustassay import data as datasets
     from robustassay.evaluation.model_ref import ModelRef, choose_device
     from robustassay.leaderboard import Submission
     from robustassay.leaderboard.admission import admit
     from robustassay.leaderboard.gather import CARD
-    from robustassay.leaderboard.submission import check_records
+    from robustassay.leaderboard.recheck import check_records
     from robustassay.store import Store
 
     chosen, path = choose_device(device), Path(what)
     if (path / CARD).is_file():
-        return Submission(path).check(model, data, chosen)
+        return Submission(path).check(model, data, chosen, reattack)
     if path.suffix == ".parquet" or Store(path).exists():
-        return check_records(path, model, data, chosen)[0]
+        return check_records(path, model, data, chosen, reattack)[0]
     if path.exists() or path.is_symlink():
         raise BadRequest(f"{what} holds no submission, run or records file: name one of these, or a model.")
     return admit(ModelRef.of(what), datasets.load(data or "cifar10-1k"), chosen)

@@ -15,6 +15,7 @@ from robustassay import shards
 from robustassay.errors import BadData, StoreFailed
 from robustassay.evaluation import Result
 from robustassay.files import write_atomically
+from robustassay.leaderboard.audit import contradictions
 from robustassay.leaderboard.manifests import checked
 from robustassay.records import to_pandas
 from robustassay.shards import Binding
@@ -55,7 +56,7 @@ def read(path: Path) -> Result:
     """Read the records of a run from such a file, or from the folder of the run; images are not read."""
     if path.is_dir():
         store = _complete(Store.at(path))
-        return Result(checked(store.manifest(), path), to_pandas(store.records()), None)
+        return _consistent(Result(checked(store.manifest(), path), to_pandas(store.records()), None), path)
     table, manifest = _read(path)
     about = checked(manifest, path)
     try:
@@ -63,7 +64,7 @@ def read(path: Path) -> Result:
             raise ValueError("its records belong to another run")
     except ValueError as error:
         raise _refused(path, error) from error
-    return Result(about, to_pandas(table.replace_schema_metadata(None)), None)
+    return _consistent(Result(about, to_pandas(table.replace_schema_metadata(None)), None), path)
 
 
 def images(path: Path) -> "dict[str, Tensor]":
@@ -100,6 +101,12 @@ def _read(path: Path) -> tuple[pa.Table, Any]:
 
 def _refused(path: Path, error: Exception) -> BadData:
     return BadData(f"{path} is no records file ({str(error)[:200]}): make one with `assay leaderboard add`.")
+
+
+def _consistent(result: Result, path: Path) -> Result:
+    if wrong := contradictions(result):
+        raise BadData(f"The records of {path} contradict themselves ({'; '.join(wrong)}): run it again.")
+    return result
 
 
 def _complete(store: Store) -> Store:
