@@ -84,12 +84,23 @@ def test_how_a_model_was_searched_does_not_make_it_another_model():
 
 def test_runs_of_one_attack_are_told_apart_by_the_settings_that_differ():
     def stored(key: str, model: dict[str, Any], **settings: Any) -> StoredRun:
-        return StoredRun({"key": key, "spec": {"model": model, "attack": {"name": "pgd", **settings}, "seed": 0}}, ())
+        spec = {"model": model, "data": {}, "threat": {}, "attack": {"name": "pgd", **settings}, "seed": 0}
+        return StoredRun({"key": key, "spec": spec}, ())
 
     found = [stored("1", MODEL, steps=5), stored("2", MODEL, steps=9), stored("3", {**MODEL, "eot": 2}, steps=9)]
     labels = attack_labels(found)
     assert labels == {"1": "pgd (steps 5)", "2": "pgd (steps 9)", "3": "pgd (steps 9, eot 2)"}
     assert attack_labels(found[:1]) == {"1": "pgd"}
+
+
+def test_how_models_were_searched_is_not_in_labels_where_only_models_differ_in_it():
+    def stored(key: str, **model: Any) -> StoredRun:
+        spec = {"model": {**MODEL, **model}, "data": {}, "threat": {}, "attack": {"name": "pgd"}, "seed": 0}
+        return StoredRun({"key": key, "spec": spec}, ())
+
+    plain, other = stored("1", search="half"), stored("2", weights="xy")
+    assert attack_labels([plain, other]) == {"1": "pgd", "2": "pgd"}
+    assert attack_labels([plain, other, stored("3")]) == {"1": "pgd (search half)", "2": "pgd", "3": "pgd"}
 
 
 def test_threats_are_written_as_people_read_them():

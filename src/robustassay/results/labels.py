@@ -31,24 +31,44 @@ def settings_label(fields: Mapping[str, Any]) -> str:
 
 
 def attack_labels(runs: "Iterable[StoredRun]") -> dict[str, str]:
-    """Name each run by its attack, and by the settings in which runs of the same attack differ; by key of the run."""
+    """Name each run by its attack, and by the settings in which runs of the same attack differ; by key of the run.
+
+    How the model was searched is only named where runs of one attack on one model under one threat differ in it.
+    """
     by_attack: dict[str, list[StoredRun]] = defaultdict(list)
+    by_model: dict[tuple[str, ...], list[StoredRun]] = defaultdict(list)
     for run in runs:
         by_attack[run.attack].append(run)
-    return {run.key: _label(run, varied) for same in by_attack.values() for varied in [_varied(same)] for run in same}
+        by_model[_repeated(run)].append(run)
+    attack_keys = {name: _varied([_attack_settings(run) for run in same]) for name, same in by_attack.items()}
+    search_keys = {about: _varied([_search_settings(run) for run in same]) for about, same in by_model.items()}
+    return {
+        run.key: _label(run, [*attack_keys[run.attack], *search_keys[_repeated(run)]])
+        for same in by_attack.values()
+        for run in same
+    }
 
 
-def _settings(run: "StoredRun") -> dict[str, Any]:
-    return {**run.spec["attack"], **search_settings(run.spec["model"]), "seed": run.spec["seed"]}
+def _repeated(run: "StoredRun") -> tuple[str, ...]:
+    """Return what two runs share that differ in settings only."""
+    return run.attack, run.model_id, run.comparison_key
 
 
-def _varied(runs: "Sequence[StoredRun]") -> list[str]:
-    settings = [_settings(run) for run in runs]
+def _attack_settings(run: "StoredRun") -> dict[str, Any]:
+    return {**run.spec["attack"], "seed": run.spec["seed"]}
+
+
+def _search_settings(run: "StoredRun") -> dict[str, Any]:
+    return search_settings(run.spec["model"])
+
+
+def _varied(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the keys whose values are not the same in all settings."""
     every = dict.fromkeys(key for one in settings for key in one)
     return [key for key in every if len({json.dumps(one.get(key)) for one in settings}) > 1]
 
 
-def _label(run: "StoredRun", varied: "Sequence[str]") -> str:
-    settings = _settings(run)
+def _label(run: "StoredRun", varied: Sequence[str]) -> str:
+    settings = {**_attack_settings(run), **_search_settings(run)}
     shown = ", ".join(f"{key} {spell_setting(settings[key])}" for key in varied if key in settings)
     return f"{run.attack} ({shown})" if shown else run.attack

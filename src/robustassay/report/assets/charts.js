@@ -1,8 +1,8 @@
-// Turns the data beside each chart into what ECharts draws. Nothing is computed here but where to put it.
+// Turns the data of each chart into options of ECharts. No number is computed here.
 "use strict";
 
 const assay = (() => {
-  // Okabe and Ito's palette: told apart with any kind of colour vision. Black and white swap in the dark.
+  // The palette of Okabe and Ito: readable with all kinds of colour vision. Black and white swap in dark mode.
   const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "ink"];
   const STYLES = ["solid", "dashed", "dotted"];
   const MARKS = ["circle", "rect", "triangle", "diamond", "pin", "arrow", "roundRect"];
@@ -72,7 +72,7 @@ const assay = (() => {
     };
   }
 
-  // The handbook's confidence band: an unseen line at the lower end, and the rest stacked upon it.
+  // A confidence band: an invisible line at the lower end, and an area stacked on it.
   function band(name, id, x, low, high, shade, step = false) {
     const quiet = { symbol: "none", silent: true, tooltip: { show: false }, itemStyle: { color: shade }, z: 1 };
     const unseen = { name, type: "line", stack: id, stackStrategy: "all", step, ...quiet };
@@ -102,7 +102,7 @@ const assay = (() => {
           symbol: MARKS[at % MARKS.length],
           symbolSize: 12,
           itemStyle: { color: colour(at) },
-          labelLayout: { hideOverlap: true }, // who is not named is under the mouse, in the table and in the CSV
+          labelLayout: { hideOverlap: true }, // hidden names are in the tooltip, the table and the CSV
           data: own.map((point) => ({
             name: point.name,
             value: [point.x, point.y[0]],
@@ -174,7 +174,7 @@ const assay = (() => {
       tooltip: {
         ...common.tooltip,
         formatter: ({ data: { value, rate } }) => {
-          const ends = `made on ${escape(data.sources[sources[value[1]]].name)}<br>shown to ${escape(data.targets[targets[value[0]]].name)}`;
+          const ends = `crafted on ${escape(data.sources[sources[value[1]]].name)}<br>shown to ${escape(data.targets[targets[value[0]]].name)}`;
           return `${ends}<br><strong>${rate[1] === null ? percent(rate[0]) : spanned(rate)}</strong>`;
         },
       },
@@ -204,7 +204,7 @@ const assay = (() => {
   }
 
   const heatRows = (data) => [
-    ["made on", "shown to", "rate", "low", "high"],
+    ["crafted on", "shown to", "rate", "low", "high"],
     ...data.cells.map(([target, source, ...rates]) => [
       data.sources[source].name, data.targets[target].name, ...rates.slice(0, 3),
     ]),
@@ -217,19 +217,19 @@ const assay = (() => {
       tooltip: {
         ...common.tooltip,
         formatter: ({ data: { value, images } }) =>
-          images ? `sure ${percent(value[0])}<br>right ${percent(value[1])}<br>${images} images` : "",
+          images ? `confidence ${percent(value[0])}<br>accuracy ${percent(value[1])}<br>${images} images` : "",
       },
       xAxis: { ...rateAxis("confidence"), nameGap: 32 },
       yAxis: rateAxis("accuracy"),
       series: [
         {
-          name: "as sure as right", type: "line", symbol: "none", silent: true, data: [[0, 0], [1, 1]],
+          name: "perfect calibration", type: "line", symbol: "none", silent: true, data: [[0, 0], [1, 1]],
           lineStyle: { type: "dashed", color: css("--muted") }, itemStyle: { color: css("--muted") },
         },
         {
-          name: "images, by confidence", type: "line", itemStyle: { color: colour(0) }, lineStyle: { color: colour(0) },
-          data: data.bins.map(([sure, right, images]) => ({
-            value: [sure, right], images, symbol: "circle", symbolSize: 6 + 22 * Math.sqrt(images / data.images),
+          name: "model, by confidence", type: "line", itemStyle: { color: colour(0) }, lineStyle: { color: colour(0) },
+          data: data.bins.map(([confidence, accuracy, images]) => ({
+            value: [confidence, accuracy], images, symbol: "circle", symbolSize: 6 + 22 * Math.sqrt(images / data.images),
           })),
         },
       ],
@@ -304,7 +304,7 @@ const assay = (() => {
     new ResizeObserver(() => {
       if (canvas.clientWidth === chart.getWidth()) return;
       chart.resize();
-      chart.setOption(current.option()); // what was toggled stays so
+      chart.setOption(current.option()); // keeps what the user toggled
     }).observe(canvas);
     document.addEventListener("assay-theme", () => chart.setOption(current.option(), true));
     addEventListener("beforeprint", () => chart.resize());

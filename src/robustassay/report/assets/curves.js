@@ -1,4 +1,4 @@
-// The page of curves: loads the sheet that is asked for, and draws the models and attacks that are ticked.
+// The page of curves: loads the selected curves, and draws the selected models and attacks.
 "use strict";
 
 (() => {
@@ -8,7 +8,7 @@
   const waiting = new Map();
   const sheets = new Map();
 
-  // What all curves share need not be said of each.
+  // What all curves share is left out of their names.
   function labels(curves, models) {
     const [names, ways] = [curves.map((curve) => models[curve.model].name), curves.map((curve) => curve.attack)];
     if (new Set(ways).size === 1) return names;
@@ -94,7 +94,7 @@
     });
   }
 
-  // Rates come as ten-thousandths, which are shorter to write.
+  // Rates are stored as multiples of 1/10000, which take fewer bytes.
   function receive(name, sent) {
     const rates = (columns) => columns.map((column) => column.map((value) => value / 10000));
     const curves = sent.map((curve) => ({ ...curve, a: rates(curve.a), s: rates(curve.s) }));
@@ -127,7 +127,7 @@
     let state = { sheet: index.sheets[0], curves: [], models: index.models, measure: "a", log: false, bands: true };
     const current = { option: () => curveOption(state), rows: () => curveRows(state) };
     let drawn = null;
-    const first = index.sheets.find((sheet) => sheet.lines) ?? index.sheets[0]; // points alone are a dull start
+    const first = index.sheets.find((sheet) => sheet.lines) ?? index.sheets[0]; // start with curves, not with single points
     for (const versus of new Set(index.sheets.map((sheet) => sheet.versus))) fields.versus.add(new Option(versus, versus));
     const listSheets = () => {
       fields.sheet.replaceChildren();
@@ -138,7 +138,7 @@
       const all = sheets.get(state.sheet.name).filter((one) => some.has(String(one.model)) && ways.has(one.attack));
       const curves = all.slice(0, MOST_CURVES);
       state = { ...state, curves, measure: fields.measure.value, log: fields.log.checked, bands: fields.bands.checked };
-      note.textContent = all.length > MOST_CURVES ? `The first ${MOST_CURVES} of ${all.length} curves are drawn.` : `${all.length} curves.`;
+      note.textContent = all.length > MOST_CURVES ? `The first ${MOST_CURVES} of ${all.length} curves are drawn.` : `${all.length} ${all.length === 1 ? "curve" : "curves"}.`;
       if (drawn) drawn.setOption(current.option(), true);
       else drawn = start(figure, current, 460).chart;
     };

@@ -1,4 +1,4 @@
-// What every page does: light or dark, tables that sort, and lists that can be searched. Without it all is still there.
+// On every page: light or dark theme, sortable tables, search. Without it all content is still shown.
 "use strict";
 
 (() => {
@@ -25,7 +25,7 @@
       try {
         localStorage.setItem("assay-theme", document.documentElement.dataset.theme);
       } catch {
-        // It then lasts as long as the page.
+        // The choice then lasts as long as the page.
       }
       name();
       tell();

@@ -28,7 +28,7 @@ def draw_heat_map(
     path: Path,
     title: str = "",
     note: str = "",
-    axis_labels: tuple[str, str] = ("made on", "shown to"),
+    axis_labels: tuple[str, str] = ("crafted on", "shown to"),
     ends: tuple[float, float] = (0.0, 100.0),
     digits: int = 0,
 ) -> None:
