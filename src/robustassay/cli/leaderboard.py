@@ -53,9 +53,9 @@ def check(
 ) -> None:
     """Check a model against the admission rules, or a submission against its own claims.
 
-    The rules: non-zero gradients, a deterministic forward pass, no optimisation loop. For a submission: card and records
-    without contradictions, clean predictions, every kept image, and some of the standing samples, which are attacked
-    again. What was not checked is called unverified. Exits with 2 if a check fails.
+    The rules: non-zero gradients, a deterministic forward pass, no optimisation loop. For a submission: card and
+    records without contradictions, clean predictions, every kept image, and some of the unbroken samples, which are
+    attacked again. Everything else is called unverified. Exits with 2 if a check fails.
 
     Parameters
     ----------
