@@ -1,4 +1,4 @@
-"""Compares assay's AutoAttack and express with the authors' own package, sample by sample; writes docs/autoattack.md.
+"""Compares our AutoAttack and express with the authors' package, sample by sample; writes docs/autoattack.md.
 
     python benchmarks/compare_autoattack.py MODEL... [--limit 200] [--device cuda] [--out docs/autoattack.md]
 
@@ -21,8 +21,9 @@ EPS = 8 / 255
 HEAD = """# AutoAttack and express against the reference
 
 Robust accuracy under L-inf 8/255 on the first {limit} images of cifar10-1k. The reference is pyautoattack {version},
-version standard, seed 0. "Agree" is the part of samples with the same verdict as the reference; cost is the mean of
-forward-equivalents an image (a backward counts two). Measured on {hardware}, {date}.
+version standard, seed 0. "Agree" is the percentage of samples with the same result as the reference; "doubt" counts
+the samples in doubt, which a stronger attack may still break; "cost" is the mean number of forward-equivalents per
+image (a backward pass counts as two). Measured on {hardware}, {date}.
 Made by `python benchmarks/compare_autoattack.py`; published networks are those of the development data.
 
 | model | reference | autoattack | agree | express | agree | doubt | cost autoattack | cost express | ratio |
@@ -80,7 +81,7 @@ def compare(name: str, model: nn.Module, samples: data.Dataset, device: torch.de
 
 
 def reference_verdicts(model: nn.Module, samples: data.Dataset, device: torch.device) -> Tensor:
-    """Say which samples stand against the authors' package, judged by a forward pass of ours."""
+    """Return which samples resist the authors' package, by a forward pass of ours."""
     from pyautoattack import AutoAttack
 
     x, y = samples.images(slice(None)).to(device), samples.labels.to(device)

@@ -38,7 +38,7 @@ from robustassay.threat import ThreatModel
 
 @lru_cache
 def _subject(name: str) -> tuple[nn.Module, Any]:
-    """Return a model, and the same frozen, which answers in two thirds of the time."""
+    """Return a model, and a frozen copy, which is a third faster."""
     torch.set_num_threads(1)
     model = ra.load_model(name)
     with torch.no_grad():
@@ -48,7 +48,7 @@ def _subject(name: str) -> tuple[nn.Module, Any]:
 
 
 def run_task(task: Task) -> Outcome:
-    """Attack every image with every seed, and judge what was found."""
+    """Attack every image with every seed, and verify what was found."""
     warnings.simplefilter("ignore")
     (model, frozen), sample = _subject(task.model), data.load("cifar10-1k")
     order, counts, distance, claims = peers.ORDER[task.norm], np.zeros(3, int), [], []
@@ -75,7 +75,7 @@ def run_task(task: Task) -> Outcome:
 
 
 def _ours(task: Task, door: Door, row: int, seed: int) -> tuple[int, int, int]:
-    """Run our attack as the engine does, with the door for a model; its records must say what the door saw."""
+    """Run our attack as the engine does, on the wrapped model; its records must agree with the wrapper."""
     sample, (model, _) = data.load("cifar10-1k"), _subject(task.model)
     network = LocalModel(model, 10, torch.device("cpu"), 32)
     vars(network)["logits"] = door
@@ -106,7 +106,7 @@ def _theirs(task: Task, door: Door, x: Tensor, y: Tensor, seed: int) -> tuple[in
 
 @contextlib.contextmanager
 def _shimmed(seed: int) -> Iterator[None]:
-    """Let ART run: GeoDA calls what numpy 2 dropped and writes a file, HopSkipJump draws from no seed."""
+    """Work around ART: GeoDA calls what numpy 2 dropped and writes a file, HopSkipJump is not seeded."""
     seeded = np.random.RandomState
     with (
         mock.patch.object(np, "mat", np.asmatrix, create=True),

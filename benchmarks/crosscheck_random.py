@@ -16,7 +16,7 @@ from robustassay.evaluation.model_ref import ModelRef
 from robustassay.threat import L2, LInf, Norm
 
 FIRST_ROW = 200
-"""Rows before this one served to choose settings."""
+"""Earlier rows were used to choose settings."""
 MODEL = "resnet20-natural"
 SUBJECTS = {
     "plain": MODEL,
@@ -38,15 +38,15 @@ LABELS_ONLY = ("hopskipjump",)
 HEAD = """
 ## Randomised models
 
-Dong et al.'s third finding: randomisation resists attacks that must ask the model. Here {model}
-stands behind defenses that draw anew for every query: {defenses} (one copy
+The third finding of Dong et al.: randomisation resists query-based attacks. Here {model}
+is protected by defenses that draw new random numbers for every query: {defenses} (one copy
 of the image where they could average several). Each was attacked on the first {images} images, as above, that it
 classifies correctly in one draw; those it gets wrong in the mean of {draws} do not count. There were {queries} queries
-an image, at Linf 8/255, hopskipjump at L2 1.0. An image is broken if most of 64 fresh draws get it wrong; "redrawn"
-is the part of those draws that do, as a mean over broken images. PGD sees gradients, averaged over {draws} draws: what
+per image, at Linf 8/255, hopskipjump at L2 1.0. An image is broken if most of 64 new draws misclassify it; "redrawn"
+is the mean percentage of these draws over broken images. PGD sees gradients, averaged over {draws} draws: what
 it breaks is not robust, however well it resists queries.
 
-| attack | model | attacked | broken | success in % | redrawn in % | most queries of an image |
+| attack | model | attacked | broken | success in % | redrawn in % | most queries per image |
 |---|---|---|---|---|---|---|
 """
 
@@ -61,7 +61,7 @@ averaged gradients broke {gradients}.
 @final
 @dataclass(frozen=True)
 class Trial:
-    """One attack on one model_ref."""
+    """One attack on one model."""
 
     model_ref: str
     attack: str
@@ -72,7 +72,7 @@ class Trial:
 @final
 @dataclass(frozen=True)
 class Finding:
-    """What a trial showed, in parts of one."""
+    """The result of a trial."""
 
     trial: Trial
     attacked: int
@@ -82,7 +82,7 @@ class Finding:
 
     @property
     def success(self) -> float:
-        """Part of the attacked images that were broken."""
+        """The part of the attacked images that was broken."""
         return self.broken / max(self.attacked, 1)
 
     @property
@@ -95,12 +95,12 @@ class Finding:
 
 
 def trials(images: int, queries: int) -> list[Trial]:
-    """List every attack on every model_ref."""
+    """List every attack on every model."""
     return [Trial(model_ref, attack, images, queries) for attack in ATTACKS for model_ref in SUBJECTS]
 
 
 def run_trial(trial: Trial) -> Finding:
-    """Attack images that the model_ref classifies correctly, in one draw here and in the mean of some there."""
+    """Attack images that the model classifies correctly, in one draw and in the mean of several."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -131,7 +131,7 @@ def rows_for(model: torch.nn.Module, images: int) -> list[int]:
 
 
 def random_page(findings: list[Finding]) -> str:
-    """Write the table and say whether the finding holds."""
+    """Write the table, and whether the finding holds."""
     trial, found = findings[0].trial, {(one.trial.model_ref, one.trial.attack): one for one in findings}
     asking = [attack for attack in ATTACKS if attack != WITH_GRADIENTS]
     defended = [model_ref for model_ref in SUBJECTS if model_ref != "plain"]

@@ -1,4 +1,4 @@
-"""The other libraries behind one shape: from a model, images and labels to adversarial images.
+"""Other libraries behind one interface: from a model, images and labels to adversarial images.
 
 Each table maps an attack's name to what every library calls it, with settings equal to those of ours wherever both
 have them. Only tools and tests import other libraries; the package never does.

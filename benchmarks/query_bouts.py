@@ -15,7 +15,7 @@ LIBRARIES = ("ours", "foolbox", "ART")
 EPS = {"L2": 1.0, "Linf": 8 / 255}
 
 Theirs = Mapping[str, Callable[[int], peers.Peer]]
-"""From a library to its attack with so many queries."""
+"""From a library to its attack with a budget of queries."""
 
 
 @final
@@ -35,7 +35,7 @@ class Bout:
 
     @property
     def seeks_minimum(self) -> bool:
-        """Whether distances are of interest, or only what lies within eps."""
+        """Whether distances are compared, or only successes within eps."""
         return bool(lookup("attack", self.attack).seeks_minimum)
 
 
@@ -82,7 +82,7 @@ def bouts() -> list[Bout]:
 @final
 @dataclass(frozen=True)
 class Task:
-    """One library's attack on every image of one model; names only, as it travels between processes."""
+    """One library's attack on every image of one model; names only, because it is sent between processes."""
 
     model: str
     attack: str

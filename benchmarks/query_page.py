@@ -15,35 +15,35 @@ HEAD = """# Queries: our black-box attacks beside those of other libraries, and 
 
 Made by `make crosscheck-queries` with foolbox {foolbox}, ART {art}, torch {torch}.
 
-The first {images} images of cifar10-1k from row {first} on (those before served to choose settings) that a model
-classifies correctly, untargeted, {seeds} seeds each. Every attack, ours too, ran on one image at a time, and the model
-was wrapped: the wrapper counted the images sent and judged each of them, by label and by distance in float64. What it
-saw in the first q images is what is called reached with q queries. To send an image again, or the clean one, costs
-nothing, which favours ART: it asks for the same image up to three times. Budgets were {queries:,} queries; settings
-are each library's own, and equal where they mean the same. Ours start from noise or from images of the data, foolbox
-and ART from noise. ART's SimBA keeps to no radius; its steps are as long as ours.
+The first {images} images of cifar10-1k from row {first} on that a model classifies correctly (earlier rows were used to
+choose settings), untargeted, {seeds} seeds each. Every attack ran on one image at a time. A wrapper around the model
+counted the images sent and checked each of them, by label and by distance in float64; "reached with q queries" is the
+best of the first q images. Images sent again, and the clean image, are not counted, which favours ART: it sends the
+same image up to three times. The budget was {queries:,} queries. Settings are each library's own, and equal where they
+mean the same. Ours start from noise or from images of the data, foolbox and ART from noise. ART's SimBA has no radius; its
+steps are as long as ours.
 
-Ours is best in {won} of {rows} rows; the others name who is.
+Ours is best in {won} of {rows} rows; the other rows name the best library.
 
-Of {points:,} points behind these tables `evaluation.verify`, asking the model afresh, refused {refused}; {edge}
-more lie on the boundary so exactly that they hold only 0.1 % further out. Of {entries:,} improvements in our own
-records {astray} differ from what the wrapper saw. A run of ours that asked for more than its budget would have stopped
-this comparison.
+Of {points:,} points in these tables, `evaluation.verify` refused {refused} in a new forward pass; {edge} more lie
+so close to the boundary that they verify only 0.1 % further out. Of {entries:,} improvements in our records {astray}
+differ from what the wrapper counted. No run of ours exceeded its budget: the comparison would have stopped.
 {raised}
 """
 
 DISTANCE = """
 ## {model}: distance reached
 
-Geometric mean over images and seeds, and the median in brackets; where nothing was found the farthest corner of the
-pixel box counts. "ours / best peer" is the ratio of the geometric means, with the 95 % interval over images.
+Geometric mean over images and seeds, and the median in brackets. Where nothing was found, the distance to the farthest
+corner of the pixel box counts. "ours / best peer" is the ratio of the geometric means, with the 95 % interval over
+images.
 
 """
 
 SUCCESS = """
 ## {model}: success in %, L2 {l2}, Linf 8/255
 
-The part of runs that reached a point within that radius. One run is {unit:.1f} points.
+The percentage of runs that reached a point within that radius. One run is {unit:.1f} points.
 
 """
 
