@@ -20,8 +20,8 @@ choose settings), untargeted, {seeds} seeds each. Every attack ran on one image 
 counted the images sent and checked each of them, by label and by distance in float64; "reached with q queries" is the
 best of the first q images. Images sent again, and the clean image, are not counted, which favours ART: it sends the
 same image up to three times. The budget was {queries:,} queries. Settings are each library's own, and equal where they
-mean the same. Ours start from noise or from images of the data, foolbox and ART from noise. ART's SimBA has no radius; its
-steps are as long as ours.
+mean the same. Ours start from noise or from images of the data, foolbox and ART from noise. ART's SimBA has no
+radius; its steps are as long as ours.
 
 Ours is best in {won} of {rows} rows; the other rows name the best library.
 

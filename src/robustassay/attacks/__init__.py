@@ -1,4 +1,4 @@
-"""One attack a file. Every file of this folder is imported here, and its classes are found by name.
+"""One attack per file. Every file below this folder is imported here, and its classes are found by name.
 
 `robustassay.attacks.PGD` is the class; `create("pgd:steps=100")` makes one from a command line.
 """
@@ -18,7 +18,7 @@ globals().update({cls.__name__: cls for cls in registry.registered("attack").val
 
 
 def __getattr__(name: str) -> Any:
-    """Tell type checkers that attacks appear here by registering."""
+    """Exists for type checkers: attack classes appear here when they register."""
     raise AttributeError(f"there is no attack class {name}; the attacks are {', '.join(attack_names())}")
 
 

@@ -20,9 +20,9 @@ from robustassay.threat import L2, per_row, where_rows
 class Boundary(Attack[DecisionAccess]):
     """A random walk along the boundary (Brendel et al. 2018, arXiv:1712.04248).
 
-    Each step goes around the clean image on a sphere and then a little towards it, and counts if the goal is still
-    reached. How far it goes adapts, row by row, to how often that happens: one step in `check_every` is judged, and
-    judgements are drawn from as many as fill a window. The start is brought to the boundary first.
+    Each step moves on a sphere around the clean image and then a little towards it, and is kept if the goal is still
+    reached. The step lengths adapt per row to the success rate: one step in `check_every` is counted, and lengths
+    change once a window is full. The start is moved to the boundary first.
     """
 
     info = AttackInfo(
@@ -45,7 +45,7 @@ class Boundary(Attack[DecisionAccess]):
     converged: float = 1e-7
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
-        """Propose, ask, keep what reaches the goal."""
+        """Propose, query, keep what reaches the goal."""
         oracle = Oracle.of(view, self.queries)
         x = start_on_boundary(oracle, 1e-3)
         rates = torch.tensor([self.around, self.towards], device=x.device).repeat(len(x), 1)
@@ -65,10 +65,10 @@ class Boundary(Attack[DecisionAccess]):
         return x
 
     def _adapt(self, rates: Tensor, tally: Tensor, on_sphere: Tensor, hit: Tensor) -> tuple[Tensor, Tensor]:
-        """Count outcomes; where a window is full, take longer steps if most went well and shorter ones if few did.
+        """Count outcomes; where a window is full, lengthen the steps if most succeeded and shorten them if few did.
 
-        `tally` holds, for the sphere and for the step towards the clean image, how many outcomes there were and how
-        many were good. Steps count only where the point on the sphere was good, so each is judged by its own part.
+        `tally` holds, for the sphere and for the step towards the clean image, the number of trials and of successes.
+        Steps towards the clean image count only where the point on the sphere succeeded.
         """
         tally = tally + torch.stack((torch.ones_like(hit), on_sphere, on_sphere, on_sphere & hit), 1)
         share = tally[:, 1::2] / tally[:, ::2].clamp(min=1)
@@ -80,7 +80,7 @@ class Boundary(Attack[DecisionAccess]):
 
 
 def _propose(view: DecisionAccess, x: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn around the clean image by a random angle, then go towards it; both as the box lets them."""
+    """Move on the sphere in a random direction, then towards the clean image, both clipped to the box."""
     centre, around, towards = view.ball.centre, per_row(rates[:, 0], x), per_row(rates[:, 1], x)
     source = centre - x
     size = _length(source)
@@ -91,7 +91,7 @@ def _propose(view: DecisionAccess, x: Tensor, rates: Tensor) -> tuple[Tensor, Te
     sphere = (centre + (turn - source) / (1 + around.square()).sqrt()).clamp(0, 1)
     ahead = centre - sphere
     reach = _length(ahead)
-    gain = (towards * size + reach - size).clamp(min=0)  # what clipping lengthened is taken back
+    gain = (towards * size + reach - size).clamp(min=0)  # corrects the distance that clipping changed
     return sphere, (sphere + gain / reach.clamp(min=1e-12) * ahead).clamp(0, 1)
 
 

@@ -17,7 +17,7 @@ from robustassay.target import DecisionAccess
 from robustassay.threat import L2, per_row, where_rows
 
 TRIALS: Final = 30
-"""How often a row tries before it changes how boldly it goes towards the clean image."""
+"""Trials between two changes of mu."""
 SHARE: Final = 20
 """One value in so many is changed in a trial."""
 
@@ -28,9 +28,9 @@ SHARE: Final = 20
 class Evolutionary(Attack[DecisionAccess]):
     """An evolution strategy that learns which values matter (Dong et al. 2019, arXiv:1904.04433).
 
-    Each trial goes towards the clean image by a part `mu` of the way and mutates few values, drawn by a diagonal
-    covariance that past successes shaped, on the sphere of the new distance. With `coarse` above 1, it searches
-    images that are so many times smaller on each side and enlarges what it finds.
+    Each trial moves a part `mu` of the way towards the clean image and mutates few values, drawn by a diagonal
+    covariance that adapts to past successes, on the sphere of the new distance. With `coarse` above 1, it searches
+    images that are smaller by this factor on each side, and enlarges them.
     """
 
     info = AttackInfo(
@@ -51,7 +51,7 @@ class Evolutionary(Attack[DecisionAccess]):
     coarse: int = 1
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
-        """Mutate, ask, learn from what reaches the goal."""
+        """Mutate, query, adapt to what reaches the goal."""
         oracle = Oracle.of(view, self.queries)
         x = start_on_boundary(oracle, 1e-3)
         grid = _grid(x.shape[1:], self.coarse)
@@ -64,8 +64,8 @@ class Evolutionary(Attack[DecisionAccess]):
             point = self._towards(view, x, _enlarge(z.view(-1, *grid), x.shape[1:]), mu)
             hit = oracle.reaches(point)
             x = where_rows(hit, point, x)
-            learnt = self.path_decay * path + math.sqrt(1 - self.path_decay**2) * z
-            path = torch.where(hit[:, None], learnt, path)
+            new_path = self.path_decay * path + math.sqrt(1 - self.path_decay**2) * z
+            path = torch.where(hit[:, None], new_path, path)
             spread = (1 - self.covariance_rate) * covariance + self.covariance_rate * path.square()
             covariance = torch.where(hit[:, None], spread, covariance)
             good, trial = good + hit, trial + 1
@@ -75,7 +75,7 @@ class Evolutionary(Attack[DecisionAccess]):
         return x
 
     def _towards(self, view: DecisionAccess, x: Tensor, z: Tensor, mu: Tensor) -> Tensor:
-        """Go a part of the way to the clean image and mutate on the sphere of that distance."""
+        """Move towards the clean image and mutate on the sphere of that distance."""
         centre, delta = view.ball.centre, x - view.ball.centre
         size = per_row(delta.flatten(1).square().sum(1).sqrt(), x)
         part = 1 - per_row(mu.clamp(max=0.5), x)

@@ -35,11 +35,11 @@ EXPANSIONS: Final = 8
 @register("attack", "geoda")
 @dataclass(frozen=True)
 class GeoDA(Attack[DecisionAccess]):
-    """Takes the boundary for a plane and goes straight along its normal (Rahmati et al. 2020, arXiv:2003.06468).
+    """Approximates the boundary by a plane and moves along its normal (Rahmati et al. 2020, arXiv:2003.06468).
 
-    The normal is estimated on the boundary from labels of low-frequency noise, `frequencies` of each side, and added
-    to those before; the next point is where the ray from the clean image along it meets the boundary. Later normals
-    get more probes, by `ratio` to the power -2/3.
+    The normal is estimated on the boundary from labels of low-frequency noise, with `frequencies` per side, and added
+    to the normals before; the next point is where the ray from the clean image along it meets the boundary. Later
+    normals get more probes, by `ratio` to the power -2/3.
     """
 
     info = AttackInfo(
@@ -57,7 +57,7 @@ class GeoDA(Attack[DecisionAccess]):
     sigma: float = 0.002
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
-        """Estimate the normal where the boundary is near, and shoot along it from the clean image."""
+        """Estimate the normal at the boundary, and follow it from the clean image."""
         oracle = Oracle.of(view, self.queries)
         x = start_on_boundary(oracle, 1e-3)
         x = onto_boundary(oracle, x, self._precision(view, x))
@@ -67,13 +67,13 @@ class GeoDA(Attack[DecisionAccess]):
         while len(x):
             probes = self._probes(plan(), turn)
             normal = normal + self._estimate(oracle, x, probes)
-            x = self._shoot(oracle, x, normal)
+            x = self._follow_normal(oracle, x, normal)
             x, normal = oracle.drop_finished(x, normal)
             turn += 1
         return x
 
     def _estimate(self, oracle: Oracle, x: Tensor, probes: Tensor) -> Tensor:
-        """Vote for the side of the boundary where the goal lies, by labels of points around x, against their mean."""
+        """Estimate the normal from labels of points around x, less their mean."""
         votes, steps, yes = torch.zeros_like(x), torch.zeros_like(x), x.new_zeros(len(x))
         done = 0
         while (asking := probes > done).any():
@@ -87,8 +87,8 @@ class GeoDA(Attack[DecisionAccess]):
         share = yes / probes.clamp(min=1)
         return (votes - per_row(share, x) * steps) / per_row(probes, x)
 
-    def _shoot(self, oracle: Oracle, x: Tensor, normal: Tensor) -> Tensor:
-        """Follow the normal from the clean image to the boundary, even where that is further away than before."""
+    def _follow_normal(self, oracle: Oracle, x: Tensor, normal: Tensor) -> Tensor:
+        """Follow the normal from the clean image to the boundary, even if that is farther away than before."""
         view, distance = oracle.view, oracle.view.ball.distance(x)
         path = _ray(view, normal)
         low, high = torch.zeros_like(distance), distance
@@ -104,19 +104,19 @@ class GeoDA(Attack[DecisionAccess]):
         return where_rows(missing, x, path(nearest))
 
     def _precision(self, view: DecisionAccess, x: Tensor) -> Tensor:
-        """How near to the boundary, as a part of the way to it, probes of this size need to start."""
+        """The relative precision on the boundary that probes of this size need."""
         length = L2(1).size((x - view.ball.centre).flatten(1))
         return self.sigma / 5 / length.clamp(min=self.sigma)
 
     def _probes(self, left: Tensor, turn: int) -> Tensor:
-        """Probes of each row's normal at this turn, in whole calls."""
+        """Return the probes of each row's normal in this turn, in whole calls."""
         counts = [_plan(budget, self.ratio)[turn:][:1] or (FIRST,) for budget in left.tolist()]
         return torch.tensor(counts, device=left.device).view(-1)
 
 
 @lru_cache(maxsize=1024)
 def _plan(queries: int, ratio: float) -> tuple[int, ...]:
-    """Divide queries into growing shares, of which the first is just large enough."""
+    """Divide queries into growing shares; the first is the smallest that is large enough."""
     growth = max(ratio, 1e-3) ** (-2 / 3)
     turns, shares = 1, [float(queries - SEARCH)]
     while True:
@@ -140,7 +140,7 @@ def _smooth_noise(rng: Streams, like: Tensor, frequencies: int) -> Tensor:
     *channels, height, width = (1, 1, *like.shape[1:])
     down, across = (_cosines(side, frequencies).to(like) for side in (height, width))
     weights = rng.normal(AT_ONCE, math.prod(channels), len(down), len(across))
-    # Sums over frequencies are spelled out: a matrix product may round differently in company.
+    # Sums over frequencies are spelled out: a matrix product may round differently in a larger batch.
     rows = sum(weights[..., k, None] * across[k] for k in range(len(across)))
     assert isinstance(rows, Tensor)
     noise = sum(rows[..., k, None, :] * down[k][:, None] for k in range(len(down)))

@@ -27,11 +27,11 @@ FIRST: Final = 0.1
 @register("attack", "hopskipjump")
 @dataclass(frozen=True)
 class HopSkipJump(Attack[DecisionAccess]):
-    """Walks along the boundary by gradients estimated from labels (Chen et al. 2020, arXiv:1904.02144).
+    """Moves along the boundary by gradients estimated from labels (Chen et al. 2020, arXiv:1904.02144).
 
-    From a point on the boundary: estimate its normal from `probes` labels, more of them each time, leap along it, and
-    come back to the boundary towards the clean image, as near to it as probes of this length need. Under Linf normals
-    become signs.
+    From a point on the boundary: estimate the normal from `probes` labels, more each time; step along it; and bisect
+    back to the boundary towards the clean image, as precisely as probes of this length need. Under Linf the sign of the
+    normal is used.
     """
 
     info = AttackInfo(
@@ -48,7 +48,7 @@ class HopSkipJump(Attack[DecisionAccess]):
     max_probes: int = 10_000
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
-        """Hop to the boundary, skip along its normal, jump."""
+        """Estimate the normal, step along it, and bisect back to the boundary."""
         oracle = Oracle.of(view, self.queries)
         values = x0[0].numel()
         reach = max(1 / values, SHORTEST)
@@ -59,7 +59,7 @@ class HopSkipJump(Attack[DecisionAccess]):
         while len(x):
             probes = min(int(self.probes * math.sqrt(hop)), self.max_probes)
             direction = _normal(oracle, x, radius, probes)
-            far = _leap(oracle, x, direction, view.ball.distance(x) / math.sqrt(hop))
+            far = _step_along(oracle, x, direction, view.ball.distance(x) / math.sqrt(hop))
             x = onto_boundary(oracle, far, tolerance)
             radius = reach * L2(1).size((x - view.ball.centre).flatten(1)).to(x.dtype)
             x, radius = oracle.drop_finished(x, radius)
@@ -70,7 +70,7 @@ class HopSkipJump(Attack[DecisionAccess]):
 def _normal(oracle: Oracle, x: Tensor, radius: Tensor, probes: int) -> Tensor:
     """Estimate the direction in which the goal lies, from the labels of points around x.
 
-    Answers are taken against their mean, without which a point slightly beyond the boundary tells nothing.
+    The mean of the answers is subtracted; otherwise a point slightly beyond the boundary gives no information.
     """
     view = oracle.view
     votes, steps, yes = torch.zeros_like(x), torch.zeros_like(x), radius.new_zeros(len(x))
@@ -95,15 +95,15 @@ def _normal(oracle: Oracle, x: Tensor, radius: Tensor, probes: int) -> Tensor:
     return normal.sign() if isinstance(view.ball.norm, LInf) else unit(normal)
 
 
-def _leap(oracle: Oracle, x: Tensor, direction: Tensor, length: Tensor) -> Tensor:
-    """Follow the direction as far as the goal is still reached, trying halves; stay where nothing is."""
-    landed, missing = x, torch.ones(len(x), dtype=torch.bool, device=x.device)
+def _step_along(oracle: Oracle, x: Tensor, direction: Tensor, length: Tensor) -> Tensor:
+    """Step along the direction, halving the step until the goal is reached; stay where no step reaches it."""
+    reached, missing = x, torch.ones(len(x), dtype=torch.bool, device=x.device)
     for _ in range(HALVINGS):
         points = (x + per_row(length.to(x.dtype), x) * direction).clamp(0, 1)
         hit = torch.zeros_like(missing)
         hit[missing] = oracle.subset(missing).reaches(points[missing])
-        landed = where_rows(hit, points, landed)
+        reached = where_rows(hit, points, reached)
         length, missing = length / 2, missing & ~hit & (oracle.left > 0)
         if not missing.any():
             break
-    return landed
+    return reached

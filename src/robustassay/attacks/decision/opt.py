@@ -25,11 +25,11 @@ TRIES: Final = 15
 @register("attack", "opt")
 @dataclass(frozen=True)
 class OPT(Attack[DecisionAccess]):
-    """Descends the distance to the boundary as a function of direction (Cheng et al. 2019, arXiv:1807.04457).
+    """Minimises the distance to the boundary over directions (Cheng et al. 2019, arXiv:1807.04457).
 
-    That distance is found by bisection, for `probes` directions nearby side by side, and their differences make a
-    gradient. The paper's directions leave the box; these are followed along its walls, and differences are relative
-    to the distance, so that steps mean the same for near and far images.
+    The distance along a direction is found by bisection; finite differences over `probes` nearby directions give a
+    gradient. Unlike in the paper, points are kept in the pixel box, and differences are relative to the distance, so
+    that steps mean the same for near and far images.
     """
 
     info = AttackInfo(
@@ -73,7 +73,7 @@ class OPT(Attack[DecisionAccess]):
         here = distance[:, None].expand(-1, self.probes)
         nearer = oracle.reaches(path(here))
         low = here * torch.where(nearer, 0.99, 1.0)
-        high = here * torch.where(nearer, 1.0, 1.01)  # a probe beyond is taken for one there: it says enough
+        high = here * torch.where(nearer, 1.0, 1.01)  # a probe farther away counts as 1 % farther
         found = bisect(oracle, path, low, high, (distance * beta / 500)[:, None])
         rise = ((found / here - 1) / beta[:, None]).to(turn.dtype)
         gradient = (per_row(rise, turn) * turn).mean(1)
@@ -91,32 +91,32 @@ def along(view: DecisionAccess, direction: Tensor) -> Path:
 
 
 def first_direction(oracle: Oracle, trials: int, beta: float) -> tuple[Tensor, Tensor]:
-    """Return the nearest of some directions that reach the goal; each is searched only if it beats those before."""
+    """Return the nearest of some directions that reach the goal; a direction is searched only if it is nearer."""
     x = find_start(oracle)
     view = oracle.view
     direction, distance = unit(x - view.ball.centre), view.ball.distance(x)
     distance = _nearest_along(oracle, direction, distance, COARSE)
     for attempt in range(1, trials):
         other = unit(candidate(view, attempt % 10) - view.ball.centre)
-        better, closer = _beats(oracle, other, distance)
+        better, closer = _is_nearer(oracle, other, distance)
         direction, distance = where_rows(better, other, direction), closer
         direction, distance = oracle.drop_finished(direction, distance)
-    return direction, _settle(oracle, direction, distance, torch.full_like(distance, beta))
+    return direction, _refine(oracle, direction, distance, torch.full_like(distance, beta))
 
 
 def descend(
     oracle: Oracle, direction: Tensor, distance: Tensor, gradient: Tensor, alpha: Tensor, beta: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Step against the gradient, twice as far while that helps; where nothing helps, try ever shorter steps."""
+    """Step against the gradient, doubling the step while that helps; where nothing helps, shorten the step."""
     best, nearest = direction, distance
 
     def attempt(rows: Tensor) -> Tensor:
-        """Try the present step in some rows and say where it helped."""
+        """Try the present step in some rows; return where it helped."""
         nonlocal best, nearest
         some = oracle.subset(rows)
         trial = unit(direction - per_row(alpha.to(gradient.dtype), gradient) * gradient)
         better = torch.zeros_like(rows)
-        better[rows], closer = _beats(some, trial[rows], nearest[rows])
+        better[rows], closer = _is_nearer(some, trial[rows], nearest[rows])
         nearest = nearest.index_put((rows,), closer)
         best = where_rows(better, trial, best)
         return better
@@ -135,17 +135,17 @@ def descend(
             break
         alpha = torch.where(stuck, alpha / 4, alpha)
         stuck = stuck & ~attempt(stuck)
-    return best, _settle(oracle, best, nearest, beta), alpha
+    return best, _refine(oracle, best, nearest, beta), alpha
 
 
 def refresh(alpha: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """Where steps have become too short to matter, look at closer directions instead."""
+    """Where steps have become too short, probe closer directions instead."""
     too_short = alpha < 1e-4
     return torch.where(too_short, 1.0, alpha), torch.where(too_short, (beta / 10).clamp(min=FINEST), beta)
 
 
-def _beats(oracle: Oracle, direction: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
-    """Say which directions reach the goal sooner, by one query each, and how soon; the others keep their distance."""
+def _is_nearer(oracle: Oracle, direction: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
+    """Return which directions are nearer, by one query each, and their distances; the others keep the old distance."""
     target = distance * (1 - 1e-4)
     better = oracle.reaches(at_distance(oracle.view, direction, target))
     if better.any():
@@ -155,20 +155,20 @@ def _beats(oracle: Oracle, direction: Tensor, distance: Tensor) -> tuple[Tensor,
 
 
 def _nearest_along(oracle: Oracle, direction: Tensor, distance: Tensor, tolerance: float) -> Tensor:
-    """Come nearer in leaps that double while the goal is reached, then bisect the last one."""
+    """Approach in steps that double while the goal is reached, then bisect the last one."""
     path = along(oracle.view, direction)
     low, high = distance.clone(), distance.clone()
-    leap, reaching = 0.01, torch.ones(len(distance), dtype=torch.bool, device=distance.device)
+    step, reaching = 0.01, torch.ones(len(distance), dtype=torch.bool, device=distance.device)
     while reaching.any():
-        low = torch.where(reaching, high * (1 - min(leap, 1.0)), low)
+        low = torch.where(reaching, high * (1 - min(step, 1.0)), low)
         hit = torch.zeros_like(reaching)
         hit[reaching] = oracle.subset(reaching).reaches(path(low)[reaching])
         high = torch.where(hit, low, high)
-        reaching, leap = hit & (high > 0), leap * 2
+        reaching, step = hit & (high > 0), step * 2
     return bisect(oracle, path, low, high, tolerance * high)
 
 
-def _settle(oracle: Oracle, direction: Tensor, distance: Tensor, beta: Tensor) -> Tensor:
+def _refine(oracle: Oracle, direction: Tensor, distance: Tensor, beta: Tensor) -> Tensor:
     """Bring the distance to the precision that probes at angles of beta need."""
     fine = distance * beta / 500
     return bisect(oracle, along(oracle.view, direction), distance * (1 - 2 * COARSE), distance, fine)

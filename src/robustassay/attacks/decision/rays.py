@@ -15,14 +15,14 @@ from robustassay.target import DecisionAccess
 from robustassay.threat import LInf, per_row, where_rows
 
 RADII: Final = (1.0, 0.5, 0.25, 0.125, 0.0625)
-"""Where a direction is asked about until one reaches the goal; a class may lie near and not at the corner."""
+"""Radii at which a first direction is tried: a class may be reached near the image and not at the corner."""
 
 
 @final
 @register("attack", "rays")
 @dataclass(frozen=True)
 class RayS(Attack[DecisionAccess]):
-    """Searches the signs of the nearest ray by flipping ever smaller blocks of them (Chen & Gu 2020, arXiv:2006.12792).
+    """Searches the sign vector of the nearest ray by flipping ever smaller blocks (Chen & Gu 2020, arXiv:2006.12792).
 
     A flip costs one query, at the best radius so far; only where it still reaches the goal is the new radius searched
     for, to `tolerance`. The first ray is all ones as in the paper; where that reaches nothing, rays towards noise and
@@ -42,7 +42,7 @@ class RayS(Attack[DecisionAccess]):
     tolerance: float = 2e-5
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
-        """Flip a block, ask, search where it helps."""
+        """Flip a block, query, bisect where it helps."""
         oracle = Oracle.of(view, self.queries)
         signs, radius = _first_ray(oracle)
         radius = self._search(oracle, signs, radius)
@@ -65,7 +65,7 @@ class RayS(Attack[DecisionAccess]):
 
 
 def _first_ray(oracle: Oracle) -> tuple[Tensor, Tensor]:
-    """Find signs, and the smallest of some radii, that reach the goal; rows that have none are let go."""
+    """Find signs, and the smallest of some radii, that reach the goal; rows without one are finished."""
     view, radii = oracle.view, oracle.view.ball.centre.new_tensor(RADII).double()
     signs = torch.ones_like(view.ball.centre)
     radius = torch.full((len(signs),), torch.inf, dtype=torch.float64, device=signs.device)
@@ -86,7 +86,7 @@ def _first_ray(oracle: Oracle) -> tuple[Tensor, Tensor]:
 
 
 def _flipped(view: DecisionAccess, signs: Tensor, block: slice) -> Tensor:
-    """Turn the signs of a block round; values that a first ray left alone get one by chance."""
+    """Flip the signs of a block; zeros of the first ray get random signs."""
     flat = signs.flatten(1)
     chance = view.rng.rademacher(flat[0, block].numel())
     flipped = flat.clone()
@@ -99,7 +99,7 @@ def _at(view: DecisionAccess, signs: Tensor, radius: Tensor) -> Tensor:
 
 
 def _blocks(values: int) -> Iterator[slice]:
-    """Cut the values into 1, 2, 4, ... blocks; when each is a single value, go over these again and again."""
+    """Yield 1, 2, 4, ... blocks; once each block is a single value, repeat these."""
     count = 1
     while True:
         size = -(-values // count)

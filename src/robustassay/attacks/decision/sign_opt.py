@@ -19,7 +19,7 @@ from robustassay.threat import L2, per_row
 @register("attack", "sign-opt")
 @dataclass(frozen=True)
 class SignOPT(Attack[DecisionAccess]):
-    """OPT with one query a probe: does the boundary come nearer or not? (Cheng et al. 2020, arXiv:1909.10773).
+    """OPT with one query per probe: the sign of the change in distance (Cheng et al. 2020, arXiv:1909.10773).
 
     Whether a direction close by meets the boundary sooner is seen from one label, at the distance where the present
     one meets it. As in OPT, directions are followed along the box.
@@ -41,7 +41,7 @@ class SignOPT(Attack[DecisionAccess]):
     beta: float = 0.001
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
-        """Estimate by signs how the distance changes with the direction, and descend."""
+        """Estimate the gradient from signs, and descend."""
         oracle = Oracle.of(view, self.queries)
         direction, distance = first_direction(oracle, self.trials, self.beta)
         alpha, beta = torch.full_like(distance, self.alpha), torch.full_like(distance, self.beta)
@@ -53,7 +53,7 @@ class SignOPT(Attack[DecisionAccess]):
         return direction
 
     def _estimate_gradient(self, oracle: Oracle, direction: Tensor, distance: Tensor, beta: Tensor) -> Tensor:
-        """Sum random directions, each with the sign of what it does to the distance."""
+        """Average random directions, each with the sign of the change in distance."""
         view, gradient = oracle.view, torch.zeros_like(direction)
         probed = 0
         while probed < self.probes:

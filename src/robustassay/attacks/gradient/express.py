@@ -45,7 +45,7 @@ class Express(Attack[GradientAccess]):
     tries_without_gradients = True
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
-        """Run the stages one after the other; a row leaves with the first success."""
+        """Run the stages in sequence; a row leaves with its first success."""
         run_stage(view, "pma", PMA(steps=20))
         left = view.margin_left()
         run_stage(view, "nearest", Nearest(steps=20), on=(left < FAR) | (left > UNMOVED))

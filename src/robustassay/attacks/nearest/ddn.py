@@ -34,12 +34,12 @@ class DDN(Attack[GradientAccess]):
     initial_norm: float = 1.0
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
-        """Choose the direction by the gradient and the norm by the answer, one step after the other."""
+        """Take the direction from the gradient and adapt the norm to success or failure, in turn."""
         x, norm = x0, torch.full((len(x0),), self.initial_norm, device=x0.device)
         for step in range(self.steps):
             gradient, logits = view.gradient(x)
             norm = norm * torch.where(view.goal.reached(logits), 1 - self.gamma, 1 + self.gamma)
-            norm = norm.clamp(max=math.sqrt(x0[0].numel()))  # nothing in the box is further away
+            norm = norm.clamp(max=math.sqrt(x0[0].numel()))  # the largest distance in the box
             length = 0.01 + 0.99 * (1 + math.cos(math.pi * step / self.steps)) / 2
             x = _onto_sphere(view, x + length * _direction(view, gradient), norm)
             x, norm = view.drop_finished(x, norm)
@@ -47,7 +47,7 @@ class DDN(Attack[GradientAccess]):
 
 
 def _direction(view: GradientAccess, gradient: Tensor) -> Tensor:
-    """Return the gradient at length one; a random direction where there is none."""
+    """Return the gradient at length one; a random direction where it is zero."""
     flat = gradient.flatten(1)
     lost = (flat == 0).all(1)
     if lost.any():
@@ -58,7 +58,7 @@ def _direction(view: GradientAccess, gradient: Tensor) -> Tensor:
 
 
 def _onto_sphere(view: GradientAccess, x: Tensor, norm: Tensor) -> Tensor:
-    """Scale the perturbation to the norm; what the box cuts off is made up for by the other pixels.
+    """Scale the perturbation to the norm; the other pixels make up for what the box clips.
 
     The projection shortens and never lengthens, so it is given a perturbation that is too long.
     """

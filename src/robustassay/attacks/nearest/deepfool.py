@@ -38,7 +38,7 @@ class DeepFool(Attack[GradientAccess]):
     candidates: int = 10
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
-        """Add up the steps until the label changes, and go a little further than their sum."""
+        """Add up the steps until the label changes, with a small overshoot."""
         classes = self._nearest_classes(view, view.scores(x0))
         x, total = x0, torch.zeros_like(x0)
         for _ in range(self.steps):
@@ -60,7 +60,7 @@ class DeepFool(Attack[GradientAccess]):
 
 
 def _step(view: GradientAccess, x: Tensor, jacobian: Tensor, logits: Tensor) -> Tensor:
-    """Return the smallest step to any class's boundary, were the model linear; pixels at a wall stay there."""
+    """Return the smallest step to any class's boundary, if the model were linear; pixels at 0 or 1 stay there."""
     w = (jacobian[:, 1:] - jacobian[:, :1]).flatten(2)
     behind = (logits[:, :1] - logits[:, 1:]).double()
     point = x.flatten(1)[:, None]
@@ -71,5 +71,5 @@ def _step(view: GradientAccess, x: Tensor, jacobian: Tensor, logits: Tensor) -> 
     nearest = torch.where(dual > 0, distance, torch.inf).argmin(1)
     rows = torch.arange(len(x), device=x.device)
     w, dual = w[rows, nearest], dual[rows, nearest]
-    length = torch.where(dual > 0, distance[rows, nearest], 0.0) + 1e-6  # a tie is no distance at all
+    length = torch.where(dual > 0, distance[rows, nearest], 0.0) + 1e-6  # at a tie the distance is zero
     return view.ball.norm.steepest(w, w, w, length.float()).view_as(x)

@@ -17,20 +17,20 @@ from robustassay.threat import L1, L2, Ball, Goal, LInf, Targeted, per_row
 from robustassay.threat.hyperplane import onto_hyperplane
 
 Plane = Callable[[GradientAccess, Tensor], tuple[Tensor, Tensor]]
-"""From points to the boundary if the model were linear there: its flat slope, and how far the points are beyond it."""
+"""From points to the boundary of the model linearised there: its flat normal, and how far the points are beyond it."""
 
 
 @final
 @register("attack", "fab")
 @dataclass(frozen=True)
 class FAB(Attack[GradientAccess]):
-    """Walks along the decision boundary towards the clean image (Croce & Hein 2020, arXiv:1907.02044).
+    """Moves along the decision boundary towards the clean image (Croce & Hein 2020, arXiv:1907.02044).
 
-    By its default aim, "classes" (FAB-T), an untargeted goal is pursued through each of the `targets` classes that
-    score best on the clean image, for `steps` steps each, and any wrong label counts. By the aim "any" every step goes
-    to the class whose boundary is nearest at the moment, which takes the gradients of all classes. A targeted goal has
-    its one class, which must pass whichever other is best. A step asks twice: for gradients, and whether the new point
-    has arrived. Each walk is repeated from `starts` points, of which all but the first are random.
+    With the aim "classes" (FAB-T, the default), an untargeted goal is attacked through each of the `targets` classes
+    with the highest clean logits, for `steps` steps each; any wrong label counts. With the aim "any", every step goes
+    to the class with the nearest boundary, which takes the gradients of all classes. A targeted goal has one class,
+    which must exceed all others. A step makes two queries: gradients, and the label of the new point. The search is
+    repeated from `starts` points; all but the first are random.
     """
 
     info = AttackInfo(
@@ -58,28 +58,28 @@ class FAB(Attack[GradientAccess]):
             raise BadRequest(f"FAB: aim must be classes or any, not {self.aim!r}.")
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
-        """Walk along the boundaries of all classes at once, or along whichever is nearest."""
+        """Move along the boundaries of all classes at once, or along the nearest."""
         if self.aim == "any" and not isinstance(view.goal, Targeted):
-            return self._walk(view, _nearest_plane)
-        return towards_each(view, likely_classes(view, x0, self.targets), self._walk_towards)
+            return self._search(view, _nearest_plane)
+        return towards_each(view, likely_classes(view, x0, self.targets), self._search_towards)
 
-    def _walk_towards(self, view: GradientAccess, aim: Tensor) -> Tensor:
-        return self._walk(view, partial(_plane_towards, view.track(aim)))
+    def _search_towards(self, view: GradientAccess, aim: Tensor) -> Tensor:
+        return self._search(view, partial(_plane_towards, view.track(aim)))
 
-    def _walk(self, view: GradientAccess, plane: Plane) -> Tensor:
+    def _search(self, view: GradientAccess, plane: Plane) -> Tensor:
         """Step onto the boundary's tangent; from beyond the boundary, step back towards the clean image."""
         x = view.ball.centre
         for start in range(self.starts):
-            x = _elsewhere(view) if start else view.ball.centre
+            x = _random_start(view) if start else view.ball.centre
             for _ in range(self.steps):
                 x = self._step(view, x, *plane(view, x))
-                arrived = per_row(view.goal.reached(view.scores(x)), x)
+                reached = per_row(view.goal.reached(view.scores(x)), x)
                 back = view.ball.centre + self.beta * (x - view.ball.centre)
-                (x,) = view.drop_finished(torch.where(arrived, back, x))
+                (x,) = view.drop_finished(torch.where(reached, back, x))
         return x
 
     def _step(self, view: GradientAccess, x: Tensor, w: Tensor, lead: Tensor) -> Tensor:
-        """Go to the tangent plane of the boundary, and a little beyond, biased towards the clean image."""
+        """Move to the tangent plane of the boundary, and a little beyond, biased towards the clean image."""
         here, clean = x.flatten(1).double(), view.ball.centre.flatten(1).double()
         from_here = onto_hyperplane(view.ball.norm, w, -lead, -here, 1 - here)
         from_clean = onto_hyperplane(view.ball.norm, w, (w * (here - clean)).sum(1) - lead, -clean, 1 - clean)
@@ -100,21 +100,21 @@ def _nearest_plane(view: GradientAccess, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the boundary that is nearest of all."""
     jacobian, logits = view.jacobian(x)
     row, own = torch.arange(len(x), device=x.device), view.goal.labels
-    slopes = (jacobian - jacobian[row, own, None]).flatten(2).double()
+    normals = (jacobian - jacobian[row, own, None]).flatten(2).double()
     leads = (logits - logits[row, own, None]).double()
-    distance = leads.abs() / view.ball.norm.dual.size(slopes).clamp(min=1e-12)
+    distance = leads.abs() / view.ball.norm.dual.size(normals).clamp(min=1e-12)
     nearest = distance.scatter(1, own[:, None], torch.inf).argmin(1)
-    return slopes[row, nearest], leads[row, nearest]
+    return normals[row, nearest], leads[row, nearest]
 
 
-def _elsewhere(view: GradientAccess) -> Tensor:
-    """Draw a start from the inner half of the ball, or of a smaller one that a success has left."""
+def _random_start(view: GradientAccess) -> Tensor:
+    """Draw a start from the inner half of the ball, or of the ball of the closest success."""
     radius = torch.minimum(view.claimed_distance(), view.ball.eps.double()) / 2
     return Ball(view.ball.norm, view.ball.centre, radius.float()).sample(view.rng)
 
 
 def _lead(logits: Tensor, goal: Goal, aim: Tensor) -> Tensor:
-    """By how much the class aimed at leads the one it must pass: the label, or the best of all others."""
+    """Return the logit of the class aimed at, less that of the label, or of the best other class if targeted."""
     if isinstance(goal, Targeted):
         return -goal.margin(logits)
     return (logits.gather(1, aim[:, None]) - logits.gather(1, goal.labels[:, None])).squeeze(1)

@@ -42,7 +42,7 @@ class FMN(Attack[GradientAccess]):
     gamma_final: float = 0.001
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
-        """Follow the margin's gradient while each row's radius closes in on its distance."""
+        """Follow the gradient of the margin while each row's radius approaches its distance."""
         norm = view.ball.norm
         farthest = view.track(norm.size(torch.maximum(x0, 1 - x0).flatten(1)))
         x, eps = x0, torch.ones_like(farthest())
@@ -69,9 +69,9 @@ class FMN(Attack[GradientAccess]):
 
 
 def _radius(eps: Tensor, gamma: float, reached: Tensor, best: Tensor, size: Tensor, to_boundary: Tensor) -> Tensor:
-    """Shrink or grow by gamma; until the first success, go where the boundary would be if the loss were linear.
+    """Shrink or grow by gamma; before the first success, use the distance to the boundary of a linear model.
 
-    But grow by gamma at least: where the loss is concave or a tie is lost, the guess alone never gets across.
+    Grow by gamma at least: where the loss is concave, or at a tie, that estimate alone never crosses the boundary.
     """
     guess = torch.maximum(size + to_boundary.nan_to_num(), size * (1 + gamma))
     grown = torch.where(best < torch.inf, eps * (1 + gamma), guess)
@@ -86,6 +86,6 @@ def _count(eps: Tensor, gamma: float, reached: Tensor, best: Tensor) -> Tensor:
 
 
 def _unit(gradient: Tensor) -> Tensor:
-    """Scale to Euclidean length one; L2 steps ignore the room they are told of."""
+    """Scale to Euclidean length one; L2 steps ignore their bounds."""
     flat = gradient.flatten(1)
     return L2(1).steepest(flat, flat, flat, flat.new_ones(len(flat))).view_as(gradient)
