@@ -1,8 +1,8 @@
-"""Examines the zoo and a gallery of broken models, attacks the latter with every library; writes docs/masked.md.
+"""Diagnoses the zoo and models with masked gradients, attacks the latter with every library; writes docs/masked.md.
 
     python -m benchmarks.masked_models [--base resnet20-natural] [--images 24] [--rows FILE] [--only NAME...]
 
-Every finished row is kept in the file of rows, so the command can be stopped and called again. The other libraries
+Every finished row is saved in the file of rows, so the command can be stopped and called again. The other libraries
 are test-only dependencies (tests/oracles.txt).
 """
 
@@ -28,25 +28,32 @@ STEPS = 40
 
 HEAD = """# Masked models
 
-Attacks that fail unseen are what this project fears most. Here is what `assay doctor` says of models that are honest,
-and of models broken on purpose (`tests/support/masked.py`), and what `assay eval --adaptive auto` makes of the latter.
-Made by `python -m benchmarks.masked_models`, on one core of a CPU.
+Gradient masking makes attacks fail without notice. This page shows what `assay doctor` reports for models with
+masked gradients (`tests/support/masked.py`) and for the models of the zoo, and what `assay eval --adaptive auto`
+measures on the former. `python -m benchmarks.masked_models` writes this page, on one core of a CPU.
 
-## Broken models
+## Models with masked gradients
 
-All are made of natural models, so nothing in them is robust: at L-inf 8/255 an honest measurement of the first images
-of cifar10-1k ends at or near zero. "PGD" is assay's own plain PGD-{steps}, "adaptive" the same with `--adaptive auto`.
-foolbox and torchattacks run PGD-{steps} too; AutoAttack is pyautoattack with all four attacks of its standard version,
-Square first, which changes its cost and not its verdict; what each library returns is judged by a forward pass, of a
-model that draws random numbers by most of {redraws}. "Best" is the lowest of the three; remedies are those that broke
-what plain PGD and the remedies before left standing. Where plain PGD already leaves nothing, the alarm costs an
-examination and changes no number. On a closed graph, or flipped signs, it does so because assay searches on a traced
-surrogate of the model, in which neither survives; `--precision exact` shows what other libraries see.
+All are built on natural models, so none of them is robust: at L-inf 8/255 their true robust accuracy on the first
+images of cifar10-1k is zero or close to it. The columns:
 
-So few images tell a broken measurement from an honest one, and no two strong attacks from each other. k winners take
-all is made of a ResNet-20 because in a shallow VGG-11 they hide nothing: no alarm, and nothing stands against any PGD.
+- **foolbox, torchattacks**: their PGD-{steps}.
+- **AutoAttack**: pyautoattack with the four attacks of its standard version. Square runs first, which changes the
+  cost and not the verdict.
+- **best**: the lowest accuracy of these three. A forward pass verifies what each library returns; for a model that
+  draws random numbers, the majority of {redraws} passes.
+- **PGD**: plain PGD-{steps} of robustassay. **adaptive**: the same with `--adaptive auto`.
+- **remedies**: those that broke samples which plain PGD and the earlier remedies had left standing.
 
-| model | made of | images | clean | foolbox | torchattacks | AutoAttack | best | PGD | adaptive | remedies | alarms |
+If plain PGD leaves nothing, an alarm costs the time of the diagnosis and changes no number. For a closed graph or
+flipped gradient signs this happens because robustassay searches on a traced surrogate, which has neither;
+`--precision exact` shows what the other libraries see.
+
+With so few images the table separates failed measurements from sound ones; it does not rank strong attacks. "k
+winners take all" is built on a ResNet-20, because it masks nothing in a shallow VGG-11: there is no alarm, and PGD
+breaks every sample.
+
+| model | built on | images | clean | foolbox | torchattacks | AutoAttack | best | PGD | adaptive | remedies | alarms |
 |---|---|---|---|---|---|---|---|---|---|---|---|
 """
 REDRAWS = 16
@@ -54,14 +61,14 @@ REDRAWS = 16
 LIMITS = """
 ## Limits
 
-Each indicator is a number with a limit. The third column is the largest value among {honest} models of the zoo, each
-examined on the first 32 images; {alarmed}. The last column counts the broken models
-that each indicator finds, of {broken}. The limits were chosen with these same models in view, so the table shows that
-they fit, not how often they would err on others. An indicator that finds none of them has been seen to work on made-up
-searches only, in tests. Of a model that draws random numbers, unstable predictions are gradients that disagree, with a
-limit of their own ({fickle:g}).
+Every indicator has a value and a limit. The third column is the largest value among {honest} models of the zoo
+without masking, each diagnosed on the first 32 images; {alarmed}. The last column counts the masked models that the
+indicator detects, of {broken}. The limits were chosen with these models in view. The table therefore shows that
+they fit these models; it does not show how often they are wrong on others. An indicator that detects none of them
+is tested on constructed attacks only. For a model that draws random numbers, "unstable predictions" compares
+gradients of several draws and has another limit ({spread:g}).
 
-| indicator | limit | honest, at most | broken models found |
+| indicator | limit | largest value without masking | masked models detected |
 |---|---|---|---|
 """
 
@@ -213,7 +220,7 @@ def page(rows: Mapping[str, Row]) -> str:
     verdict = f"alarms were raised on {', '.join(alarmed)}" if alarmed else "no alarm was raised on any"
     limits = LIMITS.format(
         honest=len(kinds["honest"]),
-        fickle=MAX_GRADIENT_DISAGREEMENT,
+        spread=MAX_GRADIENT_DISAGREEMENT,
         alarmed=verdict,
         broken=len(kinds["broken"]),
     )

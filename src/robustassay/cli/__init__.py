@@ -28,7 +28,7 @@ assay curve runs/ --versus eps -o curve.png
 Exit codes: 0 done, 1 the evaluation failed, 2 bad request, 130 interrupted and resumable.
 """
 
-# Threads that spin for ever while they wait make a run ten times slower wherever something else wants the cores.
+# Waiting threads that spin make a run ten times slower where other processes need the cores.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 app = App(
@@ -56,7 +56,7 @@ app.command(zoo)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code; what we raise on purpose is one sentence, not a traceback."""
+    """Run one command and return its exit code; errors of ours are printed as one sentence, without a traceback."""
     keep_freed_memory()
     try:
         app(arguments, exit_on_error=False, result_action="return_value")

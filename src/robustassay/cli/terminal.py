@@ -79,12 +79,12 @@ class Terminal:
 
     def _remedy(self, part: "Result") -> None:
         """Print which remedy a part applies, why, and how many samples it did not break."""
-        told = part.manifest.get("adaptive", {})
-        if "remedy" in told:
+        applied = part.manifest.get("adaptive", {})
+        if "remedy" in applied:
             left = round(part.robust_accuracy * len(part.records))
             self._out.print(
                 Text(
-                    f"Remedy {told['remedy']} ({told['because']}): {told['how']}; of {len(part.records)} unbroken "
+                    f"Remedy {applied['remedy']} (for {applied['because']}): {applied['how']}; of {len(part.records)} unbroken "
                     f"samples, {len(part.records) - left} were broken."
                 )
             )

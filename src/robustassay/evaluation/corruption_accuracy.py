@@ -81,8 +81,8 @@ class CorruptionEvaluation:
         return saved.set_index("sample_id").loc[list(dataset.ids)].reset_index()
 
     def _predict(self, model_ref: ModelRef, corruption: CorruptionSpec, dataset: Dataset) -> pd.DataFrame:
-        identity = check_model(model_ref.module, dataset, self.device, despite_flags=True)
-        network = LocalModel(model_ref.module, identity.classes, self.device, self.batch_size)
+        traits = check_model(model_ref.module, dataset, self.device, despite_flags=True)
+        network = LocalModel(model_ref.module, traits.classes, self.device, self.batch_size)
         predicted = []
         with seeded(str(corruption), self.device):
             for start in range(0, len(dataset), BATCH):
