@@ -84,8 +84,8 @@ class Terminal:
             left = round(part.robust_accuracy * len(part.records))
             self._out.print(
                 Text(
-                    f"Remedy {applied['remedy']} (for {applied['because']}): {applied['how']}; of {len(part.records)} unbroken "
-                    f"samples, {len(part.records) - left} were broken."
+                    f"Remedy {applied['remedy']} (for {applied['because']}): {applied['how']}; of {len(part.records)} "
+                    f"unbroken samples, {len(part.records) - left} were broken."
                 )
             )
 
