@@ -133,7 +133,7 @@ REFUSED = {
     "not a model": (["eval", "model.py:not_a_model"], "must return a torch.nn.Module"),
     "broken factory": (["eval", "model.py:broken"], "raised KeyError"),
     "unknown factory": (["eval", "model.py:mkae"], "did you mean make"),
-    "no factory": (["eval", "model.py"], "Name the factory"),
+    "no factory": (["eval", "model.py"], "Name the function"),
     "no file": (["eval", "nowhere.py:make"], "There is no file nowhere.py"),
     "no targets": (["eval", "model.py:make", "--targeted", "rnadom"], "random, least-likely or a file"),
     "bad shard": (["eval", "model.py:make", "--shard", "3/2"], "1 <= i <= n"),
