@@ -1,4 +1,4 @@
-# Two commands do everything on a fresh machine: `make run` and `make test`. Both make their own .venv.
+# Two commands do everything on a fresh machine: `make run` and `make test`. Both create .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,7 +14,7 @@ run: $(VENV)/.ready
 test: $(VENV)/.ready-dev check
 	$(BIN)/python -m pytest -n 2
 
-# What takes too long for every change, such as many more kills.
+# Tests that take too long for every change, such as many more kills.
 test-long: $(VENV)/.ready-dev
 	$(BIN)/python -m pytest -n 2 -m long
 
@@ -26,25 +26,25 @@ check: $(VENV)/.ready-dev
 clean:
 	rm -rf $(VENV) runs report
 
-# The documentation as a site, in build/docs; pages that are made from the code are made anew, and a warning ends it.
+# Writes the generated pages and builds the documentation into build/docs; a warning is an error.
 docs: $(VENV)/.ready-dev
 	$(BIN)/python -m tools.attack_pages
 	$(BIN)/python -m tools.api_page
 	$(BIN)/python -m benchmarks.cost_model
 	$(BIN)/python -m mkdocs build --strict
 
-# docs/crosscheck.md: our attacks beside those of other libraries, in about a quarter of an hour on two cores.
+# docs/crosscheck.md: our attacks compared with other libraries, in about a quarter of an hour on two cores.
 crosscheck: $(VENV)/.ready-dev
 	$(PIP) --no-deps --requirement benchmarks/peers.txt
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.crosscheck
 
-# docs/queries.md: what black-box attacks reach with their queries, in about twenty minutes on two cores.
+# docs/queries.md: black-box attacks compared at equal queries, in about twenty minutes on two cores.
 crosscheck-queries: $(VENV)/.ready-dev
 	$(PIP) --no-deps --requirement benchmarks/peers.txt
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.crosscheck_queries
 
 # Every file that is installed has its hash in locks/, written by `python -m tools.lock`; torch is pinned without one,
-# because its build is a matter of the machine. What a lock does not know, on another system, comes by its pin.
+# because its build depends on the machine. Packages that a lock does not list, on another system, are installed by version.
 $(VENV)/.ready: pyproject.toml constraints.txt locks/run.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(HASHED) locks/run.txt
@@ -52,8 +52,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt locks/run.txt
 	$(PIP) --no-build-isolation --editable .
 	touch $@
 
-# The peers we compare with declare dependencies we do not want (one pins an ancient requests, one pulls
-# torchvision), so they come without theirs; tests/oracles.txt lists what they really import.
+# The libraries that tests compare with declare dependencies that we do not want (one pins an old requests, one installs
+# torchvision), so they are installed without them; tests/oracles.txt lists what they really import.
 $(VENV)/.ready-dev: $(VENV)/.ready locks/test.txt locks/oracles.txt
 	$(HASHED) locks/test.txt
 	$(PIP) --no-build-isolation --editable '.[dev]'

@@ -1,4 +1,4 @@
-"""Labelled images to train and test on, held in memory as bytes."""
+"""Training and test images with labels, in memory as uint8."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from robustassay.errors import BadData
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Images as uint8 [n, 3, height, width] and labels as int64 [n]; the test part is only measured on."""
+    """Images as uint8 [n, 3, height, width] and labels as int64 [n]; the test part is used only for measurements."""
 
     x_train: Tensor
     y_train: Tensor
@@ -35,7 +35,7 @@ class TrainingData:
 
     @property
     def classes(self) -> int:
-        """How many classes the training labels span."""
+        """The number of classes of the training labels."""
         return int(self.y_train.max()) + 1
 
 
@@ -46,7 +46,7 @@ def read_npz(path: Path) -> TrainingData:
         with np.load(path, allow_pickle=False) as file:
             x_train, y_train, x_test, y_test = (file[key] for key in ("x_train", "y_train", "x_test", "y_test"))
         tensors = _images(x_train), _labels(y_train), _images(x_test), _labels(y_test)
-    except Exception as error:  # zip, header and decompression errors of every type mean the same to the user
+    except Exception as error:  # zip, header and decompression errors mean the same to the user
         raise BadData(f"{path.name} is not an .npz file with x_train, y_train, x_test and y_test.") from error
     return TrainingData(*tensors)
 

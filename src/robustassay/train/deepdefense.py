@@ -25,7 +25,7 @@ class DeepDefense(Recipe):
 
     title: ClassVar[str] = "DeepDefense training"
     note: ClassVar[str] = "Distances to the boundary are linearised at the image instead of following DeepFool."
-    compiles: ClassVar[bool] = False  # The loss differentiates a gradient, which compiled networks cannot.
+    compiles: ClassVar[bool] = False  # The loss needs second derivatives, which compiled networks do not support.
 
     rate: float = 0.01
     clip: float = 1.0
@@ -36,9 +36,9 @@ class DeepDefense(Recipe):
 
     def loss(self, network: nn.Module, x: Tensor, y: Tensor, rng: torch.Generator, progress: Tensor) -> Tensor:
         """Return the mean cross-entropy and penalty of the batch."""
-        # At rest, batch norm keeps one image's boundary from depending on its batch mates.
+        # In eval mode, batch norm does not mix the images of a batch.
         network.eval()
-        # In full precision: the loss divides by a gradient's length and is differentiated once more.
+        # In full precision: the loss divides by a gradient norm and is differentiated again.
         with torch.autocast(x.device.type, enabled=False):
             x = x.detach().requires_grad_()
             logits = network(x)
@@ -50,7 +50,7 @@ class DeepDefense(Recipe):
 
 
 def linearised_distance(logits: Tensor, x: Tensor, y: Tensor, rivals: int) -> Tensor:
-    """Return the L2 distance from x to where its nearest rivals would tie with y, were the logits linear in x.
+    """Return the L2 distance from x to the nearest decision boundary of a linear approximation.
 
     It is negative where a rival is ahead, and can be differentiated.
     """

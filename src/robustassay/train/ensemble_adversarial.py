@@ -17,7 +17,7 @@ from robustassay.train.recipe import Recipe
 @register("recipe", "ensemble-adv")
 @dataclass(frozen=True, kw_only=True)
 class EnsembleAdversarial(Recipe):
-    """Cross-entropy on clean images and on one-step examples, in equal parts.
+    """Mean cross-entropy on clean images and on one-step adversarial examples.
 
     `sources` names models of the zoo, joined by +. Each batch is cut into as many parts as there are sources and
     the network itself, and each of them attacks its part: the paper's turns from batch to batch, taken at once.
@@ -38,7 +38,7 @@ class EnsembleAdversarial(Recipe):
 
 
 def fgsm(network: nn.Module, x0: Tensor, eps: float) -> Tensor:
-    """Step once away from what the network says, not from the label: that would let the label show in the step."""
+    """Take one step away from the predicted label; a step from the true label would leak it."""
     x = x0.detach().requires_grad_()
     logits = network(x)
     (gradient,) = torch.autograd.grad(F.cross_entropy(logits, logits.argmax(1), reduction="sum"), x)
@@ -47,5 +47,5 @@ def fgsm(network: nn.Module, x0: Tensor, eps: float) -> Tensor:
 
 @cache
 def source(name: str, device: torch.device) -> nn.Module:
-    """Return a model of the zoo at rest, loaded once a process."""
+    """Return a zoo model in eval mode, loaded once per process."""
     return zoo.load(name, device)

@@ -27,12 +27,12 @@ class GaussianNoise(Recipe):
         return F.cross_entropy(network(x + self.sigma * noise), y)
 
     def measurements(self, network: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
-        """Return the accuracy on images under one draw of the noise, which is what smoothing asks for."""
+        """Return the accuracy under one draw of the noise, the base accuracy of smoothing."""
         return {"noisy_accuracy": clean_accuracy(Noisy(network, self.sigma), x, y), "noise": self.sigma}
 
 
 class Noisy(nn.Module):
-    """A network that sees its images through noise."""
+    """A network with noise on its input."""
 
     def __init__(self, network: nn.Module, sigma: float) -> None:
         super().__init__()

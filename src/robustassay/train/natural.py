@@ -1,4 +1,4 @@
-"""Training on the images as they are."""
+"""Standard training."""
 
 from dataclasses import dataclass
 from typing import ClassVar

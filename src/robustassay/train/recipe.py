@@ -1,4 +1,4 @@
-"""What a training recipe is: how to walk, and the loss of a batch."""
+"""The base class of training recipes: optimiser settings and the loss of a batch."""
 
 import math
 from abc import ABC, abstractmethod
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(ABC):
-    """Stochastic gradient descent with Nesterov momentum along one cycle of the learning rate.
+    """Stochastic gradient descent with Nesterov momentum and one cycle of the learning rate.
 
     `rate` is the peak, reached after the share `warmup` of all steps; `average` is the decay per step of the
     moving average of the weights, which is what training returns; a gradient longer than `clip` is shortened to
@@ -21,9 +21,9 @@ class Recipe(ABC):
 
     title: ClassVar[str]
     note: ClassVar[str] = ""
-    """What a reader of the card must know about the recipe."""
+    """A remark on the recipe for the card."""
     compiles: ClassVar[bool] = True
-    """Whether torch.compile understands what the loss does with the network."""
+    """Whether the loss works with torch.compile."""
 
     batch: int = 128
     rate: float = 0.1
@@ -36,7 +36,7 @@ class Recipe(ABC):
 
     @abstractmethod
     def loss(self, network: nn.Module, x: Tensor, y: Tensor, rng: torch.Generator, progress: Tensor) -> Tensor:
-        """Return the mean loss of a batch of images in [0, 1]; `progress` is the share of all steps done.
+        """Return the mean loss of a batch of images in [0, 1]; `progress` is the fraction of all steps done.
 
         On a GPU this is recorded once and replayed: it may not look at values, and draws from `rng` alone.
         """
@@ -49,14 +49,14 @@ class Recipe(ABC):
         return self.rate * (1 + math.cos(math.pi * fallen)) / 2
 
     def average_at(self, step: int) -> float:
-        """Return the decay of the average: small at first, so that the first weights are forgotten."""
+        """Return the decay of the moving average: small at first, so that the initial weights are forgotten."""
         return min(self.average, (1 + step) / (10 + step))
 
 
 @runtime_checkable
 class HasMeasurements(Protocol):
-    """A recipe whose networks promise more than the numbers on every card."""
+    """A recipe with additional measurements for the card."""
 
     def measurements(self, network: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
-        """Return what else a finished network was measured to do on uint8 images, for its card."""
+        """Return additional measurements of a trained network on uint8 images."""
         ...

@@ -19,7 +19,7 @@ class SelfEnsembleTraining(Recipe):
 
     title: ClassVar[str] = "random self-ensemble training"
     note: ClassVar[str] = "Draws noise at test time too: attack it with several draws a gradient."
-    compiles: ClassVar[bool] = False  # A compiled network cannot draw from a generator of ours.
+    compiles: ClassVar[bool] = False  # A compiled network cannot draw from a given generator.
 
     def loss(self, network: nn.Module, x: Tensor, y: Tensor, rng: torch.Generator, progress: Tensor) -> Tensor:
         """Return the mean cross-entropy of one noisy pass."""

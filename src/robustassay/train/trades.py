@@ -1,4 +1,4 @@
-"""TRADES: accuracy on clean images against agreement with their neighbours (Zhang et al. 2019, arXiv:1901.08573)."""
+"""TRADES: the trade-off between clean accuracy and robustness (Zhang et al. 2019, arXiv:1901.08573)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,13 +11,13 @@ from robustassay.registry import register
 from robustassay.train.pgd import frozen
 from robustassay.train.recipe import Recipe
 
-START = 1e-3  # Deviation of the noise the attack starts from: at the image itself the divergence has no slope.
+START = 1e-3  # Deviation of the start noise: at the clean image the gradient of the divergence is zero.
 
 
 @register("recipe", "trades")
 @dataclass(frozen=True, kw_only=True)
 class TRADES(Recipe):
-    """Cross-entropy on clean images plus `beta` times the divergence to the worst images within `eps`."""
+    """Cross-entropy on clean images plus `beta` times the divergence to adversarial images within `eps`."""
 
     title: ClassVar[str] = "TRADES"
 
@@ -34,7 +34,7 @@ class TRADES(Recipe):
         return F.cross_entropy(logits, y) + self.beta * divergence(logits, network(x_adv), "batchmean")
 
     def attack(self, network: nn.Module, x0: Tensor, rng: torch.Generator) -> Tensor:
-        """Climb the divergence from what the network says about x0, by signed steps."""
+        """Maximise the divergence from the prediction at x0 with sign steps."""
         lowest, highest = (x0 - self.eps).clamp(min=0), (x0 + self.eps).clamp(max=1)
         with torch.no_grad():
             said = network(x0)
@@ -47,5 +47,5 @@ class TRADES(Recipe):
 
 
 def divergence(logits: Tensor, other: Tensor, reduction: str) -> Tensor:
-    """Return the Kullback-Leibler divergence KL(p || q) of the probabilities that two sets of logits mean."""
+    """Return the Kullback-Leibler divergence KL(p || q) of the probabilities of two sets of logits."""
     return F.kl_div(F.log_softmax(other, 1), F.log_softmax(logits, 1), reduction=reduction, log_target=True)

@@ -1,4 +1,4 @@
-"""Pictures out of focus, behind rough glass, in motion, or coming nearer."""
+"""Blur: defocus, glass, motion, zoom."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +17,7 @@ from robustassay.rng import Streams
 @register("corruption", "defocus-blur")
 @dataclass(frozen=True)
 class DefocusBlur(Corruption):
-    """Each point becomes a disk, as in a lens out of focus; the setting is its radius and how soft its edge is."""
+    """Each point becomes a disk; the setting is its radius and the softness of its edge."""
 
     small = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1))
     large = ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5))
@@ -44,7 +44,7 @@ def _disk(radius: float, edge: float) -> Images:
 @register("corruption", "glass-blur")
 @dataclass(frozen=True)
 class GlassBlur(Corruption):
-    """Pixels show what is near them, as behind frosted glass; the setting is blur, reach and rounds.
+    """Pixels are exchanged with neighbours, as behind frosted glass; the setting is blur, distance and rounds.
 
     The paper speaks of swapping pixels. The program that made CIFAR-10-C and ImageNet-C copies one over the other,
     which corrupts far less, and it is their numbers that others compare with: so does this.
@@ -54,7 +54,7 @@ class GlassBlur(Corruption):
     large = ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2))
 
     def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
-        """Blur, shuffle, blur; one image's copies depend on each other, those of two images do not."""
+        """Blur, shuffle, blur; images do not depend on each other."""
         sigma, reach, rounds = setting
         shuffled = gaussian_blur(x, sigma)
         n, _, height, width = x.shape
@@ -72,13 +72,13 @@ class GlassBlur(Corruption):
 @register("corruption", "motion-blur")
 @dataclass(frozen=True)
 class MotionBlur(Corruption):
-    """A camera that moves along a line; the setting is the line's length and how it fades."""
+    """Motion along a line; the setting is its length and the deviation of its weights."""
 
     small = ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5))
     large = ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15))
 
     def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
-        """Smear along an angle within 45 degrees of level."""
+        """Blur along a line within 45 degrees of the horizontal."""
         radius, sigma = setting
         return smear(x, radius, sigma, rng.uniform(1).double().numpy()[:, 0] * 90 - 45)
 
@@ -87,7 +87,7 @@ class MotionBlur(Corruption):
 @register("corruption", "zoom-blur")
 @dataclass(frozen=True)
 class ZoomBlur(Corruption):
-    """A camera that comes nearer; the setting is the zoom at the end and the steps to it."""
+    """Zoom during the exposure; the setting is the final zoom and the number of steps."""
 
     small = ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01))
     large = ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.33, 0.03))

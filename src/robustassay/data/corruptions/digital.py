@@ -1,4 +1,4 @@
-"""What is lost on the way to a screen: contrast, shape, resolution, detail."""
+"""Digital corruptions: contrast, elastic transform, pixelation, JPEG."""
 
 import io
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from robustassay.rng import Streams
 Bytes = npt.NDArray[np.uint8]
 
 UNIT: Final = 244
-"""What the large scale of elastic was written for, an image side by a slip of the keyboard that became its standard."""
+"""The image side in the published parameters of the elastic transform; a misprint (244) that became the standard."""
 
 
 @final
 @register("corruption", "contrast")
 @dataclass(frozen=True)
 class Contrast(Corruption):
-    """All values drawn to their mean; the setting is what remains."""
+    """Less contrast; the setting is the remaining fraction."""
 
     small = (0.75, 0.5, 0.4, 0.3, 0.15)
     large = (0.4, 0.3, 0.2, 0.1, 0.05)
@@ -39,7 +39,7 @@ class Contrast(Corruption):
 @register("corruption", "elastic-transform")
 @dataclass(frozen=True)
 class ElasticTransform(Corruption):
-    """A picture on rubber: the setting is the size and smoothness of local moves, and how far three corners move."""
+    """Elastic deformation; the setting is the size and smoothness of local moves, and the move of three corners."""
 
     small = (
         (32 * 0.00, 32 * 0.00, 32 * 0.08),
@@ -57,7 +57,7 @@ class ElasticTransform(Corruption):
     )
 
     def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
-        """Look up each pixel where the two moves took it from."""
+        """Sample each pixel at its position before both moves."""
         local, smooth, corners = setting
         height, width = x.shape[-2:]
         moves = rng.uniform(2, height, width).double().numpy() * 2 - 1
@@ -70,7 +70,7 @@ class ElasticTransform(Corruption):
 
 
 def _affine(x: Images, moves: npt.NDArray[np.float64], reach: float) -> npt.NDArray[np.float64]:
-    """Return, one an image, the map `[2, 3]` that takes three moved points back to where they were."""
+    """Return, per image, the affine map `[2, 3]` from three moved points back to their original positions."""
     middle, arm = np.array(x.shape[-2:]) // 2, min(x.shape[-2:]) // 3
     before = middle + arm * np.array([[1, 1], [1, -1], [-1, -1]])
     after = np.concatenate((before + reach * moves, np.ones((len(x), 3, 1))), 2)
@@ -85,7 +85,7 @@ def _look_up(image: Images, at: npt.NDArray[np.float64]) -> Images:
 @register("corruption", "pixelate")
 @dataclass(frozen=True)
 class Pixelate(Corruption):
-    """Too few pixels; the setting is what part of each side remains."""
+    """Pixelation; the setting is the remaining fraction of each side."""
 
     small = (0.95, 0.9, 0.85, 0.75, 0.65)
     large = (0.6, 0.5, 0.4, 0.3, 0.25)
@@ -109,13 +109,13 @@ class Pixelate(Corruption):
 @register("corruption", "jpeg-compression")
 @dataclass(frozen=True)
 class JpegCompression(Corruption):
-    """A file too small; the setting is JPEG's quality."""
+    """JPEG compression; the setting is the quality."""
 
     small = (80, 65, 58, 50, 40)
     large = (25, 18, 15, 10, 7)
 
     def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
-        """Write and read each image."""
+        """Encode and decode each image."""
         corrupted = [_through_jpeg(image, setting) for image in _as_bytes(x).transpose(0, 2, 3, 1)]
         return np.stack(corrupted).transpose(0, 3, 1, 2).astype(np.float32) / 255
 

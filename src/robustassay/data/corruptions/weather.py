@@ -1,4 +1,4 @@
-"""Snow, frost, fog and glare.
+"""Weather: snow, frost, fog, brightness.
 
 Frost needs a picture of ice. Hendrycks & Dietterich use six photographs; here the ice is computed, with a scale of
 its own, as assay ships no one's pictures: compare accuracies under frost with each other, not with CIFAR-10-C's.
@@ -22,7 +22,7 @@ LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 @register("corruption", "snow")
 @dataclass(frozen=True)
 class Snow(Corruption):
-    """Flakes that fall, and a paler picture.
+    """Falling snow, and less contrast.
 
     The setting is the mean and spread of the flakes, their zoom, the threshold that thins them, the length and fading
     of their fall, and how much of the picture keeps its colour.
@@ -60,13 +60,13 @@ class Snow(Corruption):
 @register("corruption", "frost")
 @dataclass(frozen=True)
 class Frost(Corruption):
-    """Ice on the window; the setting is how much of the picture and of the ice is seen."""
+    """Frost; the setting is the weight of the image and of the ice."""
 
     small = ((1, 0.2), (1, 0.3), (0.95, 0.4), (0.9, 0.5), (0.85, 0.6))
     large = ((1, 0.4), (0.95, 0.55), (0.9, 0.7), (0.85, 0.85), (0.8, 1.0))
 
     def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
-        """Add ice: a soft cover with bright veins, where two rough surfaces cross their middle heights."""
+        """Add ice: a soft cover with bright lines, where two fractal surfaces cross their mean heights."""
         picture, ice = setting
         height, width = x.shape[-2:]
         cover, *veins = (plasma(rng, height, width, decay) for decay in (2.0, 1.6, 1.3))
@@ -81,13 +81,13 @@ class Frost(Corruption):
 @register("corruption", "fog")
 @dataclass(frozen=True)
 class Fog(Corruption):
-    """Fog in billows; the setting is how thick it is and how fast its billows get finer."""
+    """Fog; the setting is its density and the decay of its fractal."""
 
     small = ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75))
     large = ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4))
 
     def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
-        """Add fog and dim the sum, so that the brightest point stays as bright."""
+        """Add fog and rescale the sum, so that the brightest value stays the same."""
         thick, decay = setting
         brightest = x.max((1, 2, 3), keepdims=True)
         fog = plasma(rng, x.shape[2], x.shape[3], decay)[:, None].astype(np.float32)
@@ -99,13 +99,13 @@ class Fog(Corruption):
 @register("corruption", "brightness")
 @dataclass(frozen=True)
 class Brightness(Corruption):
-    """Daylight that is too strong; the setting is what is added to a colour's value."""
+    """More brightness; the setting is added to the value channel of HSV."""
 
     small = (0.05, 0.1, 0.15, 0.2, 0.3)
     large = (0.1, 0.2, 0.3, 0.4, 0.5)
 
     def corrupt(self, x: Images, setting: Any, rng: Streams) -> Images:
-        """Raise the value of each pixel's colour, and keep its hue and saturation: all channels grow alike."""
+        """Raise the HSV value of each pixel and keep hue and saturation: all channels are scaled equally."""
         value = x.max(1, keepdims=True)
         raised = np.minimum(value + np.float32(setting), 1)
         bright: Images = np.where(value > 0, x / np.where(value > 0, value, 1), 1) * raised
@@ -113,7 +113,7 @@ class Brightness(Corruption):
 
 
 def plasma(rng: Streams, height: int, width: int, decay: float) -> Numbers:
-    """Return a fractal surface in [0, 1] an image, by the diamond-square rule on a torus."""
+    """Return one fractal surface in [0, 1] per image, by the diamond-square algorithm on a torus."""
     side = 1 << (max(height, width, 2) - 1).bit_length()
     surface = np.zeros((rng.uniform(1).shape[0], side, side))
     step, rough = side, 100.0
@@ -135,6 +135,6 @@ def plasma(rng: Streams, height: int, width: int, decay: float) -> Numbers:
 
 
 def _jolt(rng: Streams, count: int, rough: float) -> Numbers:
-    """Draw moves whose size falls with the square of the roughness."""
+    """Draw displacements of one level of the diamond-square algorithm."""
     drawn: Numbers = rng.uniform(count, count).double().numpy()
     return rough * rough * (2 * drawn - 1)

@@ -26,7 +26,7 @@ class AlexNet:
 
     @property
     def title(self) -> str:
-        """What a reader calls it."""
+        """The name in tables."""
         return "AlexNet"
 
     def build(self, classes: int) -> nn.Module:
@@ -42,7 +42,7 @@ class AlexNet:
             *conv_norm_relu(4 * c, 2 * c, 3),
             *conv_norm_relu(2 * c, 2 * c, 3),
             overlapping_pool(),
-            # Fixes the grid, so that larger images fit the dense layers too.
+            # Fixes the size of the grid, so that larger images also fit the dense layers.
             nn.AdaptiveAvgPool2d(4),
             nn.Flatten(),
             *dense(4 * 4 * 2 * c, hidden),

@@ -1,4 +1,4 @@
-"""What every architecture can do, and how a card names one.
+"""The protocol of architectures, and their description in cards.
 
 An architecture is a frozen dataclass registered under the kind "architecture": its fields are its shape, and
 `build` makes a fresh network of it. This module stays free of torch, so that cards can be listed without it.
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 LARGEST: Final = 4096
-"""No depth or width of a card may be larger: a network without end would be built before its weights are looked at."""
+"""Maximum depth and width in a card: a huge network would be built before its weights are checked."""
 
 
 class Architecture(Protocol):
-    """The shape of a network, without its weights."""
+    """The structure of a network, without its weights."""
 
     __dataclass_fields__: ClassVar[dict[str, "Field[Any]"]]
 
@@ -39,20 +39,20 @@ class Architecture(Protocol):
 
 
 def describe(architecture: Architecture) -> dict[str, Any]:
-    """Write an architecture the way a card holds it: `{"name": "resnet", "depth": 20, "width": 2}`."""
+    """Return the description of an architecture in a card: `{"name": "resnet", "depth": 20, "width": 2}`."""
     return registry.describe("architecture", architecture)
 
 
 def create(spec: str) -> Architecture:
-    """Make an architecture from its name and settings, such as "resnet:depth=20,width=2"."""
+    """Create an architecture from its name and settings, such as "resnet:depth=20,width=2"."""
     import_families()
     made: Architecture = registry.create("architecture", spec)
     return made
 
 
 def import_families() -> None:
-    """Import every file of this room: registering a family is enough for it to be found."""
-    # Not at the top: families import torch, which listing the zoo must not wait for.
+    """Import every module of this package, so that all architectures are registered."""
+    # Not at the top: the modules import torch, which listing the zoo does not need.
     package = importlib.import_module("robustassay.models.architectures")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")

@@ -23,11 +23,11 @@ class ConvNet:
 
     @property
     def title(self) -> str:
-        """What a reader calls it."""
+        """The name in tables."""
         return "ConvNet-5"
 
     def build(self, classes: int) -> nn.Module:
-        """Make a network with fresh weights, from 32 x 32 images in [0, 1] to one logit per class."""
+        """Return a network with fresh weights that maps 32 x 32 images in [0, 1] to one logit per class."""
         c = self.width
         return nn.Sequential(
             Normalise(),

@@ -24,7 +24,7 @@ class Inception:
 
     @property
     def title(self) -> str:
-        """What a reader calls it."""
+        """The name in tables."""
         return "Inception"
 
     def build(self, classes: int) -> nn.Module:
@@ -44,7 +44,7 @@ class Inception:
 
 
 class InceptionModule(nn.Module):
-    """Four views of the same features side by side: 1 x 1, 3 x 3, 5 x 5 and a pool."""
+    """Four parallel branches: 1 x 1, 3 x 3 and 5 x 5 convolutions, and a pool."""
 
     def __init__(self, channels_in: int, channels: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class InceptionModule(nn.Module):
         self.pooled = nn.Sequential(nn.MaxPool2d(3, stride=1, padding=1), conv_norm_relu(channels_in, eighth, 1))
 
     def forward(self, h: Tensor) -> Tensor:
-        """Return the channels of all four views."""
+        """Return the channels of all four branches."""
         return torch.cat([self.narrow(h), self.middle(h), self.wide(h), self.pooled(h)], 1)
 
 

@@ -1,4 +1,4 @@
-"""The pieces that several families of networks share."""
+"""Layers that several architectures share."""
 
 import torch
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ from robustassay.models.architectures.resnet import DEVIATION, MEAN
 
 
 class Normalise(nn.Module):
-    """Brings images in [0, 1] to the mean and deviation the layers behind it expect."""
+    """Normalises images in [0, 1] by mean and deviation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class GlobalMean(nn.Module):
     """Averages every channel over the image."""
 
     def forward(self, h: Tensor) -> Tensor:
-        """Return one number a channel."""
+        """Return one number per channel."""
         return h.mean((2, 3))
 
 

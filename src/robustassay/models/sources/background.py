@@ -1,4 +1,4 @@
-"""`background:MODEL`: a model that knows 1,001 classes of ImageNet, of which the first is none, as TensorFlow's do.
+"""`background:MODEL`: a model with 1,001 classes of ImageNet, the first of which is background, as in TensorFlow.
 
 Its first logit is dropped, so that class 0 is the tench, as in all data here. Without this every label would be one
 off, and the accuracy nearly zero.

@@ -86,7 +86,7 @@ def _download(url: str, part: Path, resumable: bool) -> None:
     for _ in range(ATTEMPTS):
         held = part.stat().st_size if part.exists() else 0
         with _opened(url, held) as response:
-            if response is None:  # nothing lies beyond what is held
+            if response is None:  # the file is complete
                 return
             if not response.continues:
                 held = 0

@@ -37,7 +37,7 @@ def _import(package: str) -> Any:
 
 @cache
 def _declare_torchvision_operators() -> Any:
-    """Name the operators that a torchvision built for another torch lacks: its models need none of them.
+    """Register the operators that a torchvision built for another torch lacks; its models do not use them.
 
     PyPI's torchvision beside a CPU build of torch cannot load its compiled part, and fails at the first mention of
     these. The library object must live as long as they are to be known, hence the cache.

@@ -18,13 +18,13 @@ from robustassay.models.sources.onnx_scores import Runtime, existing
 from robustassay.models.weights import sha256_of
 
 TOLERANCE: Final = 1e-3
-"""Converted and original may differ by this part of the largest score: rounding takes a thousandth of it."""
+"""Allowed difference between converted and original scores, relative to the largest score."""
 
 
 def load(rest: str) -> Loaded:
     """Convert a file, and compare the result with ONNX Runtime on a few images."""
     path = existing(rest)
-    runtime = Runtime.open(path)  # first, as it knows every operator: what it refuses is a broken file
+    runtime = Runtime.open(path)  # first, because it knows every operator: a file it refuses is broken
     onnx, onnx2pytorch = need("onnx", "onnx"), need("onnx2pytorch", "onnx")
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -33,7 +33,7 @@ def load(rest: str) -> Loaded:
         x = patterns(runtime.shape)
         with torch.no_grad():
             found = module(x)
-    except Exception as error:  # a converter meets graphs nobody foresaw, and fails in as many ways
+    except Exception as error:  # a converter can raise any exception on an unusual graph
         raise _unlike(path, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}") from error
     expected = runtime(x)
     if found.shape != expected.shape or (found - expected).abs().max() > TOLERANCE * expected.abs().max():
@@ -43,7 +43,7 @@ def load(rest: str) -> Loaded:
 
 @final
 class Converted(nn.Module):
-    """A converted graph, without the warnings its converter's code gives on a newer torch."""
+    """A converted graph, without the warnings of its converter on a newer torch."""
 
     def __init__(self, graph: nn.Module) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Converted(nn.Module):
 
 
 def patterns(shape: tuple[int, ...]) -> Tensor:
-    """Make a few fixed images, none like another, in which every value differs from its neighbours."""
+    """Return a few fixed, different images for the comparison."""
     places = torch.arange(4 * int(torch.tensor(shape).prod()), dtype=torch.float64)
     return ((places * 0.6180339887) % 1).float().view(4, *shape)
 

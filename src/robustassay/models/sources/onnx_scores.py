@@ -1,4 +1,4 @@
-"""`onnx-scores:FILE`: an ONNX file as its own runtime computes it; attacks that need gradients refuse it."""
+"""`onnx-scores:FILE`: an ONNX file in ONNX Runtime, without gradients."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +13,17 @@ from robustassay.models.sources.extras import need
 from robustassay.models.weights import sha256_of
 
 UNNAMED_SIDE = 224
-"""What an image side is taken for where the file leaves it open; only the check of a conversion needs it."""
+"""The image side if the file does not fix it; used only to compare a conversion."""
 
 
 def load(rest: str) -> Loaded:
-    """Open a file with the runtime."""
+    """Load a file with ONNX Runtime."""
     path = existing(rest)
     return Loaded(Scores(Runtime.open(path), sha256_of(path)), sha256_of(path))
 
 
 def existing(rest: str) -> Path:
-    """Return the path of a file that is there."""
+    """Return the path of an existing file."""
     path = Path(rest).expanduser()
     if not path.is_file():
         raise BadRequest(f"There is no file {rest}: give the path of an ONNX file.")
@@ -33,23 +33,23 @@ def existing(rest: str) -> Path:
 @final
 @dataclass(frozen=True)
 class Runtime:
-    """A session of the runtime: the name, shape and batch size of its one input."""
+    """A session of ONNX Runtime with the name, shape and batch size of its only input."""
 
     session: Any
     name: str
     shape: tuple[int, ...]
-    batch: int | None  # images a call, where the file says so
+    batch: int | None  # images per call, if the file fixes it
 
     @classmethod
     def open(cls, path: Path) -> "Runtime":
-        """Open a file, or say that it is no classifier of images."""
+        """Open a file; a file that is not an image classifier is an error."""
         runtime = need("onnxruntime", "onnx")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 3
         try:
             session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # its errors share no class but this one
+        except Exception as error:  # its errors have no other common class
             reason = str(error).strip().partition("\n")[0]
             raise BadWeights(f"{path.name} is damaged or not an ONNX file ({reason}): export it again.") from error
         inputs = session.get_inputs()
@@ -62,7 +62,7 @@ class Runtime:
         return cls(session, inputs[0].name, fixed, batch if isinstance(batch, int) else None)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the first output for images of any number, in as many calls as the file's batch size asks for."""
+        """Return the first output for any number of images, in calls of the file's batch size."""
         images = x.detach().cpu().float()
         size = self.batch or len(images)
         parts = [self._run(images[start : start + size]) for start in range(0, len(images), size)]
@@ -77,7 +77,7 @@ class Runtime:
 
 @final
 class Scores(nn.Module):
-    """What the runtime answers: the same everywhere, and with no gradient at all."""
+    """A module that returns the scores of ONNX Runtime, without gradient."""
 
     def __init__(self, runtime: Runtime, sha256: str) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Scores(nn.Module):
         self.sha256 = sha256
 
     def extra_repr(self) -> str:
-        """Name the file by its hash, as there are no weights to know it by."""
+        """Return the hash of the file, which identifies the model."""
         return self.sha256
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a model wants done to an image first, taken from its own configuration and made a part of it."""
+"""Preparation: the preprocessing of a model, read from its configuration and made part of it."""
 
 from dataclasses import dataclass
 from typing import final
@@ -13,7 +13,7 @@ from robustassay.errors import BadModel
 @final
 @dataclass(frozen=True)
 class Preparation:
-    """Resize (the short side, or both), cut out the centre, normalise: in pixels, and on the [0, 1] scale.
+    """Resize (the short side, or both), crop the centre, normalise: in pixels, and on the [0, 1] scale.
 
     `size` is what the network sees, height and width. `resize` is one number for the short side, two for both.
     """
@@ -34,7 +34,7 @@ class Preparation:
 
 @final
 class Prepared(nn.Module):
-    """A network behind its own preparation, all of which gradients pass through.
+    """A network with its preparation, which is differentiable.
 
     Images that already have the network's size are only normalised, as leaderboards do; all others are resized
     and cut first, so that a perturbation is measured on the image as it was given.
@@ -51,7 +51,7 @@ class Prepared(nn.Module):
         self.register_buffer("std", torch.tensor(preparation.std).view(1, -1, 1, 1))
 
     def extra_repr(self) -> str:
-        """Tell what the weights do not, as a model is known by its weights and this text."""
+        """Return the preparation, which is part of the model's identity."""
         return str(self.preparation)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ def _resized(x: Tensor, preparation: Preparation) -> Tensor:
         size = (max(size, round(size * height / short)), max(size, round(size * width / short)))
     if preparation.interpolation == "nearest":
         return F.interpolate(x, size, mode="nearest-exact")
-    # Antialiasing is how PIL, and hence every training pipeline, makes images smaller; bicubic overshoots.
+    # PIL, and so every training pipeline, resizes with antialiasing; bicubic overshoots.
     return F.interpolate(x, size, mode=preparation.interpolation, antialias=True).clamp(0, 1)
 
 

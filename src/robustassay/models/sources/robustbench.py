@@ -23,11 +23,11 @@ from robustassay.models.weights import read_weights, sha256_of
 
 DRIVE: Final = "https://drive.usercontent.google.com/download?export=download&confirm=t&id={}"
 CONSTANTS: Final = ("mu", "sigma", "mean", "std")
-"""What a definition may hold beyond its checkpoint: the numbers it normalises by."""
+"""Buffers of a definition that its checkpoint may lack: the numbers of its normalisation."""
 
 
 def load(rest: str) -> Loaded:
-    """Load a model of the zoo by its name and the threat it was made for."""
+    """Load a RobustBench model by its name and threat."""
     name, _, place = rest.partition(":")
     dataset, _, threat = (place or "Linf").rpartition("/")
     entries = _entries(dataset or "cifar10", threat)
@@ -48,7 +48,7 @@ def _entries(dataset: str, threat: str) -> dict[str, Mapping[str, Any]]:
     """Return the definitions for a dataset and threat by name."""
     if not _is_there():
         raise BadRequest("This model needs the package robustbench: pip install 'robustassay[robustbench]'.")
-    need("torchvision", "robustbench")  # which may need mending, and must not be met in the middle
+    need("torchvision", "robustbench")  # which may need a repair before robustbench imports it
     with _definitions_only():
         listed: Mapping[Any, Any] = need("robustbench.model_zoo.models", "robustbench").model_dicts
     by_name = {
@@ -60,7 +60,7 @@ def _entries(dataset: str, threat: str) -> dict[str, Mapping[str, Any]]:
 
 
 def _is_there() -> bool:
-    """Say whether the package, or what stands for it since an earlier call, can be imported."""
+    """Return whether the package, or its replacement from an earlier call, can be imported."""
     return sys.modules.get("robustbench") is not None or (
         "robustbench" not in sys.modules and importlib.util.find_spec("robustbench") is not None
     )
@@ -83,7 +83,7 @@ def _definitions_only() -> Iterator[None]:
     if gone:
         sys.modules["pkg_resources"] = ModuleType("pkg_resources")
     try:
-        with warnings.catch_warnings(action="ignore"):  # of what its own imports are called today
+        with warnings.catch_warnings(action="ignore"):  # about names of its own imports
             yield
     finally:
         if gone:
@@ -91,7 +91,7 @@ def _definitions_only() -> Iterator[None]:
 
 
 def _put(network: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
-    """Load a checkpoint in whichever of the zoo's spellings it is: saved from inside a wrapper or from outside."""
+    """Load a checkpoint saved from inside or outside of a wrapper."""
     own = network.state_dict()
     constants = {key for key in own if key.rpartition(".")[2] in CONSTANTS}
     for spelled in _spellings(weights):

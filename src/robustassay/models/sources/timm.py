@@ -1,4 +1,4 @@
-"""`timm:NAME[:FILE]`: timm's classifiers, with the weights timm names for them or a file of the user's."""
+"""`timm:NAME[:FILE]`: timm's classifiers, with the weights timm names for them or a given file."""
 
 import difflib
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ def load(rest: str) -> Loaded:
     timm = need("timm", "timm")
     name, _, file = rest.partition(":")
     if not timm.is_model(name):
-        known = timm.list_models()  # over a thousand: only the nearest are worth printing
+        known = timm.list_models()  # over a thousand: only similar names are printed
         near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
         if near:
             raise UnknownName("timm model", name, near)
@@ -34,7 +34,7 @@ def load(rest: str) -> Loaded:
 
 
 def preparation(settings: Mapping[str, Any]) -> Preparation:
-    """Read timm's description of what a network wants: an input size, and what part of the image it is cut from."""
+    """Return the preparation from timm's description: input size and crop fraction."""
     try:
         _, height, width = settings["input_size"]
         crop = float(settings.get("crop_pct") or 0.875)

@@ -1,4 +1,4 @@
-"""`torchvision:NAME[:WEIGHTS]`: torchvision's classifiers, with weights of its own or a file of the user's."""
+"""`torchvision:NAME[:WEIGHTS]`: torchvision's classifiers, with weights of its own or a given file."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ _HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.\w+$")
 
 
 def load(rest: str) -> Loaded:
-    """Load a classifier by name; its weights, and what it wants done to images, come from its own list."""
+    """Load a classifier by name; its weights and its preparation come from torchvision's list."""
     zoo = need("torchvision.models", "torchvision")
     name, _, wanted = rest.partition(":")
     classifiers = zoo.list_models(module=zoo)
@@ -29,7 +29,7 @@ def load(rest: str) -> Loaded:
         chosen = _choose(choices, name, wanted)
         file, transforms = fetch_weights(chosen.url), chosen.transforms()
     weights = read_weights(file)
-    # The weights of these two were ported: they hold the heads for training, and see colours as they once did.
+    # The weights of these two were ported: they contain auxiliary heads, and another normalisation.
     ported = {"init_weights": False, "transform_input": True} if name in ("inception_v3", "googlenet") else {}
     classes = count_classes(zoo.get_model(name, weights=None, **ported), weights, name)
     network = put(zoo.get_model(name, weights=None, num_classes=classes, **ported), weights, name)
@@ -37,7 +37,7 @@ def load(rest: str) -> Loaded:
 
 
 def fetch_weights(url: str) -> Path:
-    """Download weights whose name ends in the first digits of their hash, as PyTorch's all do."""
+    """Download weights whose file name ends with the first digits of their hash, as in PyTorch."""
     name = url.rpartition("/")[2]
     digits = _HASH_IN_NAME.search(name)
     return fetch(url, f"torchvision/{name}", digits[1] if digits else None)

@@ -1,1 +1,1 @@
-"""Networks for ImageNet: architectures of ours for weights that others have published; the files are the user's."""
+"""Architectures for ImageNet, for published weights that the user provides."""

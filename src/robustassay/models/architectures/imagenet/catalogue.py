@@ -1,4 +1,4 @@
-"""The networks whose published weights assay can read: what each is, how it wants images, how good it is said to be.
+"""The networks whose published weights assay can read: architecture, preparation of images, published accuracy.
 
 Accuracies are the publishers', on ILSVRC's validation set. Files are known by their hash; where a publisher puts a
 file into a Python package, that package is looked into, and none of its code is run.
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 MEASURED: Final = Path(__file__).with_name("measured.json")
-"""Accuracies that benchmarks/measure_imagenet.py found, on what."""
+"""Accuracies measured by benchmarks/measure_imagenet.py."""
 
 Triple = tuple[float, float, float]
 
@@ -43,24 +43,24 @@ class Entry:
     top5: float | None
     said_by: str
     crop: float = 0.875
-    background: bool = False  # knows a class 0 that none of the photographs has
+    background: bool = False  # has a background class 0
     package: str | None = None
     renamed: "Callable[[Mapping[str, Tensor]], dict[str, Tensor]] | None" = None
     notes: str = ""
 
     @property
     def classes(self) -> int:
-        """How many classes the network tells apart, without a background."""
+        """Number of classes without the background class."""
         return 1000
 
     @property
     def outputs(self) -> int:
-        """How many classes the weights know."""
+        """Number of outputs of the weights."""
         return self.classes + self.background
 
     @property
     def resize(self) -> int:
-        """What the short side of a photograph is brought to before the centre is cut out."""
+        """The short side of a photograph before the centre crop."""
         return round(self.side / self.crop)
 
 
@@ -279,6 +279,6 @@ ENTRIES: Final = (
         notes="stored in half precision",
     ),
 )
-"""All of them, the least accurate first."""
+"""All networks, the least accurate first."""
 
 BY_NAME: Final[Mapping[str, Entry]] = {entry.name: entry for entry in ENTRIES}

@@ -23,7 +23,7 @@ STAGES = (
 )
 STEM, TOP = 32, 1280
 EPSILON: Final = 1e-3
-"""What batch norms of the Lite networks add to variances."""
+"""The epsilon of the batch norms of the Lite networks."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class EfficientNet:
     lite: bool = False
 
     def build(self, side: int, classes: int) -> nn.Module:
-        """Make a network with fresh weights for images of this side."""
+        """Return a network with fresh weights for images of this size."""
         activation = F.relu6 if self.lite else F.silu
         before, blocks = STEM, []
         stem, side = SameConv(3, before, 3, side, 2), halved(side, 2)
@@ -51,13 +51,13 @@ class EfficientNet:
         return Chain(stem, [*blocks], SameConv(before, TOP, 1, side), nn.Linear(TOP, classes), activation)
 
     def scaled(self, channels: int) -> int:
-        """Return so many channels times the width, as the nearest multiple of eight that is not much smaller."""
+        """Return the scaled number of channels, rounded to a multiple of eight."""
         wanted = channels * self.width
         found = max(8, int(wanted + 4) // 8 * 8)
         return found if found >= 0.9 * wanted else found + 8
 
     def repeated(self, repeats: int, stage: int) -> int:
-        """Return how many blocks a stage has."""
+        """Return the number of blocks of a stage."""
         ends = self.lite and stage in (0, len(STAGES) - 1)
         return repeats if ends else math.ceil(repeats * self.depth)
 

@@ -10,7 +10,7 @@ Activation = Callable[[Tensor], Tensor]
 
 
 class SameConv(nn.Conv2d):
-    """A convolution whose output has ceil(side / stride) pixels a side, the odd pixel of padding last.
+    """A convolution whose output has ceil(side / stride) pixels per side; the odd pixel of padding comes last.
 
     The side is known when the network is built, so that the padding is a constant and the network can be traced.
     """
@@ -22,17 +22,17 @@ class SameConv(nn.Conv2d):
         self.around = None if before == after else (before, after, before, after)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pad where the two ends differ, and convolve."""
+        """Pad asymmetrically if necessary, and convolve."""
         return super().forward(x if self.around is None else F.pad(x, self.around))
 
 
 def halved(side: int, stride: int) -> int:
-    """Return the side of an image behind a convolution with this stride."""
+    """Return the side of an image after a convolution with this stride."""
     return -(-side // stride)
 
 
 class Bottleneck(nn.Module):
-    """Widen, filter each channel, weigh the channels where asked to, narrow; add what came in where shapes agree."""
+    """Expand, depthwise convolution, optional squeeze-and-excitation, project; add the input if shapes agree."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Bottleneck(nn.Module):
         self.adds = stride == 1 and channels_in == channels
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's features."""
+        """Return the features of the block."""
         h = x if self.expand is None else self.activation(self.expand(x))
         h = self.activation(self.dw(h))
         if self.se1 is not None and self.se2 is not None:
@@ -77,7 +77,7 @@ class Chain(nn.Module):
         self.activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return one logit a class."""
+        """Return one logit per class."""
         h = self.activation(self.stem(x))
         for block in self.blocks:
             h = block(h)
@@ -85,14 +85,14 @@ class Chain(nn.Module):
 
 
 def logits_of(head: nn.Module, features: Tensor) -> Tensor:
-    """Average features over the image and classify them, by a linear layer or a convolution of one pixel."""
+    """Average the features over the image and classify them with a linear layer or a 1 x 1 convolution."""
     mean = features.mean((2, 3), keepdim=isinstance(head, nn.Conv2d))
     logits: Tensor = head(mean).flatten(1)
     return logits
 
 
 class WithoutBackground(nn.Module):
-    """Drops the first logit of a network that knows 1,001 classes, of which that one is background."""
+    """Drops the first logit, the background class, of a network with 1,001 classes."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ class MobileNetV1:
     width: float = 1.0
 
     def build(self, side: int, classes: int) -> nn.Module:
-        """Make a network with fresh weights for images of this side."""
+        """Return a network with fresh weights for images of this size."""
         return DepthwiseNetwork(self.width, side, classes)
 
 
@@ -29,7 +29,7 @@ class MobileNetV2:
     """Seventeen inverted bottlenecks."""
 
     def build(self, side: int, classes: int) -> nn.Module:
-        """Make a network with fresh weights for images of this side."""
+        """Return a network with fresh weights for images of this size."""
         before, blocks = 32, []
         stem, side = SameConv(3, before, 3, side, 2), halved(side, 2)
         for expansion, channels, repeats, first in STAGES:
@@ -57,7 +57,7 @@ class DepthwiseNetwork(nn.Module):
         self.fc = nn.Conv2d(before, classes, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return one logit a class."""
+        """Return one logit per class."""
         h = F.relu6(self.stem(x))
         for layer in self.layers:
             h = F.relu6(layer(h))

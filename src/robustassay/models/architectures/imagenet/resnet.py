@@ -15,12 +15,12 @@ class DlibResNet34:
     """Sixteen blocks of two convolutions."""
 
     def build(self, side: int, classes: int) -> nn.Module:
-        """Make a network with fresh weights; any side will do."""
+        """Return a network with fresh weights, for images of any size."""
         return DlibNetwork(classes)
 
 
 class DlibNetwork(nn.Module):
-    """The network itself; batch norms have become a gain and a shift a channel."""
+    """The network; batch norms are folded into one gain and one shift per channel."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -34,14 +34,14 @@ class DlibNetwork(nn.Module):
         self.fc = nn.Linear(before, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return one logit a class."""
+        """Return one logit per class."""
         h = F.max_pool2d(F.relu(self.aff1(self.conv1(x))), 3, 2)
         logits: Tensor = self.fc(self.blocks(h).mean((2, 3)))
         return logits
 
 
 class Affine(nn.Module):
-    """A gain and a shift for each channel."""
+    """One gain and one shift per channel."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Affine(nn.Module):
 
 
 class Block(nn.Module):
-    """Two convolutions beside a shortcut without parameters."""
+    """Two convolutions and a shortcut without parameters."""
 
     def __init__(self, channels_in: int, channels: int) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Block(nn.Module):
         self.aff1, self.conv2, self.aff2 = Affine(channels), nn.Conv2d(channels, channels, 3, 1, 1), Affine(channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add; where the image is halved, the means of its quarters go on, with zero channels behind them.
+        """Add the shortcut; if the size is halved, the shortcut is average-pooled and padded with zero channels.
 
         The unpadded convolution may be a row and a column short of those means: zeros stand for what is missing.
         """

@@ -1,4 +1,4 @@
-"""SqueezeNet 1.1 (Iandola et al. 2016, arXiv:1602.07360), which caffe trained on images with blue first."""
+"""SqueezeNet 1.1 (Iandola et al. 2016, arXiv:1602.07360), trained in caffe on images with the blue channel first."""
 
 from dataclasses import dataclass
 
@@ -19,12 +19,12 @@ class SqueezeNet:
     """Eight fire modules."""
 
     def build(self, side: int, classes: int) -> nn.Module:
-        """Make a network with fresh weights; any side will do."""
+        """Return a network with fresh weights, for images of any size."""
         return FireNetwork(classes)
 
 
 class FireNetwork(nn.Module):
-    """The network itself, from images with red first."""
+    """The network, for images with the red channel first."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -34,12 +34,12 @@ class FireNetwork(nn.Module):
         self.classifier = nn.Sequential(nn.Dropout(), nn.Conv2d(512, classes, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return one logit a class, none of them negative: the last layer has a relu, too."""
+        """Return one logit per class; none is negative, because the last layer has a relu."""
         return F.relu(self.classifier(self.features(x.flip(1)))).mean((2, 3))
 
 
 class Fire(nn.Module):
-    """Few channels of single pixels, then many of single pixels and of three by three."""
+    """A fire module: a 1 x 1 convolution to few channels, then 1 x 1 and 3 x 3 convolutions to many."""
 
     def __init__(self, channels_in: int, squeezed: int, expanded: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Fire(nn.Module):
         self.expand3x3 = nn.Conv2d(squeezed, expanded, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return both kinds, one behind the other."""
+        """Return the channels of both kinds."""
         h = F.relu(self.squeeze(x))
         return torch.cat((F.relu(self.expand1x1(h)), F.relu(self.expand3x3(h))), 1)
 
