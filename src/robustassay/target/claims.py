@@ -1,7 +1,7 @@
-"""The points that rows have to show, booked when somebody looks at them.
+"""The best claim of each row: the closest or the first candidate that counts.
 
-To know whether a point is a success is to ask the device for a value, which makes a GPU wait for everything before it.
-So points are taken down as they come and sorted out together, when the claims are next read: once an iteration.
+To know whether a candidate counts, a value must be copied from the device, and a GPU then waits for all work before it.
+So candidates are stored as they come and compared together when the claims are next read: once per iteration.
 """
 
 from dataclasses import dataclass, replace
@@ -13,33 +13,33 @@ from torch import Tensor
 NEVER: Final = -1
 """Stands for an iteration or query count that did not happen."""
 
-MOST_WAITING: Final = 1 << 26
-"""Values in offers that may wait, and be copied for it; beside a larger one a look costs nothing."""
+MAX_PENDING_VALUES: Final = 1 << 26
+"""Values of candidates that may be stored, which takes a copy; with more, the wait for the device is negligible."""
 
 
 @final
 @dataclass(frozen=True)
-class Offer:
-    """Points `[rows, q, ...]` of some rows, and which of them count; with what is known of each."""
+class Candidates:
+    """Points `[rows, q, ...]` of some rows, which of them count, and their distances and margins."""
 
     rows: Tensor
     x: Tensor
     counts: Tensor
     distance: Tensor
     margin: Tensor
-    iteration: Tensor  # one a row, as is `queries`: how many were made before these points
+    iteration: Tensor  # one per row, as `queries`: their number before these points
     queries: Tensor
     stage: int
 
 
 @final
-class Claims:
-    """Of each row the closest point offered, if that is sought, or else the first; clean images where there is none."""
+class BestClaims:
+    """Per row the closest candidate, or the first one; the clean image where there is none."""
 
     def __init__(self, centre: Tensor, closest: bool) -> None:
         rows, device = len(centre), centre.device
         self._centre, self._closest = centre, closest
-        self._waiting: list[Offer] = []
+        self._pending: list[Candidates] = []
         self._improvements: list[tuple[Tensor, ...]] = []
         self.x_adv = centre.clone()
         self.distance = torch.full((rows,), torch.inf, dtype=torch.float64, device=device)
@@ -50,34 +50,36 @@ class Claims:
 
     @property
     def made(self) -> Tensor:
-        """Say which rows have a point to show."""
+        """Say which rows have a claim."""
         return self.distance < torch.inf
 
-    def clean(self, fallen: Tensor) -> None:
-        """Claim clean images as they are, before any query."""
-        self.distance[fallen] = 0.0
-        self.iteration[fallen] = self.query[fallen] = 0
+    def claim_clean(self, rows: Tensor) -> None:
+        """Claim clean images, before any query."""
+        self.distance[rows] = 0.0
+        self.iteration[rows] = self.query[rows] = 0
 
-    def take(self, offer: Offer) -> None:
-        """Take points down, as they are now: the attack may go on to change its tensors in place."""
-        self._waiting.append(offer)
-        if sum(one.x.numel() for one in self._waiting) > MOST_WAITING:
+    def add(self, candidates: Candidates) -> None:
+        """Store candidates, with a copy of their points: the attack may change its tensors in place."""
+        self._pending.append(candidates)
+        if sum(each.x.numel() for each in self._pending) > MAX_PENDING_VALUES:
             self.settle()
         else:
-            self._waiting[-1] = replace(offer, x=offer.x.clone())
+            self._pending[-1] = replace(candidates, x=candidates.x.clone())
 
-    def settle(self) -> "Claims":
-        """Sort out what is waiting, in the order it came."""
-        waiting, self._waiting = self._waiting, []
-        for offer in waiting:
-            any_counts = offer.counts.any(1) if offer.counts.shape[1] > 1 else offer.counts[:, 0]
+    def settle(self) -> "BestClaims":
+        """Compare the stored candidates with the claims, in the order they came."""
+        pending, self._pending = self._pending, []
+        for candidates in pending:
+            counts = candidates.counts
+            any_counts = counts.any(1) if counts.shape[1] > 1 else counts[:, 0]
             with_any = any_counts.nonzero().squeeze(1)
             if len(with_any):
-                self._sort_out(offer, with_any)
+                self._compare(candidates, with_any)
         return self
 
-    def _sort_out(self, offer: Offer, within: Tensor) -> None:
-        rows, counts, distance = offer.rows[within], offer.counts[within], offer.distance[within]
+    def _compare(self, candidates: Candidates, within: Tensor) -> None:
+        rows, counts = candidates.rows[within], candidates.counts[within]
+        distance = candidates.distance[within]
         if self._closest:
             least, at = torch.where(counts, distance, torch.inf).min(1)
             better = least < self.distance[rows]
@@ -85,16 +87,16 @@ class Claims:
             at = counts.int().argmax(1)
             better = ~self.made[rows]
         rows, within, at = rows[better], within[better], at[better]
-        self.x_adv[rows] = offer.x[within, at]
-        self.distance[rows] = offer.distance[within, at]
-        self.margin[rows] = offer.margin[within, at]
-        self.iteration[rows] = offer.iteration[within]
-        self.query[rows] = offer.queries[within] + at + 1
-        self.stage[rows] = offer.stage
+        self.x_adv[rows] = candidates.x[within, at]
+        self.distance[rows] = candidates.distance[within, at]
+        self.margin[rows] = candidates.margin[within, at]
+        self.iteration[rows] = candidates.iteration[within]
+        self.query[rows] = candidates.queries[within] + at + 1
+        self.stage[rows] = candidates.stage
         self._improvements.append((rows, self.iteration[rows], self.query[rows], self.distance[rows]))
 
     def take_back(self, rows: Tensor) -> None:
-        """Forget the claims of these rows, and all that led to them."""
+        """Remove the claims of these rows and their history."""
         self.distance[rows] = torch.inf
         self.x_adv[rows] = self._centre[rows]
         self.stage[rows] = 0
@@ -105,7 +107,7 @@ class Claims:
         ]
 
     def improvements(self) -> list[list[dict[str, float]]]:
-        """Return, row by row, every claim that was better than the one before: when it came, and its distance."""
+        """Return, per row, every claim that was better than the one before: iteration, query and distance."""
         found: list[list[dict[str, float]]] = [[] for _ in range(len(self.distance))]
         if self._improvements:
             columns = (torch.cat(column).tolist() for column in zip(*self._improvements, strict=True))

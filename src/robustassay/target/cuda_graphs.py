@@ -1,4 +1,4 @@
-"""Forward passes that a GPU plays from a tape: launched one by one, small kernels take the CPU longer than the GPU."""
+"""Forward passes as CUDA graphs: a CPU launches small kernels more slowly than a GPU runs them."""
 
 from collections import Counter
 from typing import Any, Final, final
@@ -6,18 +6,18 @@ from typing import Any, Final, final
 import torch
 from torch import Tensor, nn
 
-WORTH_IT: Final = 5
-"""Calls with one number of images after which they are recorded; most numbers come once, while rows fall."""
+CALLS_BEFORE_RECORDING: Final = 5
+"""Calls of one shape before a graph is recorded: most shapes come once, while rows finish."""
 
 
 @final
 class ReplayedForward:
-    """A model called without gradients, on images of float32; answers are float32 too."""
+    """A model called without gradients. Images and logits are float32."""
 
     def __init__(self, module: nn.Module, dtype: torch.dtype) -> None:
         self._module, self._dtype = module, dtype
         self._calls: Counter[torch.Size] = Counter()
-        self._tapes: dict[torch.Size, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
+        self._graphs: dict[torch.Size, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
         self._pool: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -27,13 +27,13 @@ class ReplayedForward:
     def __call__(self, images: Tensor) -> Tensor:
         """Return the logits of the images."""
         self._calls[images.shape] += 1
-        if images.is_cuda and self._calls[images.shape] == WORTH_IT:
+        if images.is_cuda and self._calls[images.shape] == CALLS_BEFORE_RECORDING:
             self._record(images)
-        if images.shape not in self._tapes:
+        if images.shape not in self._graphs:
             return self._forward(images)
-        tape, shown, logits = self._tapes[images.shape]
-        shown.copy_(images)
-        tape.replay()
+        graph, given, logits = self._graphs[images.shape]
+        given.copy_(images)
+        graph.replay()
         return logits.clone()
 
     def _forward(self, images: Tensor) -> Tensor:
@@ -41,12 +41,12 @@ class ReplayedForward:
         return logits
 
     def _record(self, images: Tensor) -> None:
-        """Record one call; a model that looks at its own values cannot be recorded, and is called as before."""
-        shown, tape = images.clone(), torch.cuda.CUDAGraph()
+        """Record one call; a model whose control flow depends on values cannot be recorded and is called directly."""
+        given, graph = images.clone(), torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(tape, pool=self._pool):
-                logits = self._forward(shown)
+            with torch.cuda.graph(graph, pool=self._pool):
+                logits = self._forward(given)
         except RuntimeError:
             return
-        self._pool = self._pool or tape.pool()
-        self._tapes[images.shape] = tape, shown, logits
+        self._pool = self._pool or graph.pool()
+        self._graphs[images.shape] = graph, given, logits

@@ -1,6 +1,6 @@
-"""Convolution, sum and rectifier as one kernel of a GPU, with the gradient of the images through it.
+"""Convolution, addition and ReLU as one GPU kernel, with its gradient by the images.
 
-Each of them alone reads and writes every activation, which in half precision takes longer than the arithmetic.
+As separate kernels each reads and writes every activation, which in half precision takes longer than the arithmetic.
 """
 
 import operator
@@ -10,15 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-_RECTIFIES: Final = (F.relu, torch.relu, "relu", "relu_")
-_ADDS: Final = (operator.add, operator.iadd, torch.add, "add", "add_")
+_RELUS: Final = (F.relu, torch.relu, "relu", "relu_")
+_ADDITIONS: Final = (operator.add, operator.iadd, torch.add, "add", "add_")
 
 
 def fuse(traced: fx.GraphModule) -> None:
-    """Fuse every rectifier of a traced model with the convolution, or the sum with a convolution, before it."""
+    """Fuse every ReLU of a traced model with the convolution, or the sum with a convolution, before it."""
     parts = dict(traced.named_modules())
     for node in [*traced.graph.nodes]:
-        if not (_calls(node, _RECTIFIES) or (node.op == "call_module" and type(parts[node.target]) is nn.ReLU)):
+        if not (_calls(node, _RELUS) or (node.op == "call_module" and type(parts[node.target]) is nn.ReLU)):
             continue
         before: Any = node.args[0]
         terms = before.args if _is_sum(before) else (before,)
@@ -30,8 +30,8 @@ def fuse(traced: fx.GraphModule) -> None:
         traced.add_module(name, _ConvReLU(parts[conv.target]))
         with traced.graph.inserting_before(node):
             node.replace_all_uses_with(traced.graph.call_module(name, (*conv.args, *added)))
-        for gone in dict.fromkeys((node, before, conv)):
-            traced.graph.erase_node(gone)
+        for replaced in dict.fromkeys((node, before, conv)):
+            traced.graph.erase_node(replaced)
     traced.recompile()
 
 
@@ -41,7 +41,7 @@ def _calls(node: fx.Node, functions: tuple[Any, ...]) -> bool:
 
 def _is_sum(node: fx.Node) -> bool:
     terms = set(node.args)
-    return _calls(node, _ADDS) and len(terms) == 2 and all(isinstance(term, fx.Node) for term in terms)
+    return _calls(node, _ADDITIONS) and len(terms) == 2 and all(isinstance(term, fx.Node) for term in terms)
 
 
 def _is_plain_convolution(node: fx.Node, parts: dict[str, Any]) -> bool:
@@ -73,7 +73,7 @@ def _kernel(x: Tensor, added: Tensor | None, conv: Any) -> Tensor:
 
 
 class _Fused(torch.autograd.Function):
-    """The kernel of cuDNN, and its way back: through the rectifier where it let pass, then the convolution."""
+    """The kernel of cuDNN, and its backward pass: through the ReLU, then the convolution."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, added: Tensor | None, conv: Any) -> Tensor:
@@ -83,12 +83,12 @@ class _Fused(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Any:
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         x, out = ctx.saved_tensors
         conv = ctx.conv
-        slope = torch.ops.aten.threshold_backward(slope, out, 0)
+        gradient = torch.ops.aten.threshold_backward(gradient, out, 0)
         to_x, _, _ = torch.ops.aten.convolution_backward(
-            slope, x, conv.weight, None, conv.stride, conv.padding, conv.dilation, False, (0, 0), conv.groups,
+            gradient, x, conv.weight, None, conv.stride, conv.padding, conv.dilation, False, (0, 0), conv.groups,
             (True, False, False),
         )  # fmt: skip
-        return to_x, slope if ctx.has_added else None, None
+        return to_x, gradient if ctx.has_added else None, None

@@ -1,4 +1,4 @@
-"""The box that shows gradients."""
+"""The access to gradients."""
 
 from collections.abc import Callable
 from typing import Final, Self
@@ -12,74 +12,74 @@ from robustassay.target.calls import Loss, SeenAs
 from robustassay.threat.losses import own_loss
 
 RowTransform = Callable[[Tensor, Tensor], Tensor]
-"""From images and the row each belongs to, to what a loss is shown of them."""
+"""From images and the row of each, to the images that the loss sees."""
 
 InputTransform = Callable[[Streams, Tensor], RowTransform]
-"""Draws, for all rows at once, how their images are changed on the way into the model."""
+"""Draws, for all rows at once, a random change of the images before the model."""
 
-FIRST_LOOKS: Final = 8
-LOOK_EVERY: Final = 4
-"""Iterations of which each is looked at, and after them only every so many."""
+CHECKED_ITERATIONS: Final = 8
+CHECK_EVERY: Final = 4
+"""On a GPU finished rows are looked for in each of the first iterations, and later in every so many."""
 
 
 class GradientAccess(ScoreAccess):
-    """Shows gradients as well; of a random model it shows means over many draws, which its owner can take too."""
+    """Gives gradients as well; of a random model, logits and gradients are means over draws (EOT)."""
 
     def with_input_transform(self, transform: InputTransform) -> "GradientAccess":
-        """Return a box of the same rows whose gradients are taken through a change of the input.
+        """Return the access of the same rows with gradients through a change of the input.
 
-        Success is still judged on the images themselves, so a gradient costs one more look.
+        Success is still judged on the images themselves, so a gradient costs one more forward pass.
         """
         assert self._copies == 1, "a change of the input is drawn for rows, not for their copies"
-        box = GradientAccess(
-            self._target, self._ledger, self.rng, self._rows, self._pulse, self._start_images, self._inner
+        access = GradientAccess(
+            self._target, self._ledger, self.rng, self._rows, self._on_step, self._start_images, self._inner
         )
-        box._transform = transform
-        return box
+        access._transform = transform
+        return access
 
     _transform: InputTransform | None = None
 
     def _of(self, mask: Tensor, inner: bool) -> Self:
-        box = super()._of(mask, inner)
-        box._transform = self._transform
-        return box
+        access = super()._of(mask, inner)
+        access._transform = self._transform
+        return access
 
-    def _looks_away(self) -> bool:
-        """On a GPU, after the first iterations, look only now and then: each look makes it wait.
+    def _skips_check(self) -> bool:
+        """On a GPU, after the first iterations, check only some of them: each check makes the GPU wait.
 
-        Rows that finish meanwhile go on for a few steps, which are booked and change no claim.
+        Rows that finish meanwhile go on for a few steps, which are counted and change no claim.
         """
-        away = self._target.device.type == "cuda" and not self._ledger.main.seeks_minimum
-        return away and self._iteration > FIRST_LOOKS and self._iteration % LOOK_EVERY != 0
+        skips = self._target.device.type == "cuda" and not self._ledger.main.seeks_minimum
+        return skips and self._iteration > CHECKED_ITERATIONS and self._iteration % CHECK_EVERY != 0
 
     def margin_left(self) -> Tensor:
-        """Return how much of a row's clean margin is left at the best point seen inside its ball, as a part of it."""
+        """Return the lowest margin of each row inside its ball, as a fraction of its clean margin."""
         return self.track_margins()()
 
     def track_margins(self) -> Callable[[], Tensor]:
-        """Return what will say how much margin is left of the rows now in flight, even after some have gone."""
+        """Return a function that gives the margins left of the present rows, even after some are dropped."""
         ledger, rows = self._ledger, self._rows
         return lambda: ledger.lowest_margin[rows] / ledger.clean_margin[rows]
 
     def gradient(self, x: Tensor, loss: Loss | None = None, *per_row: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradient of the loss at each point, by default the goal's own, and the logits there.
 
-        What else the loss must know of a row, such as a class it aims at, is passed as one value a row.
+        Further arguments of the loss, such as a target class, are passed as one value per row.
         """
-        climb = loss or own_loss
+        raised = loss or own_loss
         forwards, backwards = self._target.passes
         change = None if self._transform is None else self._transform(self.rng, x)
 
         def ask(points: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
-            known = (values[owner] for values in per_row)
+            values = (value[owner] for value in per_row)
             seen_as = None if change is None else _for_points(change, owner)
-            return self._target.gradient(points, climb, self.goal.among(owner), *known, seen_as=seen_as)
+            return self._target.gradient(points, raised, self.goal.among(owner), *values, seen_as=seen_as)
 
-        looks = 0 if change is None or forwards > backwards else backwards
-        return self._ask(x, ask, (forwards + looks, backwards))
+        extra = 0 if change is None or forwards > backwards else backwards
+        return self._ask(x, ask, (forwards + extra, backwards))
 
     def jacobian(self, x: Tensor, classes: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the gradient of every logit, or of the `[rows, k]` named, at one point a row, and the logits."""
+        """Return the gradient of every logit, or of the `[rows, k]` given, at one point per row, and the logits."""
         every = torch.arange(self._target.classes, device=x.device).expand(len(x), -1)
         wanted = every if classes is None else classes
 
@@ -90,7 +90,7 @@ class GradientAccess(ScoreAccess):
         return self._ask(x, ask, (forwards, backwards * wanted.shape[1]))
 
     @property
-    def _look(self) -> tuple[int, int]:
+    def _passes_per_query(self) -> tuple[int, int]:
         return self._target.draws, 0
 
     def _logits_only(self, x: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""The precision a model computes in, whatever its caller has set."""
+"""The precision a model computes in, independent of the settings of its caller."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from torch import nn
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """Compute in the model's own precision whatever the caller has set: no autocast, no TF32, no kernels by chance."""
+    """Compute in the model's own precision: no autocast, no TF32, no kernels selected by timing."""
     matmul = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)

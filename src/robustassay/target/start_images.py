@@ -1,4 +1,4 @@
-"""Images an attacker may start from: those of the data set itself, found by their class."""
+"""Images that a decision attack may start from: those of the dataset, selected by class."""
 
 from collections.abc import Callable, Sequence
 from typing import final
@@ -11,7 +11,7 @@ from robustassay.threat import Goal, where_rows
 
 @final
 class StartImages:
-    """Labelled images, read only when drawn; the same for a row whatever part of the data is under attack."""
+    """Labelled images, read when drawn. The draw of a row does not depend on the part of the data under attack."""
 
     def __init__(self, labels: Tensor, read: Callable[[Sequence[int]], Tensor]) -> None:
         self._labels = labels.cpu()
@@ -19,11 +19,11 @@ class StartImages:
 
     @classmethod
     def of(cls, images: Tensor, labels: Tensor) -> "StartImages":
-        """Offer images that are in memory."""
+        """Use images that are in memory."""
         return cls(labels, lambda rows: images[list(rows)])
 
     def draw(self, goal: Goal, rng: Streams, like: Tensor) -> Tensor:
-        """Draw an image a row whose label would satisfy the goal; uniform noise for a row that has none."""
+        """Draw one image per row whose label reaches the goal; uniform noise for a row without such an image."""
         fits = goal.met(self._labels.to(like.device).expand(len(like), -1))
         order = rng.uniform(len(self._labels)).masked_fill(~fits, -1)
         chosen, found = order.argmax(1).tolist(), fits.any(1)
