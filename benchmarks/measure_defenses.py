@@ -20,7 +20,7 @@ import robustassay as ra
 from benchmarks import measure_zoo
 from benchmarks.measure_zoo import DATA, SEED
 from robustassay import models
-from robustassay.analysis.compare import compare, standing
+from robustassay.analysis.compare import compare, robust_samples
 from robustassay.defenses import OwnGradient, create
 from robustassay.target.batching import LANES
 
@@ -134,7 +134,7 @@ def cell(case: Case, attacker: str, result: ra.Result, adaptive: ra.Result) -> d
         )
     beside = compare(result.records, adaptive.records)
     return {
-        "robust": int(standing(result.records).sum()),
+        "robust": int(robust_samples(result.records).sum()),
         "clean": int(result.records["clean_ok"].sum()),
         "images": images,
         "only_adaptive_breaks": beside.only_first,

@@ -1,6 +1,7 @@
 """The layer between stored runs and people: `Result`, the report and the leaderboard read the same numbers from it."""
 
 import json
+import shutil
 from typing import Any
 
 import pandas as pd
@@ -19,7 +20,7 @@ from robustassay.results.labels import attack_labels, threat_label
 from robustassay.results.ranking import rank_on_shared_samples
 from robustassay.results.runs import StoredRun, find_runs
 from robustassay.results.worst_case import comparable, worst_case
-from robustassay.store import MANIFEST
+from robustassay.store import MANIFEST, Store
 from tests.support import toys
 
 MODEL = {"name": "m", "weights": "ab", "structure": "cd"}
@@ -68,6 +69,18 @@ def test_result_report_and_leaderboard_agree(runs):
     assert reported.flags == result.flags
     assert reported.invalid_claims == result.invalid_claims == 0
     assert len(reported.counted) == len(result.parts) == len(entry.attacks)
+
+
+def test_samples_on_which_the_model_failed_are_a_warning_everywhere(runs, tmp_path):
+    shutil.copytree(runs / "toy" / "pgd", tmp_path / "pgd")
+    first = Store.at(tmp_path / "pgd")
+    done = sorted(first.done())[0]
+    first.note_failures({"new": "out of memory.", done: "out of memory."})
+    (reported,) = collect([tmp_path]).results
+    result = ra.Result.load(tmp_path / "pgd")
+    assert reported.flags == result.flags
+    assert "1 of 13 samples" in reported.flags[trust.UNJUDGED]
+    assert trust.UNJUDGED in reported.warnings
 
 
 # ---------------------------------------------------------------- identity

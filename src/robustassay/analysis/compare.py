@@ -71,7 +71,7 @@ def mcnemar(only_first: int, only_second: int) -> float:
     return min(1.0, 2 * float(bdtr(min(only_first, only_second), differ, 0.5))) if differ else 1.0
 
 
-def standing(records: pd.DataFrame) -> pd.Series:
+def robust_samples(records: pd.DataFrame) -> pd.Series:
     """Say by sample id which samples are classified correctly and not broken."""
     stands = records["clean_ok"].astype(bool) & ~records["success"].astype(bool)
     return stands.set_axis(pd.Index(records["sample_id"]))
@@ -79,7 +79,7 @@ def standing(records: pd.DataFrame) -> pd.Series:
 
 def compare(first: pd.DataFrame, second: pd.DataFrame) -> Paired:
     """Compare two runs on the samples that both hold: of two models, or of two attacks on one."""
-    return pair(standing(first), standing(second))
+    return pair(robust_samples(first), robust_samples(second))
 
 
 def pair(first: pd.Series, second: pd.Series) -> Paired:

@@ -6,7 +6,7 @@ from typing import final
 
 import pandas as pd
 
-from robustassay.analysis.compare import standing
+from robustassay.analysis.compare import robust_samples
 from robustassay.analysis.intervals import wilson
 
 
@@ -37,7 +37,7 @@ class Fairness:
 
 def fairness(records: pd.DataFrame) -> Fairness:
     """Read the accuracy of each class off a run."""
-    stands = standing(records).to_numpy(bool)
+    stands = robust_samples(records).to_numpy(bool)
     frame = pd.DataFrame({"label": records["label"].astype(int), "clean": records["clean_ok"].to_numpy(bool)})
     by_class = frame.assign(robust=stands).groupby("label")
     found = by_class.agg(images=("clean", "size"), clean=("clean", "mean"), robust=("robust", "mean")).reset_index()

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from robustassay.analysis.compare import pair, standing
+from robustassay.analysis.compare import pair, robust_samples
 from robustassay.analysis.intervals import checked
 from robustassay.analysis.rates import Rate
 from robustassay.errors import BadRequest
@@ -54,7 +54,7 @@ class Ranks:
 
 def rank_runs(parts: Mapping[str, pd.DataFrame], confidence: float = 0.95) -> Ranks:
     """Rank runs on the same samples by robust accuracy: models, or attacks on one model from the weakest on."""
-    return rank({name: standing(records) for name, records in parts.items()}, confidence)
+    return rank({name: robust_samples(records) for name, records in parts.items()}, confidence)
 
 
 def rank(outcomes: Mapping[str, pd.Series], confidence: float = 0.95) -> Ranks:

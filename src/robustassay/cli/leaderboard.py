@@ -68,7 +68,7 @@ def check(
     device
         cpu or cuda; by default a GPU if there is one.
     reattack
-        Number of standing samples per run that are attacked again, chosen at random.
+        Number of unbroken samples per run that are attacked again, chosen at random.
     """
     from robustassay.cli.terminal import Terminal
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, final
 import pandas as pd
 
 from robustassay.analysis import rates, trust
-from robustassay.analysis.compare import standing
+from robustassay.analysis.compare import robust_samples
 from robustassay.eps import format_eps
 from robustassay.evaluation import Result
 from robustassay.leaderboard.card import EntryCard
@@ -141,7 +141,7 @@ def measured_entry(card: EntryCard, results: Sequence[Result]) -> Entry:
     known = Accuracy.of(rates.robust_accuracy(worst), by if len(parts) == len(confirmed) else f"{len(parts)} runs")
     threat = board_threat(base.manifest["spec"])
     sha = str(base.manifest["spec"]["data"]["sha256"])
-    robust_samples = standing(worst)
+    robust = robust_samples(worst)
     return Entry(
         card=card,
         threat=threat,
@@ -153,7 +153,7 @@ def measured_entry(card: EntryCard, results: Sequence[Result]) -> Entry:
         doubtful=len(evidence.samples_in_doubt(worst, flags, counted)),
         attacks=tuple(_entry_run(result) for result in results),
         unreliable=bool(flags.keys() - trust.HARMLESS),
-        robust_samples=robust_samples.set_axis(pd.Index([f"{sha[:12]}/{one}" for one in robust_samples.index])),
+        robust_samples=robust.set_axis(pd.Index([f"{sha[:12]}/{one}" for one in robust.index])),
     )
 
 

@@ -72,9 +72,11 @@ def _entry(path: Path) -> Entry:
         raise BadData("it is not a JSON object")
     if (threat := path.parent.name) not in THREATS:
         raise BadData(f"its folder {threat!r} names no threat ({', '.join(THREATS)})")
-    spoilt = threat.startswith("corruptions")
-    eps = None if spoilt else _eps(info)
-    robust = _rate(info, "corruptions_acc_3d" if threat.endswith("3d") else "corruptions_acc") if spoilt else None
+    corrupted = threat.startswith("corruptions")
+    eps = None if corrupted else _eps(info)
+    robust = (
+        _rate(info, "corruptions_acc_3d" if threat.endswith("3d") else "corruptions_acc") if corrupted else None
+    )
     robust = _rate(info, "autoattack_acc") if robust is None else robust
     external = _rate(info, "external", required=robust is None)
     first = external if robust is None else robust
@@ -87,10 +89,10 @@ def _entry(path: Path) -> Entry:
         threat=BoardThreat(_text(info, "dataset", required=True), threat, eps),
         kind="published",
         clean=Accuracy(clean, "published", external=True),
-        robust=Accuracy(first, "mean over corruptions" if spoilt else "autoattack, published", external=True),
+        robust=Accuracy(first, "mean over corruptions" if corrupted else "autoattack, published", external=True),
         best_known=Accuracy(lowest, CLAIMED if lowest < first else "as published", external=True),
         unreliable=_flag(info, "unreliable") or False,
-        corruption_error=_rate(info, "corruptions_mce", most=math.inf) if spoilt else None,
+        corruption_error=_rate(info, "corruptions_mce", most=math.inf) if corrupted else None,
     )
 
 
@@ -121,7 +123,7 @@ def _eps(info: Mapping[str, Any]) -> float:
 
 
 def _rate(info: Mapping[str, Any], key: str, required: bool | None = None, most: float = 100.0) -> float | None:
-    """Read a percentage; `clean_acc` must be there, and others where `required` says so."""
+    """Read a percentage; `clean_acc` is always required."""
     text = info.get(key)
     if text is None or text == "":
         if required or (required is None and key == "clean_acc"):

@@ -33,11 +33,12 @@ class RunRecords:
 
     manifest: Mapping[str, Any]
     records: pd.DataFrame = field(repr=False)
+    failures: Mapping[str, str] = field(default_factory=dict, repr=False)  # errors of samples without a record
 
     @property
     def flags(self) -> dict[str, str]:
         """Reasons to doubt the robust accuracy."""
-        return run_flags(self.manifest, self.records)
+        return run_flags(self.manifest, self.records, self.failures)
 
 
 def run_flags(

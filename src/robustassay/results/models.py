@@ -131,7 +131,9 @@ def summarise_attacks(
 def _summarise(
     run: StoredRun, records: pd.DataFrame, label: str, broken: Sequence[str], times: Mapping[str, int]
 ) -> AttackSummary:
-    loaded = RunRecords(run.manifest, records)
+    done = set(records["sample_id"])
+    failures = {sample: why for sample, why in run.failures().items() if sample not in done}
+    loaded = RunRecords(run.manifest, records, failures)
     return AttackSummary(
         run=run,
         label=label,
@@ -160,7 +162,7 @@ def combine_attacks(attacks: Sequence[AttackSummary], frames: Frames) -> ModelRe
         order=trust.check_order({attack.key: frames[attack.key] for attack in attacks}, noise),
         in_doubt=len(evidence.samples_in_doubt(worst, flags, parts.values())),
         classes=fairness(worst).classes,
-        robust_samples=compare.standing(worst),
+        robust_samples=compare.robust_samples(worst),
     )
 
 

@@ -120,6 +120,10 @@ class StoredRun:
         ordered = records.assign(_length=length).sort_values(["_length", "sample_id"], ignore_index=True)
         return ordered.drop(columns="_length")
 
+    def failures(self) -> dict[str, str]:
+        """Return the error of each sample without a record on which the model failed."""
+        return {sample: why for store in self.stores for sample, why in store.failures().items()}
+
     @property
     def has_images(self) -> bool:
         """Whether adversarial images were kept; only file names are looked at, since loading needs torch and memory."""

@@ -88,7 +88,7 @@ def draw_linearity(found: Mapping[str, Linearity], path: Path, class_names: Sequ
 
 def _largest_classes(found: Any) -> list[int]:
     """Return the classes that cover most of the area, one per colour, the class in question first."""
-    every = np.concatenate([said.ravel() for one in found for said in one.labels.values()])
+    every = np.concatenate([labels.ravel() for one in found for labels in one.labels.values()])
     about = next(iter(found)).about
     classes, counts = np.unique(every, return_counts=True)
     order = sorted(zip(-counts, classes.tolist(), strict=True), key=lambda pair: (pair[1] != about, *pair))

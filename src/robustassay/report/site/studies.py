@@ -40,8 +40,8 @@ class StudyPage:
         html = html.replace("<h2>", "<h3>").replace("</h2>", "</h3>").replace("<h1>", "<h2>").replace("</h1>", "</h2>")
         html = re.sub(r'href="[\w-]+\.md"', 'href="#"', html)  # pages of the study that are not on the site
         html = html.replace("<table>", '<div class="wide" tabindex="0"><table>').replace("</table>", "</table></div>")
-        for said, sign in (("does not hold", "look"), ("holds in part", "note"), ("holds", "good")):
-            html = html.replace(f"<td>{said}</td>", f'<td class="verdict {sign}">{said}</td>')
+        for verdict, sign in (("does not hold", "look"), ("holds in part", "note"), ("holds", "good")):
+            html = html.replace(f"<td>{verdict}</td>", f'<td class="verdict {sign}">{verdict}</td>')
         return html
 
     def files(self) -> list[Path]:
