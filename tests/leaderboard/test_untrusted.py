@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from robustassay import data, models
 from robustassay.cli import main
 from robustassay.errors import BadRequest
 from robustassay.evaluation.model_ref import ModelRef
-from robustassay.leaderboard import whitelist
+from robustassay.leaderboard import gather, whitelist
 from robustassay.registry import describe
 from tests.support.forging import forge
 
@@ -204,3 +206,48 @@ def test_a_path_that_exists_is_never_taken_for_a_models_name(tmp_path, trap, cap
     (tmp_path / "evil.py:make").symlink_to("nowhere")
     assert main(["leaderboard", "check", "evil.py:make"]) == 2
     assert not trap.exists()
+
+
+# ---------------------------------------------------------------- one bad entry beside a good one
+
+
+def put(path: tuple[str, ...], value: object) -> Callable[[dict[str, Any]], None]:
+    def change(manifest: dict[str, Any]) -> None:
+        inside = manifest
+        for key in path[:-1]:
+            inside = inside[key]
+        inside[path[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put(("hardware",), None),
+        put(("hardware",), []),
+        put(("flags",), {"a": 7}),
+        put(("flags",), "none"),
+        put(("stages",), 3),
+        put(("started",), None),
+        put(("title",), 7),
+        put(("confirms",), "abc"),
+        put(("spec", "model", "name"), "x" * 5000),
+        put(("spec", "model", "name"), ""),
+        put(("spec", "model", "name"), None),
+        put(("spec", "model", "weights"), ["a"]),
+        put(("spec", "data", "name"), 3),
+        put(("spec", "threat", "eps"), "wide"),
+        put(("spec", "threat", "eps"), -1),
+        put(("spec", "threat", "norm"), {}),
+        put(("spec", "threat", "query_budget"), "many"),
+        put(("spec", "attack", "name"), []),
+    ],
+)
+def test_one_bad_entry_is_listed_with_its_reason_and_the_others_are_ranked(honest, tmp_path, change):
+    forge(honest, tmp_path / "runs" / "bad", change)
+    shutil.copytree(honest, tmp_path / "runs" / "good")
+    found = gather([tmp_path / "runs"])
+    assert [entry.card.name for entry in found.entries] == ["resnet20-natural"]
+    assert len(found.problems) == 1
+    assert main(["leaderboard", "build", str(tmp_path / "runs"), "--out", str(tmp_path / "board"), "--quiet"]) == 0

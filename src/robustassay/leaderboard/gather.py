@@ -42,8 +42,9 @@ class _ModelRuns:
         """Add a run; if its key is known, add the samples that are new."""
         key = run_key(result.manifest)
         if (held := self.results.get(key)) is not None:
-            records = pd.concat([held.records, result.records], ignore_index=True).drop_duplicates("sample_id")
-            result = Result(held.manifest, records, None)
+            both = pd.concat([held.records, result.records], ignore_index=True)
+            both = both.sort_values("success", ascending=False, kind="stable")  # where they differ, a success counts
+            result = Result(held.manifest, both.drop_duplicates("sample_id").reset_index(drop=True), None)
         self.results[key] = result
 
 
@@ -62,7 +63,7 @@ def gather(places: Sequence[Path], published: Sequence[Path] = ()) -> Gathered:
                 runs.card = EntryCard.read(beside)
         except (AssayError, OSError) as error:
             problems.append(f"{path}: {error}")
-    entries = _entries(by_model.values())
+    entries = _entries(by_model.values(), problems)
     for folder in published:
         more, wrong = read_folder(folder)
         entries += more
@@ -73,12 +74,19 @@ def gather(places: Sequence[Path], published: Sequence[Path] = ()) -> Gathered:
     return Gathered(tuple(entries), tuple(problems))
 
 
-def _entries(by_model: Iterable[_ModelRuns]) -> list[Entry]:
-    known = [runs for runs in by_model if runs.results]
-    cards = [runs.card or _own_card(next(iter(runs.results.values()))) for runs in known]
-    same_name = Counter(card.name for card in cards)
+def _entries(by_model: Iterable[_ModelRuns], problems: list[str]) -> list[Entry]:
+    """Make the entries of each model on their own; a model whose entry cannot be made is listed among the problems."""
+    known: list[tuple[EntryCard, _ModelRuns]] = []
+    for runs in by_model:
+        if runs.results:
+            first = next(iter(runs.results.values()))
+            try:
+                known.append((runs.card or _own_card(first), runs))
+            except AssayError as error:
+                problems.append(f"{str(first.manifest['spec']['model']['name'])[:80]!r}: {error}")
+    same_name = Counter(card.name for card, _ in known)
     entries = []
-    for card, runs in zip(cards, known, strict=True):
+    for card, runs in known:
         weights = str(next(iter(runs.results.values())).manifest["spec"]["model"].get("weights", ""))[:8]
         named = EntryCard(**{**vars(card), "name": f"{card.name}-{weights}"}) if same_name[card.name] > 1 else card
         by_threat: dict[Any, list[Result]] = defaultdict(list)

@@ -45,8 +45,8 @@ def _check(values: object, fields: Mapping[str, tuple[bool, str, Test]], inside:
             raise ValueError(f"{inside}{name} must be {kind}")
 
 
-def _is_text(longest: int) -> Test:
-    return lambda value: isinstance(value, str) and len(value) <= longest
+def _is_text(longest: int, least: int = 0) -> Test:
+    return lambda value: isinstance(value, str) and least <= len(value) <= longest
 
 
 def _is_number(value: object) -> bool:
@@ -86,7 +86,7 @@ def _fits(value: object) -> bool:
     return len(repr(value)) <= _LONGEST_REMARK
 
 
-_NAME: Final = (True, f"a text of at most {_LONGEST_NAME} letters", _is_text(_LONGEST_NAME))
+_NAME: Final = (True, f"a text of 1 to {_LONGEST_NAME} letters", _is_text(_LONGEST_NAME, 1))
 _OBJECT: Final = (True, "a JSON object", lambda value: isinstance(value, dict))
 _FLAT: Final = (True, "a JSON object of short values", _is_flat)
 

@@ -74,9 +74,7 @@ def _entry(path: Path) -> Entry:
         raise BadData(f"its folder {threat!r} names no threat ({', '.join(THREATS)})")
     corrupted = threat.startswith("corruptions")
     eps = None if corrupted else _eps(info)
-    robust = (
-        _rate(info, "corruptions_acc_3d" if threat.endswith("3d") else "corruptions_acc") if corrupted else None
-    )
+    robust = _rate(info, "corruptions_acc_3d" if threat.endswith("3d") else "corruptions_acc") if corrupted else None
     robust = _rate(info, "autoattack_acc") if robust is None else robust
     external = _rate(info, "external", required=robust is None)
     first = external if robust is None else robust

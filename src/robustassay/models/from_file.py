@@ -29,8 +29,8 @@ def load_from_file(spec: str) -> "tuple[nn.Module, str]":
         raise BadRequest(f"There is no file {path}: check the path of the Python file.")
     module_name = f"assay_user_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
     spec_of_file = importlib.util.spec_from_file_location(module_name, path)
-    assert spec_of_file is not None
-    assert spec_of_file.loader is not None
+    if spec_of_file is None or spec_of_file.loader is None:
+        raise BadRequest(f"{path} is no Python file: give the path of a file that ends in .py.")
     module = importlib.util.module_from_spec(spec_of_file)
     sys.modules[module_name] = module  # dataclasses and pickles in the file need this entry
     sys.path.insert(0, str(path.resolve().parent))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from robustassay.cache_folder import cache_folder
-from robustassay.errors import StoreFailed
+from robustassay.errors import BadModel, StoreFailed
 from robustassay.names import slug
 from robustassay.remote.adapter import Adapter
 from robustassay.remote.answers import Answer
@@ -78,7 +78,8 @@ class Service(nn.Module):
         return self._answers(x, purpose, None)
 
     def _logits(self, x: Tensor, purpose: str, known: dict[str, Answer] | None) -> Tensor:
-        assert self._labels is not None, "call learn_classes first"
+        if self._labels is None:
+            raise BadModel("A service cannot be called as a module before its classes are known: name it alone.")
         return self._labels.logits(self._answers(x, purpose, known)).to(x.device)
 
     def _answers(self, x: Tensor, purpose: str, known: dict[str, Answer] | None) -> list[Answer]:
