@@ -45,7 +45,7 @@ def curved(seed=0):
 def test_a_model_and_its_negation_point_opposite_ways():
     x, goal = images(6, SHAPE), Untargeted(torch.arange(6))
     both = {"model": network(curved()), "negation": network(Negated(curved()))}
-    found = geometry.gradient_cosines(both, x, goal, geometry.own_logit)
+    found = geometry.gradient_cosines(both, x, goal, geometry.label_logit)
     np.testing.assert_allclose(found.to_numpy(), [[1, -1], [-1, 1]], atol=1e-6)
     # of two classes, cross-entropy has no other way to go
     two = {name: network(module, 2) for name, module in (("a", linear(2)), ("b", Negated(linear(2))))}
@@ -57,7 +57,9 @@ def test_a_model_and_its_negation_point_opposite_ways():
 def test_cosines_are_means_of_cosines():
     x, labels = images(5, SHAPE), torch.tensor([0, 1, 2, 3, 4])
     one, two = linear(seed=1), linear(seed=2)
-    found = geometry.gradient_cosines({"a": network(one), "b": network(two)}, x, Untargeted(labels), geometry.own_logit)
+    found = geometry.gradient_cosines(
+        {"a": network(one), "b": network(two)}, x, Untargeted(labels), geometry.label_logit
+    )
     first, second = (model.weight.detach().numpy()[labels] for model in (one, two))
     expected = ((first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)).mean()
     np.testing.assert_allclose(found.to_numpy(), [[1, expected], [expected, 1]], atol=1e-6)

@@ -1,4 +1,4 @@
-"""Calibration: whether a model is right as often as it is sure (Guo et al. 2017; Croce et al. 2021, section 4).
+"""Calibration: whether confidence equals accuracy (Guo et al. 2017; Croce et al. 2021, section 4).
 
 The expected calibration error (ECE) has 15 bins of equal width, each open below and closed above. Temperatures are
 fitted to the likelihood, on images other than those they are judged on; the seed paper's variant minimises the ECE of
@@ -25,7 +25,7 @@ COOLEST, HOTTEST = 1e-3, 1e3
 @final
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What one model's logits say."""
+    """The calibration of one model."""
 
     accuracy: float
     confidence: float  # its mean
@@ -82,7 +82,7 @@ def ece(confidence: npt.ArrayLike, correct: npt.ArrayLike, bins: int = BINS) -> 
 
 
 def reliability(confidence: npt.ArrayLike, correct: npt.ArrayLike, bins: int = BINS) -> pd.DataFrame:
-    """Return one row a bin: low, high, images, and mean confidence and accuracy, which are NaN where it is empty."""
+    """Return one row per bin: low, high, images, mean confidence and accuracy; NaN if the bin is empty."""
     sure, right = np.asarray(confidence, np.float64), np.asarray(correct, bool)
     at = _bin(sure, bins)
     images = np.bincount(at, minlength=bins)
@@ -100,7 +100,7 @@ def reliability(confidence: npt.ArrayLike, correct: npt.ArrayLike, bins: int = B
 
 
 def fit_temperature(logits: Numbers, labels: Whole) -> float:
-    """Return the temperature of the highest likelihood; the likelihood has one peak in its logarithm."""
+    """Return the maximum-likelihood temperature; the likelihood is unimodal in its logarithm."""
     from scipy.optimize import minimize_scalar
     from scipy.special import logsumexp
 
@@ -115,7 +115,7 @@ def fit_temperature(logits: Numbers, labels: Whole) -> float:
 
 
 def lowest_ece(logits: Numbers, labels: Whole, bins: int = BINS) -> tuple[float, float]:
-    """Search the seed paper's grid, 0.001 to 0.999 and its reciprocals, for the temperature of the lowest ECE."""
+    """Search RobustBench's grid, 0.001 to 0.999 and its reciprocals, for the temperature of the lowest ECE."""
     below = np.arange(1, 1000) / 1000
     correct = logits.argmax(1) == labels
     best, lowest = 1.0, ece(confidences(logits), correct, bins)

@@ -1,4 +1,4 @@
-"""Two models, or two attacks, on the same samples: by how much they differ, and whether that could be chance."""
+"""Paired comparison of two models, or two attacks, on the same samples."""
 
 from dataclasses import dataclass
 from typing import final
@@ -13,7 +13,7 @@ from robustassay.errors import BadRequest
 @final
 @dataclass(frozen=True)
 class Paired:
-    """On how many samples each of two sides stands; those on which one side alone does tell them apart."""
+    """How many samples withstand the attack on both sides, on one side only, and on neither."""
 
     both: int
     only_first: int
@@ -22,26 +22,26 @@ class Paired:
 
     @property
     def samples(self) -> int:
-        """How many samples both sides faced."""
+        """Number of samples that both sides have."""
         return self.both + self.only_first + self.only_second + self.neither
 
     @property
     def difference(self) -> float:
-        """The rate of the first side less that of the second."""
+        """The rate of the first side minus that of the second."""
         return (self.only_first - self.only_second) / self.samples if self.samples else float("nan")
 
     @property
     def disagreement(self) -> float:
-        """Part of the samples on which one side alone stands."""
+        """Share of the samples on which the sides differ."""
         return (self.only_first + self.only_second) / self.samples if self.samples else float("nan")
 
     @property
     def chance(self) -> float:
-        """How often two equal sides would differ at least so far, either way (exact McNemar test)."""
+        """Two-sided p-value of the exact McNemar test."""
         return mcnemar(self.only_first, self.only_second)
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return Bonett and Price's interval of the difference (2012), which stays honest where few samples differ."""
+        """Return Bonett and Price's interval of the difference (2012), reliable where few samples differ."""
         from scipy.special import ndtri
 
         n = self.samples + 2
@@ -64,7 +64,7 @@ class Paired:
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
-    """Return the two-sided p-value of McNemar's test (1947), exact: of the samples that differ, half go either way."""
+    """Return the two-sided p-value of McNemar's exact test (1947) from the counts of samples that differ."""
     from scipy.special import bdtr
 
     differ = only_first + only_second
@@ -73,17 +73,17 @@ def mcnemar(only_first: int, only_second: int) -> float:
 
 def robust_samples(records: pd.DataFrame) -> pd.Series:
     """Say by sample id which samples are classified correctly and not broken."""
-    stands = records["clean_ok"].astype(bool) & ~records["success"].astype(bool)
-    return stands.set_axis(pd.Index(records["sample_id"]))
+    robust = records["clean_ok"].astype(bool) & ~records["success"].astype(bool)
+    return robust.set_axis(pd.Index(records["sample_id"]))
 
 
 def compare(first: pd.DataFrame, second: pd.DataFrame) -> Paired:
-    """Compare two runs on the samples that both hold: of two models, or of two attacks on one."""
+    """Compare two runs on their common samples: of two models, or of two attacks on one."""
     return pair(robust_samples(first), robust_samples(second))
 
 
 def pair(first: pd.Series, second: pd.Series) -> Paired:
-    """Compare two outcomes, true or false by sample id, on the samples that both hold."""
+    """Compare two outcomes, true or false by sample id, on their common samples."""
     common = first.index.intersection(second.index)
     if not len(common):
         raise BadRequest("The two runs share no sample: compare runs on the same data.")

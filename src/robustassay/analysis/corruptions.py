@@ -1,4 +1,4 @@
-"""Accuracy under common corruptions, from answers: columns model, kind, severity, sample_id and correct.
+"""Accuracy under common corruptions, from predictions: columns model, kind, severity, sample_id and correct.
 
 Clean images are the kind "clean" at severity 0; they count in no mean over corruptions.
 """
@@ -15,19 +15,19 @@ CLEAN: Final = "clean"
 
 
 def by_kind(answers: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a model and a column a kind, clean first: accuracy, averaged over severities without weights."""
+    """Return accuracy per model (rows) and kind (columns, clean first): the plain mean over severities."""
     cells = answers.groupby(["model", "kind", "severity"], sort=False)["correct"].mean()
     return cells.groupby(["model", "kind"], sort=False).mean().unstack(sort=False)
 
 
 def by_severity(answers: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a model and severity and a column a kind: accuracy."""
+    """Return accuracy per model and severity (rows) and kind (columns)."""
     spoilt = answers[answers["kind"] != CLEAN]
     return spoilt.groupby(["model", "severity", "kind"], sort=False)["correct"].mean().unstack(sort=False)
 
 
 def mean_accuracy(answers: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
-    """Return for each model its accuracy over all corrupted cells, without weights, and its interval.
+    """Return each model's plain mean accuracy over all kinds and severities, and its interval.
 
     A sample's cells stand or fall together, so the interval is that of the mean of each sample's own mean.
     """
@@ -40,7 +40,7 @@ def mean_accuracy(answers: pd.DataFrame, confidence: float = 0.95) -> pd.DataFra
 
 
 def corruption_errors(answers: pd.DataFrame, baseline: str) -> pd.DataFrame:
-    """Return each model's error under each kind as a part of the baseline's (CE), both summed over severities."""
+    """Return each model's error per kind divided by the baseline's (CE), both summed over severities."""
     errors = 1 - by_kind(answers).drop(columns=CLEAN, errors="ignore")
     if baseline not in errors.index:
         raise UnknownName("measured model", baseline, map(str, errors.index))

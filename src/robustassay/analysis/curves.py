@@ -31,7 +31,7 @@ _CAME_AT: Final = {"iterations": "iteration", "queries": "query"}
 @final
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A rate along an axis: a step function, exact at every step."""
+    """A rate along an axis: an exact step function."""
 
     label: str
     versus: Versus
@@ -44,17 +44,17 @@ class Curve:
     settled: bool = False  # the attack ended by itself, so that more of the same would change nothing
 
     def at(self, where: float) -> Rate:
-        """Return the rate at one eps, or after so many iterations or queries; refuse where no run has been."""
+        """Return the rate at one eps or number of iterations or queries; refuse points beyond the run."""
         fallen = self._fallen(np.array([self._known(where)]))
         return Rate(int(self._count(fallen)[0]), len(self._counted))
 
     def standing(self, where: float) -> pd.Series:
-        """Say by sample id which samples are right and not broken there, as `compare.pair` wants it."""
+        """Say by sample id which samples are correct and not broken there; the input of `compare.pair`."""
         return self.clean_ok & (self.falls_at > self._known(where))
 
     @property
     def steps(self) -> list[float]:
-        """Where the curve is known, or changes: its first point, every step, and its end."""
+        """The points of the curve: its start, every step, and its end."""
         if self.only_at is not None:
             return list(self.only_at)
         inside = self._counted[(self._counted <= self.end) & np.isfinite(self._counted)]
@@ -62,12 +62,12 @@ class Curve:
 
     @property
     def is_flat_after_end(self) -> bool:
-        """Whether the curve is known beyond the end of its run: no sample is left, or the attack had no more to try."""
+        """Whether the curve is known beyond its run: no sample is left, or the attack had ended."""
         return self.settled or not bool((self.falls_at > self.end).any())
 
     @property
     def median(self) -> float:
-        """What it takes to break half the samples; infinite where more than half stand.
+        """The median: where half the samples are broken; infinite if fewer are.
 
         Of an accuracy curve, clean mistakes count as broken by nothing: Dong et al.'s median distance over all samples.
         """
@@ -75,7 +75,7 @@ class Curve:
         return float(np.median(self._counted)) if len(self._counted) else float("nan")
 
     def area(self, until: float) -> float:
-        """Return the area under the curve from 0 to `until`; divided by `until` it is the mean rate on the way."""
+        """Return the area under the curve from 0 to `until`; divided by `until` it is the mean rate."""
         self._check_whole("area")
         if not len(self._counted):
             return float("nan")
@@ -83,7 +83,7 @@ class Curve:
         return under_accuracy if self.measure == "accuracy" else until - under_accuracy
 
     def to_frame(self, at: Sequence[float] | None = None, confidence: float = 0.95) -> pd.DataFrame:
-        """Return a row a step, or one for each place asked for, with Wilson's pointwise interval."""
+        """Return one row per step, or per point asked for, with Wilson's pointwise interval."""
         places = np.asarray(self.steps if at is None else [self._known(where) for where in at], np.float64)
         count, total = self._count(self._fallen(places)), len(self._counted)
         low, high = wilson(count, total, confidence)
@@ -94,20 +94,20 @@ class Curve:
         return pd.DataFrame({"curve": self.label, self.versus: places.astype(kind), **columns})
 
     def scaled(self, unit: float) -> "Curve":
-        """Return the same curve with eps in another unit: the root of an image's size gives the normalised L2."""
+        """Return the same curve with eps in another unit; the root of the number of values gives normalised L2."""
         if self.versus != "eps":
             raise BadRequest(f"A count of {self.versus} has no other unit: scale a curve versus eps.")
         known = None if self.only_at is None else tuple(eps / unit for eps in self.only_at)
         return replace(self, falls_at=self.falls_at / unit, end=self.end / unit, only_at=known)
 
     def over(self, whole: "Curve") -> "Curve":
-        """Return the same curve over the samples of another; those it never attacked stand, as far as it knows."""
+        """Return the same curve over the samples of another; those it never attacked count as not broken."""
         falls_at = self.falls_at.reindex(whole.falls_at.index, fill_value=np.inf)
         return replace(self, falls_at=falls_at, clean_ok=whole.clean_ok)
 
     @property
     def _counted(self) -> Numbers:
-        """Where each sample that counts is lost; a curve is nothing but how many of these lie below a place."""
+        """Where each counted sample is broken; the curve counts how many of these lie below a point."""
         falls_at = self.falls_at.to_numpy(np.float64)
         right = self.clean_ok.to_numpy(bool)
         if self.measure == "accuracy":
@@ -121,7 +121,7 @@ class Curve:
         return len(self._counted) - fallen if self.measure == "accuracy" else fallen
 
     def _known(self, where: float) -> float:
-        """Return a place at which the curve is known, as it was written where the run was made."""
+        """Return a point of the curve, rounded as in the run."""
         if not 0 <= where < math.inf:
             raise BadRequest(f"A curve versus {self.versus} starts at 0 and has no end: there is nothing at {where}.")
         if self.only_at is not None:
@@ -149,7 +149,7 @@ class Curve:
 def versus_eps(
     records: pd.DataFrame, eps: float, every_eps: bool, measure: Measure = "accuracy", label: str = "the run"
 ) -> Curve:
-    """Return the curve over eps of a run that was made at one eps.
+    """Return the curve over eps of a run at one eps.
 
     A run whose distances are minimal (`every_eps`) says what happens at every other; one on a fixed budget is one
     point, at its own eps.
@@ -167,7 +167,7 @@ def versus_effort(
     label: str = "the run",
     within: float | None = None,
 ) -> Curve:
-    """Return the curve over iterations or queries of a run made at one eps, from the claims that each record keeps.
+    """Return the curve over iterations or queries of a run at one eps, from the claims in its records.
 
     Where distances are minimal, `within` may ask for another eps than the run's own. A sample falls only if its last
     claim, the one that was verified, comes that close; the first to come that close says when.
@@ -196,7 +196,7 @@ def of_run(
     within: float | None = None,
     label: str | None = None,
 ) -> Curve:
-    """Return the curve of a run as it was saved; an attack that nobody knows is taken at its own eps alone."""
+    """Return the curve of a stored run; an unknown attack counts at its own eps only."""
     from robustassay import attacks  # brings torch, which nothing else here needs
 
     if versus not in get_args(Versus) or measure not in get_args(Measure):
@@ -216,7 +216,7 @@ def of_run(
 
 
 def merge(curves: Sequence[Curve], label: str) -> Curve:
-    """Return the worst case of several attacks on one model: each sample falls where the first of them breaks it."""
+    """Return the worst case of several attacks on one model: a sample is broken where the first of them breaks it."""
     if not curves:
         raise BadRequest("There is nothing to merge: give at least one curve.")
     first = curves[0]
@@ -235,13 +235,13 @@ def merge(curves: Sequence[Curve], label: str) -> Curve:
 
 
 def _ended_by_itself(spec: Mapping[str, Any], records: pd.DataFrame) -> bool:
-    """Say whether an attack ended before it had to, as DeepFool does."""
+    """Say whether an attack may end before its last step, as DeepFool does."""
     limit = spec["attack"].get("steps")
     return limit is not None and not spec["threat"].get("query_budget") and bool((records["iterations"] < limit).all())
 
 
 def _distances(records: pd.DataFrame, eps: float) -> Numbers:
-    """Return how far each verified point is; infinite where there is none.
+    """Return the distance of each verified point; infinite where there is none.
 
     What verified within eps counts there, though rounding may have put it a hair outside.
     """

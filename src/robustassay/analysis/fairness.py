@@ -24,22 +24,22 @@ class Fairness:
 
     @property
     def robust_rsd(self) -> float:
-        """Of the robust accuracies; NaN where nothing stands."""
+        """Of the robust accuracies; NaN if all are 0."""
         return relative_deviation(self.classes["robust"])
 
     @property
     def robust_rsd_by_chance(self) -> float:
-        """What so few images a class would give on average were all classes equally robust."""
+        """The average at this number of images per class if all classes were equally robust."""
         images, robust = self.classes["images"], self.classes["robust"]
         mean = float((images * robust).sum() / images.sum())
         return math.sqrt(mean * (1 - mean) * float((1 / images).mean())) / mean if mean > 0 else math.nan
 
 
 def fairness(records: pd.DataFrame) -> Fairness:
-    """Read the accuracy of each class off a run."""
-    stands = robust_samples(records).to_numpy(bool)
+    """Compute the accuracy of each class of a run."""
+    robust = robust_samples(records).to_numpy(bool)
     frame = pd.DataFrame({"label": records["label"].astype(int), "clean": records["clean_ok"].to_numpy(bool)})
-    by_class = frame.assign(robust=stands).groupby("label")
+    by_class = frame.assign(robust=robust).groupby("label")
     found = by_class.agg(images=("clean", "size"), clean=("clean", "mean"), robust=("robust", "mean")).reset_index()
     for kind in ("clean", "robust"):
         low, high = wilson((found[kind] * found["images"]).round(), found["images"])
@@ -48,6 +48,6 @@ def fairness(records: pd.DataFrame) -> Fairness:
 
 
 def relative_deviation(accuracies: pd.Series) -> float:
-    """Return the standard deviation over the mean; NaN of nothing but zeros."""
+    """Return the standard deviation over the mean; NaN if all are 0."""
     mean = float(accuracies.mean())
     return float(accuracies.std(ddof=0)) / mean if mean > 0 else math.nan

@@ -16,23 +16,23 @@ Labels = npt.NDArray[np.int64]
 @final
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """What several models say on a square of one plane; arrays are indexed `[v, u]`, both from -reach to reach."""
+    """What several models predict on a square of one plane; arrays are indexed `[v, u]`."""
 
     ticks: Numbers
-    about: int  # the class that margins are about: the true one, or a target
+    about: int  # the class of the margins: the true one, or a target
     labels: Mapping[str, Labels]
-    margins: Mapping[str, Numbers]  # logit of that class minus the best other: zero on its boundary
+    margins: Mapping[str, Numbers]  # logit of that class minus the best other; zero on its boundary
 
     def distinct(self) -> dict[str, int]:
-        """Count the labels that each model gives somewhere (Liu et al., Table 5)."""
+        """Count the labels that each model predicts (Liu et al., Table 5)."""
         return {name: len(np.unique(said)) for name, said in self.labels.items()}
 
     def share(self) -> dict[str, float]:
-        """Return the part of the square that each model gives the class in question."""
+        """Return the share of the square that each model assigns to the class."""
         return {name: float((said == self.about).mean()) for name, said in self.labels.items()}
 
     def reach_along(self, name: str) -> tuple[float, float]:
-        """Return how far from the centre, to the left and to the right, a model keeps the class in question."""
+        """Return how far from the centre, to the left and to the right, a model predicts the class."""
         row = self.labels[name][len(self.ticks) // 2] == self.about
         middle = len(self.ticks) // 2
         return _until_left(row[middle::-1], -self.ticks[middle::-1]), _until_left(row[middle:], self.ticks[middle:])
@@ -41,19 +41,19 @@ class Regions:
 @final
 @dataclass(frozen=True, eq=False)
 class Linearity:
-    """The logits of a model along a ray (Liu et al., Figure 7)."""
+    """The logits of a model along a line (Liu et al., Figure 7)."""
 
     distortions: Numbers
     logits: Numbers  # `[distortions, classes]`
     label: int
 
     def top(self, count: int = 10) -> list[int]:
-        """Return the classes that lead on the clean image, the true one first."""
+        """Return the most likely classes on the clean image, the true one first."""
         order = np.argsort(-self.logits[np.abs(self.distortions).argmin()], kind="stable").tolist()
         return [self.label, *(one for one in order if one != self.label)][: count + 1]
 
     def straightness(self, within: float) -> float:
-        """Return the share of the true logit's variance up to a distortion that a straight line explains."""
+        """Return the share of the true logit's variance that a straight line explains, up to a distortion."""
         near = np.abs(self.distortions) <= within
         x, y = self.distortions[near], self.logits[near, self.label]
         if len(x) < 3 or y.std() == 0 or x.std() == 0:
@@ -62,17 +62,17 @@ class Linearity:
 
 
 def intervals(adversarial: Sequence[bool] | npt.NDArray[np.bool_], at: Sequence[float]) -> list[tuple[float, float]]:
-    """Return from where to where along a ray points are adversarial, first to last seen so; there may be several."""
+    """Return the intervals of a line in which points are adversarial, from first to last such point."""
     seen, places = np.asarray(adversarial, bool), np.asarray(at, np.float64)
     if seen.shape != places.shape or (np.diff(places) <= 0).any():
-        raise BadRequest("Intervals need one answer for each distortion, in rising order.")
+        raise BadRequest("Intervals need one value per distortion, in rising order.")
     edges = np.diff(np.concatenate(([0], seen.astype(np.int8), [0])))
     starts, stops = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1
     return [(float(places[start]), float(places[stop])) for start, stop in zip(starts, stops, strict=True)]
 
 
 def _until_left(inside: npt.NDArray[np.bool_], far: Numbers) -> float:
-    """Return the last distance before the class is left, walking outwards."""
+    """Return the last distance, from the centre outwards, before the class changes."""
     if not inside[0]:
         return 0.0
     return float(far[-1] if inside.all() else far[int(inside.argmin()) - 1])

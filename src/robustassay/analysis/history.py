@@ -1,10 +1,10 @@
-"""Robustness over time: what each year's methods reach, and by how much their authors' numbers were too high."""
+"""Robustness over time: the accuracy of each year's methods, and how far reported numbers were too high."""
 
 import pandas as pd
 
 
 def over_time(entries: pd.DataFrame) -> pd.DataFrame:
-    """Order entries (name, year, venue, clean, best_known, reported) by year, those of unknown year left out.
+    """Order entries (name, year, venue, clean, best_known, reported) by year, without those of unknown year.
 
     Adds `best_so_far`, the highest best known accuracy up to each year's end, and `overestimate`, what was reported
     less what is known now.
@@ -16,7 +16,7 @@ def over_time(entries: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_venue(entries: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a venue, its year taken off: how many entries, and their median and best known accuracy."""
+    """Return one row per venue, without its year: number of entries, their median and best known accuracy."""
     named = entries[entries["venue"].fillna("") != ""]
     place = named["venue"].str.replace(r"[,\s]*(?:[A-Z][a-z]{2}\s+)?(?:19|20)\d\d$", "", regex=True).rename("venue")
     return named["best_known"].groupby(place).agg(entries="size", median="median", best="max").reset_index()

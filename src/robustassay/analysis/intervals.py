@@ -1,4 +1,4 @@
-"""Intervals of rates: how far so many of so many may lie from the truth, for one rate or for a whole array."""
+"""Confidence intervals of rates, for one rate or an array of them."""
 
 from statistics import NormalDist
 
@@ -11,7 +11,7 @@ Numbers = npt.NDArray[np.float64]
 
 
 def wilson(count: npt.ArrayLike, total: npt.ArrayLike, confidence: float = 0.95) -> tuple[Numbers, Numbers]:
-    """Return Wilson's score interval (1927), whose mean coverage is the nominal one; all there is, of nothing."""
+    """Return Wilson's score interval (1927), whose mean coverage is the nominal one; 0 to 1 without samples."""
     found, of = _counts(count, total)
     z = NormalDist().inv_cdf(0.5 + checked(confidence) / 2)
     tried = np.maximum(of, 1)  # of nothing, the ends are set below
@@ -22,7 +22,7 @@ def wilson(count: npt.ArrayLike, total: npt.ArrayLike, confidence: float = 0.95)
 
 
 def clopper_pearson(count: npt.ArrayLike, total: npt.ArrayLike, confidence: float = 0.95) -> tuple[Numbers, Numbers]:
-    """Return the exact interval (1934), which covers the truth at least as often as it says; wider than Wilson's."""
+    """Return the exact interval (1934), whose coverage is at least the nominal one; wider than Wilson's."""
     from scipy.special import betaincinv
 
     found, of = _counts(count, total)
@@ -33,7 +33,7 @@ def clopper_pearson(count: npt.ArrayLike, total: npt.ArrayLike, confidence: floa
 
 
 def checked(confidence: float) -> float:
-    """Return a confidence that can be meant."""
+    """Return a valid confidence."""
     if not 0 < confidence < 1:
         raise BadRequest(f"confidence must lie between 0 and 1, such as 0.95, not {confidence}.")
     return confidence
@@ -45,5 +45,5 @@ def _counts(count: npt.ArrayLike, total: npt.ArrayLike) -> tuple[Numbers, Number
 
 
 def _closed(low: Numbers, high: Numbers, found: Numbers, of: Numbers) -> tuple[Numbers, Numbers]:
-    """Let none of so many start at 0 and all of so many end at 1, which rounding would miss."""
+    """Set the ends to exactly 0 and 1 where no or all samples count, which rounding would miss."""
     return np.where(found == 0, 0.0, low), np.where(found == of, 1.0, high)

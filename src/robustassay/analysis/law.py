@@ -1,4 +1,4 @@
-"""Accuracy against robustness (Su et al. 2018, arXiv:1808.01688): the frontier, the law, and what explains the rest.
+"""Accuracy against robustness (Su et al. 2018, arXiv:1808.01688): the Pareto frontier, the law, and explained variance.
 
 The law of the paper is distortion = a + b log(1 - accuracy). It is fitted there to the models on the frontier; as no
 model on a frontier is both more accurate and more robust than another, its slope cannot but be positive there, so the
@@ -46,7 +46,7 @@ class Law:
         return value, value - reach, value + reach
 
     def halving(self) -> float:
-        """Return by how much the distortion falls as the error is halved."""
+        """Return the distortion lost per halving of the error."""
         return self.b * float(np.log(2))
 
 
@@ -76,7 +76,7 @@ def fit_law(accuracy: npt.ArrayLike, distortion: npt.ArrayLike, confidence: floa
 
 
 def frontier(accuracy: npt.ArrayLike, robustness: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Say which models no other beats in one of the two without losing in the other (Pareto's frontier)."""
+    """Say which models are on the Pareto frontier of accuracy and robustness."""
     one, two = np.asarray(accuracy, np.float64), np.asarray(robustness, np.float64)
     no_worse = (one[:, None] >= one) & (two[:, None] >= two)
     better = (one[:, None] > one) | (two[:, None] > two)
@@ -86,7 +86,7 @@ def frontier(accuracy: npt.ArrayLike, robustness: npt.ArrayLike) -> npt.NDArray[
 @final
 @dataclass(frozen=True)
 class Explained:
-    """How much of the variance between models one property of theirs explains."""
+    """The share of variance between models that one property explains."""
 
     share: float
     adjusted: float  # for the number of free parameters: a property that means nothing has 0 on average
@@ -156,7 +156,7 @@ class Scatter:
 
     @classmethod
     def of(cls, points: pd.DataFrame, measure: str) -> "Scatter":
-        """Fit what can be fitted."""
+        """Fit the laws; None with too few models."""
         on = frontier(points["accuracy"], points["value"])
         return cls(points, measure, _law_of(points), _law_of(points[on]))
 

@@ -1,4 +1,4 @@
-"""Telling inputs of another kind by a model's confidence (Hendrycks & Gimpel 2017), as the area under its ROC curve."""
+"""Out-of-distribution detection by confidence (Hendrycks & Gimpel 2017), as the area under the ROC curve."""
 
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -16,7 +16,7 @@ Numbers = npt.NDArray[np.float64]
 @final
 @dataclass(frozen=True)
 class Area:
-    """How often a sample from inside scores above one from outside, ties counting half; DeLong's error (1988)."""
+    """The area under the ROC curve, with DeLong's standard error (1988)."""
 
     value: float
     error: float
@@ -28,7 +28,7 @@ class Area:
 
 
 def auroc(inside: npt.ArrayLike, outside: npt.ArrayLike) -> Area:
-    """Return the area under the ROC curve of scores that should be higher inside."""
+    """Return the area under the ROC curve of scores that should be higher in distribution."""
     from scipy.stats import rankdata
 
     one, two = np.asarray(inside, np.float64), np.asarray(outside, np.float64)

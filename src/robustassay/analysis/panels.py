@@ -1,4 +1,4 @@
-"""Pictures as data: what analyses have to show, drawn by `report.panels`."""
+"""The figures of analyses as data; the report draws them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class Points:
 @final
 @dataclass(frozen=True, eq=False)
 class Bars:
-    """Some numbers of each model, side by side: a frame with a row a model and a column a number."""
+    """Bars of several numbers per model: a frame with one row per model and one column per number."""
 
     frame: pd.DataFrame = field(repr=False)
     axis: str
@@ -46,7 +46,7 @@ class Reliabilities:
 @final
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """A line a model over an axis of names or numbers; `solid` and `dotted` have the same rows and columns."""
+    """One line per model over an axis of names or numbers; `solid` and `dotted` have the same shape."""
 
     solid: pd.DataFrame = field(repr=False)  # an index of places, a column a model
     x: str
@@ -64,7 +64,7 @@ Content = Points | Bars | Reliabilities | Lines
 @final
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One picture: the name of its file, a title, and what it shows."""
+    """One figure: the name of its file, a title, and its content."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""How many samples it takes to tell two models apart, before they are spent."""
+"""Sample sizes: how many samples a comparison of two models needs."""
 
 from statistics import NormalDist
 
@@ -14,7 +14,7 @@ Numbers = npt.NDArray[np.float64]
 def samples_needed(
     first: float, second: float, disagreement: float | None = None, power: float = 0.8, confidence: float = 0.95
 ) -> int:
-    """Return how many samples McNemar's exact test needs to tell two robust accuracies apart, with this power.
+    """Return how many samples McNemar's exact test needs to separate two robust accuracies, with this power.
 
     Models mostly fail on the same samples; `disagreement`, the part on which one alone stands, says how much so.
     A pilot run gives it (`Paired.disagreement`). Without one the models are taken to fail independently, which
@@ -39,7 +39,7 @@ def samples_needed(
 
 
 def power_of(samples: int, ahead: float, behind: float, confidence: float = 0.95) -> float:
-    """Return how often McNemar's exact test finds the better side, which stands alone on the part `ahead`."""
+    """Return the power of McNemar's exact test; `ahead` is the share on which only the better side is robust."""
     from scipy.stats import binom
 
     differ = ahead + behind
@@ -53,7 +53,7 @@ def power_of(samples: int, ahead: float, behind: float, confidence: float = 0.95
 
 
 def _alone(first: float, second: float, disagreement: float | None) -> tuple[float, float]:
-    """Return on what part the better side alone stands, and on what part the other alone does."""
+    """Return the shares on which only the better side, and only the other side, is robust."""
     if not (0 <= first <= 1 and 0 <= second <= 1):
         raise BadRequest(f"An accuracy lies between 0 and 1; {first} and {second} do not both.")
     better, worse = max(first, second), min(first, second)
@@ -69,7 +69,7 @@ def _alone(first: float, second: float, disagreement: float | None) -> tuple[flo
 
 
 def _first_guess(ahead: float, behind: float, power: float, confidence: float) -> int:
-    """Return the sample size by the normal approximation (Connor 1987), near the exact one."""
+    """Return the sample size by the normal approximation (Connor 1987)."""
     z = NormalDist().inv_cdf
     differ, gap = ahead + behind, ahead - behind
     spread = z(0.5 + confidence / 2) * differ**0.5 + z(power) * max(0.0, differ - gap**2) ** 0.5

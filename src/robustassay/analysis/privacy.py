@@ -1,4 +1,4 @@
-"""Privacy: how well a model's confidence tells its training images from others (Song et al. 2019; Croce et al. 2021).
+"""Privacy leakage: membership inference by a model's confidence (Song et al. 2019; Croce et al. 2021).
 
 The inferrer calls an image a member where the model's confidence in its true label is high. One who only knows whether
 the model is right reaches one half plus half the generalisation gap: what lies above that, confidence leaks.
@@ -19,7 +19,7 @@ Numbers = npt.NDArray[np.float64]
 @final
 @dataclass(frozen=True)
 class Leak:
-    """How well members are told, as the mean of the rates at which both sides are told right."""
+    """The balanced accuracy of membership inference, and its baseline."""
 
     accuracy: float  # the threshold of each half of the images judged on the other half
     error: float  # standard error of the accuracy
@@ -31,7 +31,7 @@ class Leak:
 def infer(
     members: npt.ArrayLike, others: npt.ArrayLike, members_right: npt.ArrayLike, others_right: npt.ArrayLike
 ) -> Leak:
-    """Tell members from others by their confidence in the true label, and by whether the model is right."""
+    """Infer membership by the confidence in the true label; the baseline is by whether the prediction is correct."""
     inside, outside = np.asarray(members, np.float64), np.asarray(others, np.float64)
     if min(len(inside), len(outside)) < 4:
         raise BadRequest("Membership needs four training images or more, and as many others.")
@@ -46,7 +46,7 @@ def infer(
 
 
 def threshold(members: Numbers, others: Numbers) -> float:
-    """Return the confidence from which on calling an image a member is right most often, both sides weighing alike."""
+    """Return the threshold of the highest balanced accuracy."""
     edges = np.unique(np.concatenate((members, others)))
     caught = 1 - np.searchsorted(np.sort(members), edges, side="left") / len(members)
     spared = np.searchsorted(np.sort(others), edges, side="left") / len(others)

@@ -1,4 +1,4 @@
-"""Ranks that claim no more than the samples show.
+"""Ranks with statistical groups: entries that do not differ significantly share a group.
 
 Each pair of entries is compared by the exact McNemar test, and the p-values are corrected by Holm (1979), so that
 the chance of calling any equal pair different stays below 1 - confidence. Then two rules hold:
@@ -27,7 +27,7 @@ from robustassay.errors import BadRequest
 @final
 @dataclass(frozen=True)
 class Place:
-    """Where an entry stands, as far as that can be told."""
+    """The rank of an entry, with its range."""
 
     name: str
     rate: Rate
@@ -38,14 +38,14 @@ class Place:
 @final
 @dataclass(frozen=True)
 class Ranks:
-    """Entries from the highest rate to the lowest, and which of them cannot be told apart."""
+    """Entries from the highest rate to the lowest, and which of them do not differ significantly."""
 
     places: tuple[Place, ...]
     groups: tuple[tuple[str, ...], ...]  # as many as can be alike; an entry may be in several
     chances: Mapping[frozenset[str], float]  # of each pair, corrected for the number of pairs
 
     def letters(self) -> dict[str, str]:
-        """Write the groups of each entry as letters: entries that share one cannot be told apart."""
+        """Return the groups of each entry as letters; entries that share one do not differ significantly."""
         return {
             place.name: " ".join(_letter(at) for at, group in enumerate(self.groups) if place.name in group)
             for place in self.places
@@ -58,7 +58,7 @@ def rank_runs(parts: Mapping[str, pd.DataFrame], confidence: float = 0.95) -> Ra
 
 
 def rank(outcomes: Mapping[str, pd.Series], confidence: float = 0.95) -> Ranks:
-    """Rank outcomes, true or false by sample id, that were all seen on the same samples."""
+    """Rank outcomes, true or false by sample id, on the same samples."""
     if not outcomes:
         raise BadRequest("There is nothing to rank: give at least one run.")
     first = next(iter(outcomes.values()))
@@ -92,7 +92,7 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 
 def _cliques(alike: Mapping[str, Set[str]], group: set[str], more: set[str], seen: set[str]) -> list[set[str]]:
-    """Find all largest groups in which every two are alike (Bron & Kerbosch 1973, with a pivot)."""
+    """Find all largest groups in which no two differ (Bron & Kerbosch 1973, with a pivot)."""
     if not more and not seen:
         return [group]
     pivot = max(sorted(more | seen), key=lambda name: len(alike[name] & more))

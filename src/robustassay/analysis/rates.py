@@ -11,18 +11,18 @@ from robustassay.analysis.intervals import clopper_pearson, wilson
 @final
 @dataclass(frozen=True)
 class Rate:
-    """So many of so many, with its interval."""
+    """A count out of a total, with its interval."""
 
     count: int
     total: int
 
     @property
     def value(self) -> float:
-        """The rate itself; NaN of nothing."""
+        """The rate; NaN without samples."""
         return self.count / self.total if self.total else float("nan")
 
     def interval(self, confidence: float = 0.95, method: Literal["wilson", "exact"] = "wilson") -> tuple[float, float]:
-        """Return Wilson's score interval, or Clopper and Pearson's, which is never too narrow."""
+        """Return Wilson's score interval, or Clopper and Pearson's exact one."""
         low, high = (wilson if method == "wilson" else clopper_pearson)(self.count, self.total, confidence)
         return float(low), float(high)
 
@@ -33,7 +33,7 @@ def clean_accuracy(records: pd.DataFrame) -> Rate:
 
 
 def robust_accuracy(records: pd.DataFrame) -> Rate:
-    """How many samples are classified correctly and not broken; clean mistakes count as broken."""
+    """How many samples are classified correctly and not broken; clean errors count as broken."""
     return Rate(int((records["clean_ok"] & ~records["success"]).sum()), len(records))
 
 

@@ -1,4 +1,4 @@
-"""Accuracy on other data, and whether models that are more robust keep more of it (Croce et al. 2021, Figure 3)."""
+"""Accuracy on other data, and its correlation with robustness (Croce et al. 2021, Figure 3)."""
 
 from dataclasses import dataclass
 from typing import final
@@ -15,7 +15,7 @@ Numbers = npt.NDArray[np.float64]
 @final
 @dataclass(frozen=True)
 class Trend:
-    """Spearman's rank correlation between two numbers of each model, and how often chance would give as much."""
+    """Spearman's rank correlation between two numbers per model, and its p-value."""
 
     value: float
     p_value: float
@@ -26,7 +26,7 @@ class Trend:
 
 
 def trend(one: npt.ArrayLike, two: npt.ArrayLike) -> Trend:
-    """Correlate ranks; exact by permutations where models are few. NaN pairs are left out."""
+    """Correlate ranks; p-values by permutation where models are few. NaN pairs are left out."""
     from scipy.stats import spearmanr
 
     pairs = np.stack((np.asarray(one, np.float64), np.asarray(two, np.float64)))
@@ -38,7 +38,7 @@ def trend(one: npt.ArrayLike, two: npt.ArrayLike) -> Trend:
 
 
 def accuracy_table(answers: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a model and dataset, from answers (model, data, sample_id, correct): accuracy and its interval."""
+    """Return accuracy and its interval per model and dataset, from predictions (model, data, sample_id, correct)."""
     rows = []
     for (model, data), own in answers.groupby(["model", "data"], sort=False):
         rate = Rate(int(own["correct"].sum()), len(own))
@@ -50,7 +50,7 @@ def accuracy_table(answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def _p_value(x: Numbers, y: Numbers, seen: float, shuffles: int = 9_999) -> float:
-    """Shuffle one side: no table holds for the ties that models with no robustness at all make."""
+    """Return the p-value by permutation, as tables do not hold with ties."""
     from scipy.stats import rankdata
 
     draw = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""What adversarial examples made on one model do to others: rates by pairs of models, shared mistakes, wrong labels.
+"""Transfer of adversarial examples between models: rates per pair, shared mistakes, wrong labels.
 
 All of it is derived from outcomes, a table with one row for every example and model that it was shown to:
 
@@ -23,11 +23,11 @@ from robustassay.analysis.rates import Rate
 from robustassay.errors import BadRequest
 
 Measure = Literal["error", "accuracy", "matching"]
-"""The true class is not among the likeliest k, it is among them, or the wanted class is."""
+"""error: the true class is not in the top k; accuracy: it is; matching: the target class is."""
 
 Among = Literal["all", "both correct"]
-"""Which examples a rate counts: all (Liu et al. choose images that every model knows), or those whose clean image both
-the source and the target classify correctly (Su et al.)."""
+"""Which examples a rate counts: all (Liu et al. choose images that every model classifies correctly), or those whose
+clean image both the source and the target classify correctly (Su et al.)."""
 
 COLUMNS: Final = (
     "source",
@@ -46,7 +46,7 @@ COLUMNS: Final = (
 @final
 @dataclass(frozen=True, eq=False)
 class TransferMatrix:
-    """Rates of examples made on one model (rows) and shown to another (columns); the diagonal is white-box."""
+    """Rates of examples crafted on one model (rows) and tested on another (columns); the diagonal is white-box."""
 
     counts: pd.DataFrame  # source x target: examples for which the measure holds
     totals: pd.DataFrame  # source x target: examples that count
@@ -56,29 +56,29 @@ class TransferMatrix:
 
     @property
     def rates(self) -> pd.DataFrame:
-        """Source x target: the rate itself; NaN of nothing."""
+        """Rates by source and target; NaN without samples."""
         return self.counts / self.totals.where(self.totals > 0)
 
     def interval(self, confidence: float = 0.95) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return the ends of each cell's Wilson interval."""
+        """Return the ends of each entry's Wilson interval."""
         low, high = wilson(self.counts.to_numpy(), self.totals.to_numpy(), confidence)
         index, columns = self.counts.index, self.counts.columns
         return pd.DataFrame(low, index, columns), pd.DataFrame(high, index, columns)
 
     def rate(self, source: str, target: str) -> Rate:
-        """Return one cell."""
+        """Return one entry."""
         return Rate(int(self.counts.loc[source, target]), int(self.totals.loc[source, target]))  # type: ignore[arg-type]
 
     @property
     def title(self) -> str:
-        """Say what a cell counts, of what."""
+        """Describe what an entry counts, and its denominator."""
         what = {"error": "error rate", "accuracy": "accuracy", "matching": "matching rate"}[self.measure]
         of = {"all": "of all examples", "both correct": "where both models are right on the clean image"}[self.among]
         return f"top-{self.top} {what} {of}"
 
 
 def matrix(outcomes: pd.DataFrame, measure: Measure = "error", top: int = 1, among: Among = "all") -> TransferMatrix:
-    """Count, for every source and target, how often the measure holds; names keep the order they appear in."""
+    """Count how often the measure holds per source and target, in the order of the outcomes."""
     if top < 1:
         raise BadRequest(f"top must be at least 1, not {top}.")
     if among == "both correct" and outcomes["source_ok"].isna().any():
@@ -98,7 +98,7 @@ def matrix(outcomes: pd.DataFrame, measure: Measure = "error", top: int = 1, amo
 
 
 def holds(outcomes: pd.DataFrame, measure: Measure, top: int = 1) -> pd.Series:
-    """Say for each outcome whether the measure holds."""
+    """Say per outcome whether the measure holds."""
     if measure == "matching":
         if outcomes["aim_rank"].isna().any():
             raise BadRequest("Untargeted examples have no target to match: ask for their error rate or accuracy.")
@@ -108,7 +108,7 @@ def holds(outcomes: pd.DataFrame, measure: Measure, top: int = 1) -> pd.Series:
 
 
 def same_mistakes(outcomes: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Of one source's examples: how often two models that are both wrong say the same, and on how many both are.
+    """Count, on one source's examples, how often two models make the same mistake, and how often both are wrong.
 
     Returns the counts of same mistakes and of common ones, target x target and symmetric (Liu et al., Table 9).
     """

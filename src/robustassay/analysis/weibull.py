@@ -1,4 +1,4 @@
-"""The end of a distribution of maxima: a reverse Weibull distribution, fitted by maximum likelihood."""
+"""The end point of a distribution of maxima: a reverse Weibull distribution, fitted by maximum likelihood."""
 
 from dataclasses import dataclass
 from typing import Final, final
@@ -11,23 +11,23 @@ from robustassay.errors import BadRequest
 Numbers = npt.NDArray[np.float64]
 
 CLOSEST, FARTHEST, PLACES = -12.0, 9.0, 43
-"""Where an end is looked for: its distance from the largest value, in ranges of the values, as a logarithm."""
+"""The grid of end points: log distance from the largest value, in units of the values' range."""
 
 LEAST_CHANCE: Final = 1e-3
-"""A fit that the values would miss so often by chance is no fit (the authors of CLEVER draw the line here)."""
+"""A fit with a smaller p-value is rejected (the threshold of CLEVER's authors)."""
 
 NEWTON: Final = 60
-"""Steps to a shape, at most; six or so suffice."""
+"""Newton steps for the shape, at most; about six suffice."""
 
 LARGEST_SHAPE: Final = 20.0
-"""Beyond it the end lies more than twice the spread of all values above the largest of them, and the likelihood hardly
-tells one end from another, or from none. (The authors hold the shape down by a penalty instead.)"""
+"""Above it the end point lies more than twice the range of the values above the largest of them, and the likelihood is
+nearly flat in it. (The authors penalise the shape instead.)"""
 
 
 @final
 @dataclass(frozen=True)
 class Fit:
-    """A reverse Weibull distribution `exp(-((end - x) / scale) ** shape)` of x below its end.
+    """A reverse Weibull distribution `exp(-((end - x) / scale) ** shape)` for x below its end point.
 
     Where none fits, the end is the largest value itself, and it is said why.
     """
@@ -40,7 +40,7 @@ class Fit:
 
     @property
     def fell_back(self) -> bool:
-        """Whether the end is only the largest value seen."""
+        """Whether the end point is only the largest value."""
         return bool(self.fallback)
 
 
@@ -72,7 +72,7 @@ def fit_reverse_weibull(maxima: npt.ArrayLike) -> Fit:
 
 
 def _peak(below: Numbers) -> float | None:
-    """Return the place of the highest peak of the likelihood, or nothing where there is none."""
+    """Return the log distance at the highest peak of the likelihood; None if it has no peak."""
     from scipy.optimize import minimize_scalar
 
     places = np.linspace(CLOSEST, FARTHEST, PLACES)
@@ -88,7 +88,7 @@ def _peak(below: Numbers) -> float | None:
 
 
 def _profile(below: Numbers, places: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the mean log-likelihood at each end, at the best shape and scale for it, and that shape."""
+    """Return the profile log-likelihood at each end point, and the best shape there."""
     gaps = below + np.exp(places)[:, None]
     shapes = _shapes(gaps)
     logs = np.log(gaps)
@@ -98,7 +98,7 @@ def _profile(below: Numbers, places: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _shapes(gaps: Numbers) -> Numbers:
-    """Solve, for each row, the equation of the best shape, by Newton's steps; its left side rises, so they are held."""
+    """Solve the equation of the best shape per row, by Newton's method within brackets."""
     logs = np.log(gaps)
     mean = logs.mean(1)
     shapes: Numbers = np.clip(1.28 / logs.std(1), 1e-2, 1e6)  # right for values that are Weibull's
@@ -126,7 +126,7 @@ def _log_mean_power(logs: Numbers, shapes: Numbers) -> Numbers:
 
 
 def _ks(gaps: Numbers, shape: float, scale: float) -> float:
-    """Return the p-value of the values against the fit; too high by a little, as the fit has seen them."""
+    """Return the p-value of the Kolmogorov-Smirnov test; slightly too high, as the fit used the same values."""
     from scipy.stats import kstest, weibull_min
 
     return float(kstest(gaps, weibull_min(shape, 0, scale).cdf).pvalue)

@@ -1,4 +1,4 @@
-"""Images that are none of a dataset's classes, made from its own: they stand in where no other dataset is at hand."""
+"""Out-of-distribution images made from a dataset's own images, for use where no other dataset is available."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -19,21 +19,21 @@ Make = Callable[[Tensor, Streams], Tensor]
 
 
 def noise(x: Tensor, rng: Streams) -> Tensor:
-    """Draw every value anew, uniformly."""
+    """Replace every value by uniform noise."""
     return rng.uniform(*x.shape[1:])
 
 
 def scrambled(x: Tensor, rng: Streams) -> Tensor:
-    """Keep how strong each frequency is and draw its phase, the same in all channels: a texture of the same kind."""
-    turned = torch.fft.fft2(rng.normal(1, *x.shape[2:]))
-    phase = turned / turned.abs().clamp(min=1e-12)
+    """Keep the amplitude of each frequency and draw its phase, the same in all channels: a texture without shape."""
+    spectrum = torch.fft.fft2(rng.normal(1, *x.shape[2:]))
+    phase = spectrum / spectrum.abs().clamp(min=1e-12)
     phase[..., 0, 0] = 1  # the mean colour stays
     texture: Tensor = torch.fft.ifft2(torch.fft.fft2(x) * phase).real.clamp(0, 1)
     return texture
 
 
 def shuffled(x: Tensor, rng: Streams) -> Tensor:
-    """Cut the image into sixteen tiles and put them in another order: the same details, no shape."""
+    """Cut the image into sixteen tiles and permute them: the same details without shape."""
     n, channels, height, width = x.shape
     if height % 4 or width % 4:
         return scrambled(x, rng)
@@ -46,7 +46,7 @@ KINDS: Final[dict[str, Make]] = {"noise": noise, "scrambled": scrambled, "shuffl
 
 
 def out_of_distribution_images(dataset: Dataset, kind: str, seed: int = 0) -> Dataset:
-    """Return the dataset with every image replaced as it is read; ids stay, labels mean nothing any more."""
+    """Return the dataset with every image replaced as it is read; ids stay, labels lose their meaning."""
     identity = "\n".join((VERSION, dataset.sha256, kind, str(seed)))
     return replace(
         dataset,

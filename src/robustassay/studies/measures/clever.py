@@ -1,11 +1,10 @@
 """CLEVER, an estimate of the smallest adversarial distance (Weng et al. 2018, arXiv:1801.10578).
 
-It is no bound and no attack: it says how far a model's margin would last if it fell as steeply as random points near
-the image suggest it can. Where gradients are masked it is far too high (Goodfellow 2018, arXiv:1804.07870).
+It is neither a bound nor an attack: it is the margin divided by an estimate of the local Lipschitz constant. Where
+gradients are masked it is far too high (Goodfellow 2018, arXiv:1804.07870).
 
-Of many batches of random points in a ball, the largest gradient norm of each is kept. Such maxima tend to a reverse
-Weibull distribution, whose end is the steepest slope there can be. The margin over this slope is the estimate,
-no larger than the ball that was looked at.
+The largest gradient norm of each of many batches of random points in a ball is kept. Such maxima tend to a reverse
+Weibull distribution, whose end point estimates the Lipschitz constant. The estimate is at most the radius of the ball.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,21 +27,21 @@ from robustassay.threat.losses import ranked_classes
 Aim = Literal["untargeted", "random", "least-likely", "runner-up"]
 Numbers = npt.NDArray[np.float64]
 
-AT_ONCE: Final = 256
-"""Points that are looked at together; changes speed and memory, never results."""
+POINTS_PER_QUERY: Final = 256
+"""Points per query; changes speed and memory, never results."""
 
 
 @final
 @dataclass(frozen=True)
 class Clever:
-    """How the estimate is made; the radius of the norm is that of the ball, and the largest value it can take.
+    """The settings of the estimate; the radius of the norm is that of the ball, and the largest possible estimate.
 
-    The authors take 500 batches of 1,024 points, and balls of radius 5 in L2; half as many maxima change little.
+    The authors take 500 batches of 1,024 points, and a radius of 5 in L2; half as many batches change little.
     """
 
     norm: Norm
     batches: int = 500
-    samples: int = 1024  # a batch
+    samples: int = 1024  # per batch
     aims: tuple[Aim, ...] = ("untargeted", "random", "least-likely", "runner-up")
     seed: int = 0
 
@@ -50,38 +49,38 @@ class Clever:
         if isinstance(self.norm, L0):
             raise BadRequest(f"CLEVER is known under Linf, L2 and L1, not under {self.norm.name}: choose one of these.")
         if self.batches < 2 or self.samples < 1 or not self.aims:
-            raise BadRequest("CLEVER needs at least 2 batches of at least 1 sample, and something to aim at.")
+            raise BadRequest("CLEVER needs at least 2 batches of at least 1 sample, and at least one aim.")
 
     @property
     def gradients(self) -> int:
-        """How many points it looks at for an image."""
+        """Number of gradients per image."""
         return self.batches * self.samples
 
-    def __call__(self, network: TargetModel, x: Tensor, ids: Sequence[str]) -> pd.DataFrame:
-        """Estimate for each image and aim; the label is what the model says of the image, right or wrong.
+    def __call__(self, target: TargetModel, x: Tensor, ids: Sequence[str]) -> pd.DataFrame:
+        """Estimate per image and aim; the label is the model's prediction, right or wrong.
 
         A row has sample_id, aim, label, target (the nearest by estimate, where untargeted), margin (of the logits),
-        slope (the largest, as estimated), steepest (the largest seen), estimate, capped (by the radius), and of the
-        fit its shape, p_value (Kolmogorov and Smirnov) and whether it fell_back to the largest slope seen.
+        slope (the estimated Lipschitz constant), steepest (the largest gradient norm), estimate, capped (by the
+        radius), and of the fit its shape, p_value (Kolmogorov-Smirnov) and fell_back (to the largest gradient norm).
         """
-        logits = network.mean_logits(x)
+        logits = target.mean_logits(x)
         labels = labels_of(logits)
         aims = self._classes(ids, labels, logits)
         classes = torch.cat(list(aims.values()), 1)
-        maxima = self._maxima(network, x, labels, classes, ids)
+        maxima = self._maxima(target, x, labels, classes, ids)
         margins = (logits.gather(1, labels[:, None]) - logits.gather(1, classes)).double().cpu().numpy()
         rows: list[dict[str, Any]] = []
         for at, sample in enumerate(ids):
             start = 0
             for aim, aimed in aims.items():
                 columns = range(start, start := start + aimed.shape[1])
-                told = [self._row(int(classes[at, k]), margins[at, k], maxima[at, k]) for k in columns]
-                nearest = min(told, key=lambda row: float(row["estimate"]))
+                candidates = [self._row(int(classes[at, k]), margins[at, k], maxima[at, k]) for k in columns]
+                nearest = min(candidates, key=lambda row: float(row["estimate"]))
                 rows.append({"sample_id": sample, "aim": aim, "label": int(labels[at]), **nearest})
         return pd.DataFrame(rows)
 
     def _classes(self, ids: Sequence[str], labels: Tensor, logits: Tensor) -> dict[Aim, Tensor]:
-        """Return the classes that each aim is about, `[rows, k]`: all others where untargeted."""
+        """Return the classes of each aim, `[rows, k]`: all others if untargeted."""
         others = ranked_classes(logits, Untargeted(labels), logits.shape[1] - 1)
         found: dict[Aim, Tensor] = {
             "untargeted": others,
@@ -91,15 +90,15 @@ class Clever:
         }
         return {aim: found[aim] for aim in self.aims}
 
-    def _maxima(self, network: TargetModel, x: Tensor, labels: Tensor, classes: Tensor, ids: Sequence[str]) -> Numbers:
-        """Return the largest slope of each margin in each batch, `[rows, k, batches]`."""
+    def _maxima(self, target: TargetModel, x: Tensor, labels: Tensor, classes: Tensor, ids: Sequence[str]) -> Numbers:
+        """Return the largest gradient norm of each margin per batch, `[rows, k, batches]`."""
         ball = Ball(self.norm, x, torch.full((len(x),), self.norm.eps, device=x.device))
         rng = Streams.of(self.seed, [f"clever/{sample}" for sample in ids], x.device)
         found = torch.zeros(len(x), classes.shape[1], self.batches, dtype=torch.float64, device=x.device)
-        for draws in _chunks(self.gradients, max(1, AT_ONCE // len(x))):
+        for draws in _chunks(self.gradients, max(1, POINTS_PER_QUERY // len(x))):
             points = torch.stack([ball.sample(rng) for _ in draws], 1).flatten(0, 1)
             owner = torch.arange(len(x), device=x.device).repeat_interleave(len(draws))
-            sizes = _slopes(network, points, labels[owner], classes[owner], self.norm.dual.order)
+            sizes = _gradient_norms(target, points, labels[owner], classes[owner], self.norm.dual.order)
             batch = torch.tensor(draws, device=x.device) // self.samples
             by_row = sizes.view(len(x), len(draws), -1).transpose(1, 2)
             found = found.scatter_reduce(2, batch.expand(by_row.shape), by_row, "amax")
@@ -121,19 +120,19 @@ class Clever:
         }
 
 
-def _slopes(network: TargetModel, points: Tensor, labels: Tensor, classes: Tensor, order: float) -> Tensor:
-    """Return the size of the gradient of each margin at each point, `[n, k]`."""
+def _gradient_norms(target: TargetModel, points: Tensor, labels: Tensor, classes: Tensor, order: float) -> Tensor:
+    """Return the gradient norm of each margin at each point, `[n, k]`."""
     if classes.shape[1] == 1:  # one backward pass instead of two
-        lead, _ = network.gradient(points, _lead, Untargeted(labels), classes)
-        leads = lead[:, None]
+        gradient, _ = target.gradient(points, _margin, Untargeted(labels), classes)
+        gradients = gradient[:, None]
     else:
-        jacobian, _ = network.jacobian(points, torch.cat((labels[:, None], classes), 1))
-        leads = jacobian[:, :1] - jacobian[:, 1:]
-    sizes: Tensor = torch.linalg.vector_norm(leads.flatten(2).double(), order, dim=2)
+        jacobian, _ = target.jacobian(points, torch.cat((labels[:, None], classes), 1))
+        gradients = jacobian[:, :1] - jacobian[:, 1:]
+    sizes: Tensor = torch.linalg.vector_norm(gradients.flatten(2).double(), order, dim=2)
     return sizes
 
 
-def _lead(logits: Tensor, goal: Goal, classes: Tensor) -> Tensor:
+def _margin(logits: Tensor, goal: Goal, classes: Tensor) -> Tensor:
     return (logits.gather(1, goal.labels[:, None]) - logits.gather(1, classes)).squeeze(1)
 
 

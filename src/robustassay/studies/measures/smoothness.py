@@ -1,7 +1,7 @@
-"""Local Lipschitz estimates (Croce et al. 2021, appendix F; Yang et al. 2020): the steepest slope found near images.
+"""Local Lipschitz estimates (Croce et al. 2021, appendix F; Yang et al. 2020).
 
-The slope between two points of the ball around an image is climbed by gradient steps that shrink to nothing. It is a
-lower bound on the local Lipschitz constant, at the output or at any stage on the way there.
+The difference quotient of two points in the ball around an image is maximised by gradient steps of falling size. It is
+a lower bound on the local Lipschitz constant, of the output or of any stage before it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ from robustassay.threat import L2, Ball, LInf, Norm
 
 OUTPUT: Final = "output"
 _SIZES: Final[dict[type[Norm], tuple[float, float]]] = {LInf: (torch.inf, 1), L2: (2, 2)}
-"""How the inputs' difference and the outputs' are measured."""
+"""The norms of input and output differences."""
 
 Function = Callable[[Tensor], Tensor]
 
@@ -29,7 +29,7 @@ Function = Callable[[Tensor], Tensor]
 @final
 @dataclass(frozen=True)
 class LipschitzEstimate:
-    """How the estimate is made; the authors take 50 steps of a fifth of the radius, under Linf 8/255."""
+    """The settings of the estimate; the authors take 50 steps of a fifth of the radius, under Linf 8/255."""
 
     norm: Norm
     steps: int = 50
@@ -39,20 +39,22 @@ class LipschitzEstimate:
 
     def __post_init__(self) -> None:
         if type(self.norm) not in _SIZES:
-            raise BadRequest(f"Slopes are known under Linf and L2, not under {self.norm.name}: choose one of these.")
+            raise BadRequest(
+                f"Local Lipschitz estimates exist for Linf and L2, not for {self.norm.name}: choose one of these."
+            )
         if self.steps < 1 or self.restarts < 1:
-            raise BadRequest("A slope needs one step and one start at least.")
+            raise BadRequest("A local Lipschitz estimate needs at least one step and one restart.")
 
     def estimate(self, function: Function, x: Tensor, ids: Sequence[str]) -> Tensor:
-        """Return the steepest slope found near each image; `function` takes a batch, row by row."""
+        """Return the largest difference quotient found near each image; `function` must treat rows independently."""
         rng = Streams.of(self.seed, [f"slope/{sample}" for sample in ids], x.device)
-        return torch.stack([self._climb(function, x, rng) for _ in range(self.restarts)]).amax(0)
+        return torch.stack([self._maximise(function, x, rng) for _ in range(self.restarts)]).amax(0)
 
     def stages(self, network: TargetModel, x: Tensor, ids: Sequence[str], most: int = 6) -> pd.DataFrame:
         """Estimate at the output and at some stages before it.
 
-        A row has sample_id, stage, depth (0 at the image, 1 at the output), slope, and size, that of the stage's value
-        at the image: their ratio does not change where a model's numbers are merely larger.
+        A row has sample_id, stage, depth (0 at the image, 1 at the output), slope (the estimate) and size (the norm of
+        the stage's value at the image): slope / size does not depend on the scale of the values.
         """
         frames = []
         for name, depth, function in _stages(network, x[:1], most):
@@ -72,32 +74,32 @@ class LipschitzEstimate:
             )
         return pd.concat(frames, ignore_index=True)
 
-    def _climb(self, function: Function, x: Tensor, rng: Streams) -> Tensor:
+    def _maximise(self, function: Function, x: Tensor, rng: Streams) -> Tensor:
         ball = Ball(self.norm, x, torch.full((len(x),), self.norm.eps, device=x.device))
         first, second = ball.sample(rng), ball.project(x.clone())
         best = x.new_zeros(len(x))
         for at in range(self.steps):
             one, two = (point.detach().requires_grad_() for point in (first, second))
-            slope = self._slope(function, one, two)
+            slope = self._quotient(function, one, two)
             best = torch.maximum(best, slope.detach())
             up = torch.autograd.grad(slope.sum(), (one, two))
             length = ball.eps * self.rel_step * (1 - at / self.steps)
             first, second = (ball.step(point.detach(), g, length) for point, g in zip((one, two), up, strict=True))
         with torch.no_grad():
-            return torch.maximum(best, self._slope(function, first, second))
+            return torch.maximum(best, self._quotient(function, first, second))
 
-    def _slope(self, function: Function, one: Tensor, two: Tensor) -> Tensor:
+    def _quotient(self, function: Function, one: Tensor, two: Tensor) -> Tensor:
         inner, outer = _SIZES[type(self.norm)]
         with full_precision(one.device):
             apart = function(torch.cat((one, two))).flatten(1)
-        rise = torch.linalg.vector_norm(apart[: len(one)] - apart[len(one) :], outer, dim=1)
-        run: Tensor = torch.linalg.vector_norm((one - two).flatten(1), inner, dim=1)
-        slope: Tensor = rise / run.clamp(min=1e-9)
-        return slope
+        output_change = torch.linalg.vector_norm(apart[: len(one)] - apart[len(one) :], outer, dim=1)
+        input_change: Tensor = torch.linalg.vector_norm((one - two).flatten(1), inner, dim=1)
+        quotient: Tensor = output_change / input_change.clamp(min=1e-9)
+        return quotient
 
 
 def _stages(network: TargetModel, x: Tensor, most: int) -> Iterator[tuple[str, float, Function]]:
-    """Name some of the parts that a forward pass calls one after the other, evenly spread, and the output last."""
+    """Yield some submodules in the order of their calls, evenly spread, and the output last."""
     called = _outermost(network, x)
     spots = sorted({round((at + 1) * len(called) / most) - 1 for at in range(most - 1)} - {-1, len(called) - 1})
     for spot in spots:
@@ -107,7 +109,7 @@ def _stages(network: TargetModel, x: Tensor, most: int) -> Iterator[tuple[str, f
 
 
 def _outermost(network: TargetModel, x: Tensor) -> list[str]:
-    """Return the largest parts that are called, in their order, each of which gives one tensor once."""
+    """Return the outermost submodules that are called exactly once and return one tensor, in the order of calls."""
     calls: list[str] = []
 
     def note(name: str) -> Callable[..., None]:
@@ -121,14 +123,14 @@ def _outermost(network: TargetModel, x: Tensor) -> list[str]:
         network.call(x)
     once = [name for name in calls if name and calls.count(name) == 1]
     largest = [name for name in once if not any(name.startswith(f"{other}.") for other in once)]
-    if len(largest) == 1:  # a wrapper around the one model: look inside
+    if len(largest) == 1:  # a wrapper around the model: take its submodules
         inside = [name for name in once if name.startswith(f"{largest[0]}.")]
         largest = [name for name in inside if not any(name.startswith(f"{other}.") for other in inside)] or largest
     return largest
 
 
 def _up_to(network: TargetModel, name: str) -> Function:
-    """Return the function from images to what a part gives."""
+    """Return the function from images to the value of a submodule."""
 
     def stop(part: nn.Module, inputs: object, output: Tensor) -> None:
         raise _Reached(output)
@@ -139,13 +141,15 @@ def _up_to(network: TargetModel, name: str) -> Function:
                 network.call(images)
         except _Reached as reached:
             return reached.value.float()
-        raise BadRequest(f"The model does not call its part {name} every time: its stages cannot be measured.")
+        raise BadRequest(
+            f"The stages of this model cannot be measured, as it does not always call {name}: analyse another model."
+        )
 
     return function
 
 
 class _Reached(Exception):
-    """Ends a forward pass where it has come far enough; the rest would be computed for nothing."""
+    """Ends a forward pass after the wanted submodule; the rest is not needed."""
 
     def __init__(self, value: Tensor) -> None:
         super().__init__()
