@@ -208,20 +208,20 @@ def test_a_run_on_a_fixed_budget_is_one_point_and_says_so():
     curve = evaluate("bim", 0.04).curve()
     assert curve.at(0.04) == robust_accuracy(evaluate("bim", 0.04).records)
     assert curve.to_frame()["eps"].tolist() == [0.04]
-    with pytest.raises(BadRequest, match=r"ran at eps 0.04 and says nothing at 0.03: run it there"):
+    with pytest.raises(BadRequest, match=r"ran at eps 0.04 and has no value at 0.03: run it there"):
         curve.at(0.03)
     with pytest.raises(BadRequest, match=r"has no area: it is known at eps 0.04 only"):
         curve.area(0.04)
     with pytest.raises(BadRequest, match="has no median"):
         _ = curve.median
-    with pytest.raises(BadRequest, match=r"ran at eps 0.04 and says nothing at 0.03"):
+    with pytest.raises(BadRequest, match=r"ran at eps 0.04 and has no value at 0.03"):
         evaluate("bim", 0.04).curve(versus="iterations", eps=0.03)
 
 
 def test_a_curve_over_effort_ends_with_its_run_unless_the_attack_had_no_more_to_try():
     cut = evaluate("bim:steps=5", 0.01).curve(versus="iterations")
     assert 0 < cut.at(5).value < 1
-    with pytest.raises(BadRequest, match=r"ended after 5 iterations and says nothing of 6: run it longer"):
+    with pytest.raises(BadRequest, match=r"ended after 5 iterations and has no value at 6: run it longer"):
         cut.at(6)
     over = evaluate("deepfool:steps=50", 0.01, ra.L2).curve(versus="iterations")
     assert over.end < 50
@@ -482,7 +482,7 @@ REFUSED = {
     "two norms": (["fmn", "l2"], "draw the runs of each norm apart"),
     "no run": (["nowhere"], "holds no run"),
     "an eps along eps": (["fmn", "--eps", "1/255"], "leave the one eps out"),
-    "another eps": (["bim1", "--versus", "iterations", "--eps", "2/255"], "ran at eps 1/255 and says nothing at 2/255"),
+    "another eps": (["bim1", "--versus", "iterations", "--eps", "2/255"], "ran at eps 1/255 and has no value at 2/255"),
     "normalised Linf": (["fmn", "--values", "3072"], "Only L2 distances"),
 }
 

@@ -18,7 +18,7 @@ from robustassay.records import SCHEMA
 from robustassay.studies import runs, timing
 from robustassay.studies.dong2020 import STUDY, defenses
 from robustassay.studies.dong2020.attacks import ATTACKS, NORMS
-from robustassay.studies.dong2020.defenses import Defense
+from robustassay.studies.dong2020.defenses import BenchmarkDefense
 from robustassay.studies.dong2020.measurements import DongMeasurements, run_key
 from robustassay.studies.dong2020.plan import attack_runs
 from robustassay.studies.dong2020.settings import FULL, QUICK, SETTINGS
@@ -59,7 +59,7 @@ TINY = dataclasses.replace(
 def models(tmp_path):
     path = tmp_path / "models.py"
     path.write_text(MODELS)
-    return [Defense(name, f"{path}:{name}") for name in ("one", "two")]
+    return [BenchmarkDefense(name, f"{path}:{name}") for name in ("one", "two")]
 
 
 @pytest.fixture
@@ -260,7 +260,7 @@ def measurements(runs, missing=()):
         run_key(row, by_name[group, name], norm, False, kind): result(attack, norm, far, kind == "fixed", *clean)
         for (row, group, name, norm, kind), (attack, far, *clean) in runs.items()
     }
-    return DongMeasurements(tuple(Defense(label, label) for label in labels), tuple(missing), held, "a test")
+    return DongMeasurements(tuple(BenchmarkDefense(label, label) for label in labels), tuple(missing), held, "a test")
 
 
 def test_table_3_shows_median_and_accuracy():
@@ -425,7 +425,7 @@ def test_the_command_writes_everything_and_names_what_it_leaves_out(models, tmp_
 
 
 def test_natural_training_falls_below_adversarial_training_as_in_figure_1(tmp_path):
-    models = [Defense("natural", "resnet20-natural"), Defense("trained", "resnet20-pgd")]
+    models = [BenchmarkDefense("natural", "resnet20-natural"), BenchmarkDefense("trained", "resnet20-pgd")]
     wanted = {("BIM", "eps"), ("MIM", "eps"), ("DeepFool", "both")}
     without = dataclasses.replace(QUICK, without=frozenset({"transfer", "score", "decision"}))
     cells = [

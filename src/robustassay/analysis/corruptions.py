@@ -22,17 +22,17 @@ def by_kind(answers: pd.DataFrame) -> pd.DataFrame:
 
 def by_severity(answers: pd.DataFrame) -> pd.DataFrame:
     """Return accuracy per model and severity (rows) and kind (columns)."""
-    spoilt = answers[answers["kind"] != CLEAN]
-    return spoilt.groupby(["model", "severity", "kind"], sort=False)["correct"].mean().unstack(sort=False)
+    corrupted = answers[answers["kind"] != CLEAN]
+    return corrupted.groupby(["model", "severity", "kind"], sort=False)["correct"].mean().unstack(sort=False)
 
 
 def mean_accuracy(answers: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
     """Return each model's plain mean accuracy over all kinds and severities, and its interval.
 
-    A sample's cells stand or fall together, so the interval is that of the mean of each sample's own mean.
+    Results of one sample are dependent, so the interval is that of the mean of per-sample means.
     """
-    spoilt = answers[answers["kind"] != CLEAN]
-    samples = spoilt.groupby(["model", "sample_id"], sort=False)["correct"].mean()
+    corrupted = answers[answers["kind"] != CLEAN]
+    samples = corrupted.groupby(["model", "sample_id"], sort=False)["correct"].mean()
     table = samples.groupby("model", sort=False).agg(["mean", "std", "size"])
     reach = NormalDist().inv_cdf(0.5 + confidence / 2) * table["std"].fillna(0) / np.sqrt(table["size"])
     low, high = (table["mean"] - reach).clip(lower=0), (table["mean"] + reach).clip(upper=1)

@@ -1,9 +1,9 @@
 """Robustness curves: accuracy and attack success rate versus eps, iterations or queries, from the records of one run.
 
-What is measured is as Dong et al. (2020, arXiv:1912.11852) define it in section 4.1: accuracy over all samples;
-success of an untargeted attack over those classified correctly, of a targeted one over all; an attack that seeks the
-minimum counts at eps only where it came that close. Each sample has one number, what it takes to break it, so a
-curve can only go one way, and the worst case of several attacks is the smaller of two numbers.
+The rates are those of Dong et al. (2020, arXiv:1912.11852, section 4.1): accuracy over all samples; success of an
+untargeted attack over correctly classified samples, of a targeted one over all; a minimum-distance attack counts at eps
+only if its distance is at most eps. Each sample has one number, the eps or effort that breaks it, so a curve is
+monotonic, and the worst case of several attacks is the minimum of these numbers.
 """
 
 import math
@@ -36,12 +36,14 @@ class Curve:
     label: str
     versus: Versus
     measure: Measure
-    falls_at: pd.Series = field(repr=False)  # by sample id: the least eps, iterations or queries; infinite where none
+    falls_at: pd.Series = field(
+        repr=False
+    )  # by sample id: the smallest eps, iterations or queries; infinite if not broken
     clean_ok: pd.Series = field(repr=False)  # by the same ids
     targeted: bool
-    end: float  # the last place that the run has been to; infinite for one that knows every eps
-    only_at: tuple[float, ...] | None = None  # of attacks on a fixed budget: the eps they ran at, the only ones known
-    settled: bool = False  # the attack ended by itself, so that more of the same would change nothing
+    end: float  # the last point of the run; infinite if it is known at every eps
+    only_at: tuple[float, ...] | None = None  # for attacks at a fixed budget: the eps they ran at
+    settled: bool = False  # the attack ended by itself, so more effort would change nothing
 
     def at(self, where: float) -> Rate:
         """Return the rate at one eps or number of iterations or queries; refuse points beyond the run."""
@@ -129,12 +131,12 @@ class Curve:
                 if math.isclose(eps, where, rel_tol=1e-9):
                     return eps
             raise BadRequest(
-                f"{self.label} ran at eps {', '.join(map(format_eps, self.only_at))} and says nothing at "
+                f"{self.label} ran at eps {', '.join(map(format_eps, self.only_at))} and has no value at "
                 f"{format_eps(where)}: run it there, or use an attack that seeks the minimum, such as fmn."
             )
         if where > self.end and not self.is_flat_after_end:
             raise BadRequest(
-                f"{self.label} ended after {self.end:g} {self.versus} and says nothing of {where:g}: run it longer."
+                f"{self.label} ended after {self.end:g} {self.versus} and has no value at {where:g}: run it longer."
             )
         return float(where)
 
@@ -151,8 +153,7 @@ def versus_eps(
 ) -> Curve:
     """Return the curve over eps of a run at one eps.
 
-    A run whose distances are minimal (`every_eps`) says what happens at every other; one on a fixed budget is one
-    point, at its own eps.
+    A run with minimal distances (`every_eps`) gives the whole curve; a run at a fixed budget gives one point.
     """
     only_at = None if every_eps else (eps,)
     return _curve(records, _distances(records, eps), "eps", measure, label, math.inf, only_at)
@@ -169,8 +170,8 @@ def versus_effort(
 ) -> Curve:
     """Return the curve over iterations or queries of a run at one eps, from the claims in its records.
 
-    Where distances are minimal, `within` may ask for another eps than the run's own. A sample falls only if its last
-    claim, the one that was verified, comes that close; the first to come that close says when.
+    Where distances are minimal, `within` may ask for another eps than the run's own. A sample is broken only if its
+    last claim, which was verified, is within it; the first claim within it counts.
     """
     close = eps if within is None else within
     if close != eps and not every_eps:

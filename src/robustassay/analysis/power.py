@@ -16,14 +16,14 @@ def samples_needed(
 ) -> int:
     """Return how many samples McNemar's exact test needs to separate two robust accuracies, with this power.
 
-    Models mostly fail on the same samples; `disagreement`, the part on which one alone stands, says how much so.
-    A pilot run gives it (`Paired.disagreement`). Without one the models are taken to fail independently, which
-    asks for more samples than most pairs need.
+    Models mostly fail on the same samples; `disagreement` is the share on which only one is robust. A pilot run gives
+    it (`Paired.disagreement`). Without it the models are assumed to fail independently, which needs more samples than
+    most pairs.
     """
     if not 0 < power < 1:
         raise BadRequest(f"power must lie between 0 and 1, such as 0.8, not {power}.")
     if first == second:
-        raise BadRequest("Two equal accuracies are never told apart: give two that differ.")
+        raise BadRequest("No test separates two equal accuracies: give two that differ.")
     ahead, behind = _alone(first, second, disagreement)
     enough = _first_guess(ahead, behind, power, checked(confidence))
     while power_of(enough, ahead, behind, confidence) < power:
@@ -45,11 +45,13 @@ def power_of(samples: int, ahead: float, behind: float, confidence: float = 0.95
     differ = ahead + behind
     spread = 8 * (samples * differ * (1 - differ)) ** 0.5 + 8
     low, high = max(0, int(samples * differ - spread)), min(samples, int(samples * differ + spread) + 1)
-    many = np.arange(low, high + 1)  # of samples on which one side alone stands; others are out of the question
+    many = np.arange(
+        low, high + 1
+    )  # samples on which only one side is robust; other counts have negligible probability
     most = binom.ppf((1 - confidence) / 2, many, 0.5)
     most = np.where(2 * binom.cdf(most, many, 0.5) <= 1 - confidence, most, most - 1)
-    told: Numbers = binom.cdf(most, many, behind / differ)
-    return float((binom.pmf(many, samples, differ) * told).sum())
+    detected: Numbers = binom.cdf(most, many, behind / differ)
+    return float((binom.pmf(many, samples, differ) * detected).sum())
 
 
 def _alone(first: float, second: float, disagreement: float | None) -> tuple[float, float]:

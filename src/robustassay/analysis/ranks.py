@@ -3,10 +3,10 @@
 Each pair of entries is compared by the exact McNemar test, and the p-values are corrected by Holm (1979), so that
 the chance of calling any equal pair different stays below 1 - confidence. Then two rules hold:
 
-- entries share a group if, and only if, no two of them are told apart (groups may overlap: A and B, and B and C,
-  can look alike where A and C do not);
-- an entry's rank lies between one more than the number of entries told apart as better, and the number of entries
-  less those told apart as worse. All these ranges hold together, at the same confidence.
+- entries share a group if, and only if, no two of them differ significantly (groups may overlap: A and B, and
+  B and C, may not differ where A and C do);
+- an entry's rank lies between one more than the number of significantly better entries, and the number of entries minus
+  the significantly worse ones. All these ranges hold together, at the same confidence.
 """
 
 from collections.abc import Mapping, Sequence, Set

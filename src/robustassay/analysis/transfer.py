@@ -1,15 +1,15 @@
 """Transfer of adversarial examples between models: rates per pair, shared mistakes, wrong labels.
 
-All of it is derived from outcomes, a table with one row for every example and model that it was shown to:
+All of it is derived from outcomes, a table with one row per example and tested model:
 
-    source, target     names of the model it was made on and of the model that saw it
+    source, target     names of the model it was crafted on and of the tested model
     sample             which example of the source
-    label, aim         the true class, and the class that was wanted (missing where any wrong one would do)
+    label, aim         the true class, and the target class (missing if untargeted)
     source_ok          the source classifies the clean image correctly
-    target_ok          so does the target, of the clean image as it sees it
-    predicted          what the target says of the example
-    label_rank         how many classes the target finds likelier than the true one
-    aim_rank           the same of the wanted one
+    target_ok          so does the target, at its input size
+    predicted          the target's prediction for the example
+    label_rank         rank of the true class, 0 for the most likely
+    aim_rank           rank of the target class
 """
 
 from dataclasses import dataclass

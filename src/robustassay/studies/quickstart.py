@@ -9,7 +9,7 @@ from robustassay.evaluation import Result, evaluate
 from robustassay.evaluation.progress import Progress
 from robustassay.store import Store
 from robustassay.studies.study import Plan
-from robustassay.studies.task import UNKNOWN_COST, Cost, Key, Results, Task
+from robustassay.studies.task import UNKNOWN_COST, Key, Results, Task, TaskCost
 from robustassay.threat import L2, LInf, Norm
 
 DATA: Final = "cifar10-1k"
@@ -50,7 +50,7 @@ class QuickstartRun(Task):
         done = store.done() if store.exists() else frozenset()
         return sum(sample not in done for sample in ids)
 
-    def cost(self) -> Cost:
+    def cost(self) -> TaskCost:
         """Return no estimate: the whole study takes minutes."""
         return UNKNOWN_COST
 

@@ -18,7 +18,7 @@ from robustassay.models.sources import is_source_spec
 from robustassay.names import slug
 from robustassay.store import Store
 from robustassay.studies.photographs import as_seen_by, entry_of
-from robustassay.studies.task import Cost, Key, Results, Task
+from robustassay.studies.task import Key, Results, Task, TaskCost
 from robustassay.studies.timing import EOT_DRAWS, Passes, load_once, pass_times
 from robustassay.threat import ThreatModel
 
@@ -106,13 +106,13 @@ class RunTask(Task):
         done = store.done(with_images=self.attack_run.keep_images) if store.exists() else frozenset()
         return sum(sample not in done for sample in self.samples.ids)
 
-    def cost(self) -> Cost:
+    def cost(self) -> TaskCost:
         """Estimate planned passes times their measured time; the first run of a model checks it, too."""
         missing, run = self.missing(), self.attack_run
         if not missing:
-            return Cost()
+            return TaskCost()
         preflight = self.workspace.seconds(run.model, _PREFLIGHT)
-        return Cost(missing * self.seconds_per_sample(), {(run.model, run.limit): preflight})
+        return TaskCost(missing * self.seconds_per_sample(), {(run.model, run.limit): preflight})
 
     def seconds_per_sample(self) -> float:
         """Estimate the seconds of one sample, at most."""

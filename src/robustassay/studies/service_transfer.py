@@ -23,7 +23,7 @@ from robustassay.rng import Streams
 from robustassay.studies.page import Figure, Finding, Table
 from robustassay.studies.scope import Scope
 from robustassay.studies.study import Plan, Study
-from robustassay.studies.task import UNKNOWN_COST, Cost, Key, Results, Task
+from robustassay.studies.task import UNKNOWN_COST, Key, Results, Task, TaskCost
 from robustassay.threat import Ball, Norm, RandomTarget, Targeted, ThreatModel
 
 SHOWN: Final = 5
@@ -134,7 +134,7 @@ class GroupTask(Task):
         """Return all images: which answers are stored is known only once they are crafted."""
         return len(self.dataset)
 
-    def cost(self) -> Cost:
+    def cost(self) -> TaskCost:
         """Return no estimate: a service's time is not known."""
         return UNKNOWN_COST
 

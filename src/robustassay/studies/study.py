@@ -10,7 +10,7 @@ from robustassay.evaluation.interrupt import graceful_interrupt
 from robustassay.evaluation.progress import Progress
 from robustassay.studies.page import Figure, Finding, Table
 from robustassay.studies.scope import Scope
-from robustassay.studies.task import Cost, Key, Results, Task
+from robustassay.studies.task import Key, Results, Task, TaskCost
 
 M = TypeVar("M")
 """The measurements of a study."""
@@ -27,7 +27,7 @@ class Plan(Generic[M]):
 
     def seconds(self) -> float:
         """Estimate how long the missing tasks take, at most."""
-        return Cost.total(task.cost() for task in self.tasks)
+        return TaskCost.total(task.cost() for task in self.tasks)
 
     def run(self, progress: Progress) -> M:
         """Run the missing tasks, read the others, and return the measurements.

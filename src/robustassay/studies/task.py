@@ -20,14 +20,14 @@ Results = Mapping[Key, Any]
 
 @final
 @dataclass(frozen=True)
-class Cost:
+class TaskCost:
     """Estimated seconds, at most; `once` holds those that several tasks share, by what they are spent on."""
 
     seconds: float = 0.0
     once: Mapping[Hashable, float] = field(default_factory=dict)
 
     @classmethod
-    def total(cls, costs: "Iterable[Cost]") -> float:
+    def total(cls, costs: "Iterable[TaskCost]") -> float:
         """Add costs up; a shared one counts once."""
         seconds, once = 0.0, dict[Hashable, float]()
         for cost in costs:
@@ -36,7 +36,7 @@ class Cost:
         return seconds + sum(once.values())
 
 
-UNKNOWN_COST: Final = Cost(math.nan)
+UNKNOWN_COST: Final = TaskCost(math.nan)
 """The cost of a task that nothing is known of; it makes that of the whole study unknown."""
 
 
@@ -53,7 +53,7 @@ class Task(ABC):
         """Count the samples that have no result yet."""
 
     @abstractmethod
-    def cost(self) -> Cost:
+    def cost(self) -> TaskCost:
         """Estimate what the missing part takes."""
 
     @abstractmethod
@@ -98,9 +98,9 @@ class ComputeTask(Task):
         """Return all samples, or none."""
         return 0 if self.finished() else self.samples
 
-    def cost(self) -> Cost:
+    def cost(self) -> TaskCost:
         """Estimate the seconds of the whole task."""
-        return Cost(self.seconds() if self.missing() else 0.0)
+        return TaskCost(self.seconds() if self.missing() else 0.0)
 
     def run(self, results: Results, progress: Progress) -> Any:
         """Compute the result, or read it."""

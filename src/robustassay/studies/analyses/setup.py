@@ -24,7 +24,7 @@ from robustassay.studies.measures.smoothness import LipschitzEstimate
 from robustassay.studies.photographs import as_seen_by
 from robustassay.studies.runs import AttackRun, RunTask, Workspace
 from robustassay.studies.study import Plan
-from robustassay.studies.task import ComputeTask, Cost, Key, Results, Task
+from robustassay.studies.task import ComputeTask, Key, Results, Task, TaskCost
 from robustassay.studies.timing import EOT_DRAWS, Passes, load_once
 from robustassay.target import LocalModel, TargetModel
 from robustassay.threat import LInf, ThreatModel
@@ -178,12 +178,12 @@ class AdversarialPredictionsTask(Task):
         crafting = self._crafting(self.setup.target(self.name[0]))
         return len(crafting.missing(self._folder(crafting)))
 
-    def cost(self) -> Cost:
+    def cost(self) -> TaskCost:
         """Estimate the attack and the queries."""
         if not self.missing():
-            return Cost()
+            return TaskCost()
         steps = attacks.create(self.setup.crafting_attack).planned_steps or 10
-        return Cost(self.setup.seconds(self.name, Passes(forwards=4, gradients=steps)))
+        return TaskCost(self.setup.seconds(self.name, Passes(forwards=4, gradients=steps)))
 
     def run(self, results: Results, progress: Progress) -> pd.DataFrame:
         """Craft what is missing and query the model."""

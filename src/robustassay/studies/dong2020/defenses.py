@@ -12,7 +12,7 @@ from robustassay.studies.runs import is_available
 
 @final
 @dataclass(frozen=True)
-class Defense:
+class BenchmarkDefense:
     """One row of the benchmark."""
 
     label: str
@@ -24,16 +24,16 @@ class Defense:
 
 
 DEFENSES: Final = (
-    Defense("Res-56", "resnet56-natural", "natural training", "-", 0.926),
-    Defense("PGD-AT", "resnet20x2-pgd", "robust training", "L∞ (eps = 8/255)", 0.873),
-    Defense("DeepDefense", "resnet20-deepdefense", "robust training", "L2", 0.797),
-    Defense("TRADES", "resnet20x3-trades", "robust training", "L∞ (eps = 0.031)", 0.849),
-    Defense(
+    BenchmarkDefense("Res-56", "resnet56-natural", "natural training", "-", 0.926),
+    BenchmarkDefense("PGD-AT", "resnet20x2-pgd", "robust training", "L∞ (eps = 8/255)", 0.873),
+    BenchmarkDefense("DeepDefense", "resnet20-deepdefense", "robust training", "L2", 0.797),
+    BenchmarkDefense("TRADES", "resnet20x3-trades", "robust training", "L∞ (eps = 0.031)", 0.849),
+    BenchmarkDefense(
         "Convex", "convnet-ibp", "(certified) robust training", "L∞ (eps = 2/255)", 0.663, "interval bounds stand in"
     ),
-    Defense("JPEG", "jpeg:quality=75|resnet56-natural", "input transformation", "general", 0.809),
-    Defense("RSE", "vgg16-rse", "randomisation and ensemble", "L2", 0.861),
-    Defense("ADP", "3resnet20-adp", "ensemble", "general", 0.941),
+    BenchmarkDefense("JPEG", "jpeg:quality=75|resnet56-natural", "input transformation", "general", 0.809),
+    BenchmarkDefense("RSE", "vgg16-rse", "randomisation and ensemble", "L2", 0.861),
+    BenchmarkDefense("ADP", "3resnet20-adp", "ensemble", "general", 0.941),
 )
 QUICK_DEFENSES: Final = ("Res-56", "PGD-AT", "JPEG")
 
@@ -54,18 +54,18 @@ PREFERRED: Final = ("efficientnet-b0", "resnet34", "mobilenet-v2-1.0-224", "mobi
 transfer attacks."""
 
 
-def imagenet_defenses(model: str) -> tuple[Defense, ...]:
+def imagenet_defenses(model: str) -> tuple[BenchmarkDefense, ...]:
     """Return the rows of Table 2 that need no training, in front of a network for ImageNet.
 
     Their published accuracies are those of the paper's Inception-v3.
     """
     transformation, randomisation = "input transformation", "randomisation"
     return (
-        Defense(IMAGENET_UNDEFENDED, model, "natural training", "-", 0.780),
-        Defense("JPEG", f"jpeg:quality=75|{model}", transformation, "general", 0.773),
-        Defense("Bit-Red", f"bit-depth|{model}", transformation, "general", 0.618),
-        Defense(IMAGENET_RANDOMIZED, f"resize-pad|{model}", randomisation, "general", 0.770),
-        Defense("RandMix", f"randmix|{model}", randomisation, "general", 0.524),
+        BenchmarkDefense(IMAGENET_UNDEFENDED, model, "natural training", "-", 0.780),
+        BenchmarkDefense("JPEG", f"jpeg:quality=75|{model}", transformation, "general", 0.773),
+        BenchmarkDefense("Bit-Red", f"bit-depth|{model}", transformation, "general", 0.618),
+        BenchmarkDefense(IMAGENET_RANDOMIZED, f"resize-pad|{model}", randomisation, "general", 0.770),
+        BenchmarkDefense("RandMix", f"randmix|{model}", randomisation, "general", 0.524),
     )
 
 
@@ -75,7 +75,9 @@ def preferred(networks: Sequence[str]) -> str:
     return next((name for name in named if name in networks), networks[0])
 
 
-def choose(names: Sequence[str] | None, default: Sequence[Defense] = DEFENSES) -> tuple[list[Defense], list[Defense]]:
+def choose(
+    names: Sequence[str] | None, default: Sequence[BenchmarkDefense] = DEFENSES
+) -> tuple[list[BenchmarkDefense], list[BenchmarkDefense]]:
     """Return the rows asked for, by label or by model: those whose model is available, and those whose is not."""
     wanted = list(default) if not names else [_defense(name, default) for name in dict.fromkeys(names)]
     return [row for row in wanted if is_available(row.model)], [row for row in wanted if not is_available(row.model)]
@@ -95,12 +97,12 @@ def substitute_for(model: str) -> str:
     raise BadRequest(f"Transfer attacks need a substitute: put one of {comma_list(SUBSTITUTES)} into the zoo.")
 
 
-def _defense(name: str, defenses: Sequence[Defense]) -> Defense:
+def _defense(name: str, defenses: Sequence[BenchmarkDefense]) -> BenchmarkDefense:
     for defense in defenses:
         if name.lower() in (defense.label.lower(), defense.model.lower()):
             return defense
     if is_available(name):
-        return Defense(name, name)
+        return BenchmarkDefense(name, name)
     labels = comma_list(defense.label for defense in defenses)
     raise BadRequest(
         f"There is no row or model called {name!r}: rows are {labels}, models those of `assay list models`."

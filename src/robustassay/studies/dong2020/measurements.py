@@ -11,7 +11,7 @@ from robustassay.analysis.curves import Curve, Versus
 from robustassay.analysis.rates import Rate, clean_accuracy
 from robustassay.evaluation import Result
 from robustassay.studies.dong2020.attacks import ATTACKS, NORMS, AttackGroup, BenchmarkAttack, RunKind
-from robustassay.studies.dong2020.defenses import RANDOMIZED, UNDEFENDED, Defense
+from robustassay.studies.dong2020.defenses import RANDOMIZED, UNDEFENDED, BenchmarkDefense
 from robustassay.studies.task import Key
 from robustassay.threat import Norm
 
@@ -21,8 +21,8 @@ from robustassay.threat import Norm
 class DongMeasurements:
     """The finished runs."""
 
-    defenses: tuple[Defense, ...]
-    missing: tuple[Defense, ...]  # asked for, and not in the zoo
+    defenses: tuple[BenchmarkDefense, ...]
+    missing: tuple[BenchmarkDefense, ...]  # asked for, and not in the zoo
     results: Mapping[Key, Result] = field(repr=False)
     description: str = ""  # how much of the benchmark this is
     norms: tuple[Norm, ...] = NORMS

@@ -8,7 +8,7 @@ from robustassay.studies.dong2020.attacks import ATTACKS, BenchmarkAttack, RunKi
 from robustassay.studies.dong2020.defenses import (
     IMAGENET_RANDOMIZED,
     IMAGENET_UNDEFENDED,
-    Defense,
+    BenchmarkDefense,
     choose,
     imagenet_defenses,
     preferred,
@@ -51,7 +51,7 @@ def plan(scope: Scope) -> Plan[DongMeasurements]:
     return Plan(workspace.tasks(attack_runs(defenses, settings)), measure, tuple(notes))
 
 
-def attack_runs(defenses: Sequence[Defense], settings: DongSettings) -> tuple[AttackRun, ...]:
+def attack_runs(defenses: Sequence[BenchmarkDefense], settings: DongSettings) -> tuple[AttackRun, ...]:
     """List the runs, row by row, so that each model is loaded once."""
     return tuple(
         _attack_run(defense, attack, norm, targeted, kind, text, settings)
@@ -73,7 +73,7 @@ def _kinds(attack: BenchmarkAttack, norm: Norm) -> list[tuple[RunKind, str]]:
 
 
 def _attack_run(
-    defense: Defense,
+    defense: BenchmarkDefense,
     attack: BenchmarkAttack,
     norm: Norm,
     targeted: bool,

@@ -28,7 +28,7 @@ from robustassay.studies.liu2017.settings import SETTINGS, ExampleSet
 from robustassay.studies.photographs import available_networks, networks
 from robustassay.studies.scope import Scope
 from robustassay.studies.study import Plan
-from robustassay.studies.task import ComputeTask, Cost, Key, Results, Task
+from robustassay.studies.task import ComputeTask, Key, Results, Task, TaskCost
 from robustassay.studies.timing import PassTimes
 from robustassay.threat import Untargeted
 
@@ -135,15 +135,15 @@ class CraftTask(Task):
         crafting = self.experiment.crafting(self.example_set, self.source)
         return len(crafting.missing(self.experiment.folder(self.example_set, crafting)))
 
-    def cost(self) -> Cost:
+    def cost(self) -> TaskCost:
         """Estimate the gradients of the missing images."""
         missing = self.missing()
         if not missing:
-            return Cost()
+            return TaskCost()
         passes = self.experiment.settings.steps if self._is_optimisation else 2
         models = self.experiment.sources(self.example_set)[self.source]
         per_image = sum(self.costs.times[model.name].gradient for model in models)
-        return Cost(missing * passes * per_image)
+        return TaskCost(missing * passes * per_image)
 
     def run(self, results: Results, progress: Progress) -> None:
         """Craft what is missing; the examples stay on disk, to be read by those who need them."""

@@ -28,7 +28,7 @@ def setup(measured: SuMeasurements) -> list[str]:
         f"{measured.settings.description}. Deviations from the paper:",
         "",
         *(PHOTOGRAPHS if measured.settings.photographs else SMALL_IMAGES),
-        "- EAD-L1 has no kappa here; transfer of C&W is shown for its smallest and largest kappa.",
+        "- EAD-L1 is run at kappa 0 only; transfer of C&W is shown for its smallest and largest kappa.",
         "- L2 is divided by the number of pixels, height times width, as in the paper. At the same change per pixel it "
         "falls as images grow, so where sizes differ the verdicts use RMSD too.",
         f"- Transfer of I-FGSM and FGSM is measured with examples after all steps at {eps} (FGSM also at {twice}).",
