@@ -176,7 +176,7 @@ def versus_effort(
     close = eps if within is None else within
     if close != eps and not every_eps:
         raise BadRequest(
-            f"{label} ran at eps {format_eps(eps)} and says nothing at {format_eps(close)}: run it there, or use an "
+            f"{label} ran at eps {format_eps(eps)} and has no value at {format_eps(close)}: run it there, or use an "
             "attack that seeks the minimum, such as fmn."
         )
     came, improvements = _CAME_AT[versus], records["improvements"].to_numpy()
