@@ -464,7 +464,7 @@ def test_pictures_show_every_curve_and_are_the_same_every_time(runs, tmp_path, c
         assert main(["curve", *linf, "-o", str(tmp_path / name)]) == 0
     svg = (tmp_path / "a.svg").read_text()
     assert svg == (tmp_path / "b.svg").read_text()
-    assert all(f"{name}" in svg for name in ("fmn", "deepfool", "bim (fixed budget)", "L∞ (1/255)", "60 samples"))
+    assert all(f"{name}" in svg for name in ("fmn", "deepfool", "bim (fixed radius)", "L∞ (1/255)", "60 samples"))
     seen = np.asarray(Image.open(tmp_path / "a.png").convert("RGB")).reshape(-1, 3)
     for colour in ((0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0x00, 0x9E, 0x73)):
         assert (seen == colour).all(1).sum() > 50
@@ -479,7 +479,7 @@ def test_without_matplotlib_a_picture_is_refused_and_the_data_is_not(runs, tmp_p
 
 REFUSED = {
     "ending": (["fmn", "-o", "c.pdf"], "must end in .png, .svg, .csv or .parquet"),
-    "two norms": (["fmn", "l2"], "draw the runs of each norm apart"),
+    "two norms": (["fmn", "l2"], "draw one norm at a time"),
     "no run": (["nowhere"], "holds no run"),
     "an eps along eps": (["fmn", "--eps", "1/255"], "leave the one eps out"),
     "another eps": (["bim1", "--versus", "iterations", "--eps", "2/255"], "ran at eps 1/255 and has no value at 2/255"),
@@ -505,6 +505,6 @@ def test_a_run_that_confirms_makes_no_curve_of_its_own(tmp_path, capsys):
     merged = curve_chart.read_chart([tmp_path], "eps", "accuracy", worst_case=True)
     assert merged.curves[0].at(0.006) == robust_accuracy(sure.records)
     assert main(["curve", str(tmp_path)]) == 0
-    assert "--worst-case counts it" in capsys.readouterr().err
+    assert "--worst-case includes it" in capsys.readouterr().err
     with pytest.raises(BadRequest, match="only confirm others"):
         curve_chart.read_chart([tmp_path / "confirm"], "eps", "accuracy")
