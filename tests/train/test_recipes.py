@@ -101,7 +101,7 @@ def test_every_recipe_learns_from_real_images(tmp_path, two_classes, smaller, re
         tmp_path,
         "tiny",
         epochs=epochs,
-        progress=lambda done: seen.append(done.loss),
+        on_epoch=lambda done: seen.append(done.loss),
     )
     assert card.clean_accuracy >= 0.7  # chance is about 0.5
     assert zoo.card("tiny", folder=tmp_path) == card

@@ -102,9 +102,9 @@ class TestTrain:
         train(recipe, SMALL, small, tmp_path / "whole", "tiny", epochs=3)
         for epoch in (1, 2):
             with pytest.raises(StoppedError):
-                train(recipe, SMALL, small, tmp_path / "cut", "tiny", epochs=3, progress=stop_after(epoch))
+                train(recipe, SMALL, small, tmp_path / "cut", "tiny", epochs=3, on_epoch=stop_after(epoch))
         seen: list[EpochDone] = []
-        train(recipe, SMALL, small, tmp_path / "cut", "tiny", epochs=3, progress=seen.append)
+        train(recipe, SMALL, small, tmp_path / "cut", "tiny", epochs=3, on_epoch=seen.append)
         assert [done.epoch for done in seen] == [3]
         assert sha256_of(tmp_path / "cut/tiny.safetensors") == sha256_of(tmp_path / "whole/tiny.safetensors")
 
@@ -129,7 +129,7 @@ class TestTrain:
 
         small, recipe = learnable(100), Natural(batch=50)
         with pytest.raises(StoppedError):
-            train(recipe, SMALL, small, tmp_path, "tiny", epochs=2, progress=stop)
+            train(recipe, SMALL, small, tmp_path, "tiny", epochs=2, on_epoch=stop)
         with pytest.raises(WrongFolder, match="other settings"):
             train(replace(recipe, rate=0.2), SMALL, small, tmp_path, "tiny", epochs=2)
 

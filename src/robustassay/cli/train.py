@@ -65,7 +65,7 @@ def train(
         seed=seed,
         epochs=epochs,
         device=device,
-        progress=on_epoch,
+        on_epoch=on_epoch,
         compiled=compiled,
     )
     terminal.say(f"{name}: clean {card.clean_accuracy:.1%}, {card.robust_attack} {card.robust_accuracy:.1%}, in {out}")

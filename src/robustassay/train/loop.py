@@ -39,7 +39,7 @@ def train(
     seed: int = 0,
     epochs: int = 30,
     device: str | torch.device = "cpu",
-    progress: Callable[[EpochDone], None] = lambda done: None,
+    on_epoch: Callable[[EpochDone], None] = lambda done: None,
     compiled: bool = False,
 ) -> ModelCard:
     """Train, then write `out/NAME.safetensors` and `.json`; the same call resumes an interrupted training."""
@@ -65,7 +65,7 @@ def train(
                 raise ModelFailed(f"Training diverged in epoch {epoch + 1}: try a lower rate than {recipe.rate}.")
             seconds = earlier_seconds + time.perf_counter() - start
             Checkpoint(identity, epoch + 1, seconds, trainer.state()).write(path)
-            progress(EpochDone(epoch + 1, epochs, loss, seconds))
+            on_epoch(EpochDone(epoch + 1, epochs, loss, seconds))
 
     trainer.average.write_to(trainer.network)
     run = TrainingRun(recipe, architecture, seed, epochs, seconds, device, compiled)
