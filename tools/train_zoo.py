@@ -117,7 +117,7 @@ def train(job: Job, options: argparse.Namespace) -> None:
         job.name,
         epochs=options.epochs or job.epochs,
         device=options.device,
-        progress=tell,
+        on_epoch=tell,
         compiled=job.compiled and options.compile == "asked",
     )
     if options.shared:
