@@ -1,4 +1,4 @@
-"""How many images a second `assay serve` answers under load, beside what its model alone can do.
+"""Measures the images per second of `assay serve` under load, compared with the model alone.
 
     python -m benchmarks.load_test resnet20-natural --clients 200 --seconds 20
 
@@ -31,7 +31,7 @@ BATCH = 64
 
 
 def forward_rate(model: str, seconds: float) -> float:
-    """Measure images a second of the model by itself, in the batches a full service makes."""
+    """Return the images per second of the model alone, in the batches of a busy service."""
     network = LocalModel(models.load(model), 10, torch.device("cpu"), BATCH)
     x = data.load("cifar10-1k").images(slice(0, BATCH))
     network.logits(x)
@@ -55,7 +55,7 @@ def requests(count: int) -> list[bytes]:
 
 
 async def client(port: int, ask: list[bytes], first: int, until: float, seen: dict[str, Any]) -> None:
-    """Ask again and again over one connection."""
+    """Send requests over one connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     turn = first
     while time.perf_counter() < until:
@@ -72,7 +72,7 @@ async def client(port: int, ask: list[bytes], first: int, until: float, seen: di
 
 
 async def load(port: int, clients: int, seconds: float) -> dict[str, Any]:
-    """Let all clients ask at once."""
+    """Run all clients at once."""
     seen: dict[str, Any] = {"seconds": [], "errors": 0}
     ask, started = requests(100), time.perf_counter()
     await asyncio.gather(*(client(port, ask, number, started + seconds, seen) for number in range(clients)))
@@ -80,7 +80,7 @@ async def load(port: int, clients: int, seconds: float) -> dict[str, Any]:
 
 
 def serve_and_load(model: str, clients: int, seconds: float) -> dict[str, Any]:
-    """Start a service of its own, let all clients ask, and stop it."""
+    """Start a service, run all clients, and stop the service."""
     request = [sys.executable, "-m", "robustassay", "serve", model, "--port", "0", "--max-batch", str(BATCH)]
     with subprocess.Popen(request, stderr=subprocess.PIPE, text=True) as service:
         assert service.stderr is not None

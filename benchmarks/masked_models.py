@@ -76,7 +76,7 @@ Row = dict[str, Any]
 
 
 def main() -> None:
-    """Make the rows that are missing, then the page."""
+    """Compute the missing rows, then write the page."""
     options = argparse.ArgumentParser()
     options.add_argument("--base", default="resnet20-natural")
     options.add_argument("--images", type=int, default=24)
@@ -106,12 +106,12 @@ def read(path: Path) -> dict[str, Row]:
 
 
 def honest(name: str) -> Row:
-    """Examine a model of the zoo."""
+    """Diagnose a zoo model."""
     return told(name, diagnose(name, data.load("cifar10-1k")).to_json()) | {"kind": "honest"}
 
 
 def told(name: str, diagnosis: Mapping[str, Any]) -> Row:
-    """Return what the page says of a diagnosis."""
+    """Return the part of a row that describes a diagnosis."""
     results = diagnosis["indicators"]
     return {
         "name": name,
@@ -122,7 +122,7 @@ def told(name: str, diagnosis: Mapping[str, Any]) -> Row:
 
 
 def broken(name: str, base: str, images: int) -> Row:
-    """Examine a broken model, and attack it with everything."""
+    """Diagnose a masked model, and attack it with all libraries."""
     model = GALLERY[name](ra.load_model(base))
     samples = data.load("cifar10-1k").take(images)
     x, y = samples.images(slice(None)), samples.labels
@@ -155,13 +155,13 @@ def broken(name: str, base: str, images: int) -> Row:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    """Return how often the model is right, by what it says most often."""
+    """Return the accuracy by the majority label over draws."""
     said = torch.stack([model(x).argmax(1) for _ in range(REDRAWS if is_random(model, x) else 1)])
     return float((said.mode(0).values == y).double().mean())
 
 
 def is_random(model: nn.Module, x: Tensor) -> bool:
-    """Say whether two passes differ."""
+    """Return whether two passes differ."""
     return not torch.equal(model(x[:4]), model(x[:4]))
 
 
@@ -187,7 +187,7 @@ def by_torchattacks(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def by_autoattack(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """Run the authors' AutoAttack; where its gradient attacks raise, its Square alone."""
+    """Run the authors' AutoAttack; if its gradient attacks raise an error, only its Square."""
     for plan in (["square", "apgd-ce", "apgd-t", "fab-t"], ["square"]):
         auto = importlib.import_module("pyautoattack").AutoAttack(model, norm="Linf", eps=EPS, device="cpu", seed=0)
         auto.attacks_to_run, auto.verbose = plan, False
@@ -212,7 +212,7 @@ def _oracles() -> Any:
 
 
 def page(rows: Mapping[str, Row]) -> str:
-    """Write both tables."""
+    """Return the page."""
     kinds = {kind: [row for row in rows.values() if row["kind"] == kind] for kind in ("broken", "honest")}
     head = HEAD.format(steps=STEPS, redraws=REDRAWS)
     lines = [broken_line(row) for name in GALLERY for row in kinds["broken"] if row["name"] == name]
@@ -229,7 +229,7 @@ def page(rows: Mapping[str, Row]) -> str:
 
 
 def broken_line(row: Row) -> str:
-    """Write one line of the first table."""
+    """Return one line of the first table."""
     peers = [row["peers"][peer] for peer in PEERS]
     shares = [row["clean"], *peers, min(peers), row["plain"], row["adaptive"]]
     words = [
@@ -244,7 +244,7 @@ def broken_line(row: Row) -> str:
 
 
 def limit_line(indicator: str, kinds: Mapping[str, list[Row]]) -> str:
-    """Write one line of the second table."""
+    """Return one line of the second table."""
     limit = min(row["values"][indicator][1] for row in [*kinds["broken"], *kinds["honest"]])
     seen = [row["values"][indicator] for row in kinds["honest"]]
     most = max((value for value, of in seen if of == limit), default=float("nan"))

@@ -1,4 +1,4 @@
-"""Attacks defended models as one who does not know of the defense and as one who does; writes docs/defenses.md.
+"""Attacks defended models with adaptive and non-adaptive attacks; writes docs/defenses.md.
 
     nice -n 10 python -m benchmarks.measure_defenses [DEFENSE...] [--limit 100]
 
@@ -29,7 +29,7 @@ ADAPTIVE, ATTACK, LIMIT = "adaptive", "pgd", 100
 
 @dataclass(frozen=True)
 class Case:
-    """A defended model and a radius, in 255ths; without a defense, the model draws random numbers of its own."""
+    """A defended model and a radius, in 255ths; without a defense, the model itself is random."""
 
     defense: str
     model: str
@@ -57,7 +57,7 @@ CASES = (
 
 
 def main(words: Sequence[str]) -> int:
-    """Measure what is not known yet, case by case, and write the page after each number."""
+    """Measure the missing cases, and write the page after each."""
     options = parse(words)
     cases = [case for case in CASES if not options.defenses or {name_of(case)} & {*options.defenses}]
     for case in cases:
@@ -87,12 +87,12 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def name_of(case: Case) -> str:
-    """Name a case by its defense, the model's own noise by its recipe."""
+    """Return the name of a case: its defense, or the recipe of a random model."""
     return case.defense or models.card(case.model).recipe
 
 
 def attack(case: Case, attacker: str, images: int, out: Path, device: str | None) -> ra.Result:
-    """Attack one defended model, or read what an earlier call found."""
+    """Attack one defended model, or read the stored run."""
     weights = models.card(case.model).sha256[:8]
     folder = f"{name_of(case)}-{case.model}-{weights}-{case.eps}-{attacker}".replace("_", "-")
     blind, draws = attacker == "own_gradient", draws_of(case, attacker)
@@ -112,17 +112,17 @@ def attack(case: Case, attacker: str, images: int, out: Path, device: str | None
 
 
 def spelled(case: Case, attacker: str) -> str:
-    """Name the defended model as the command line does."""
+    """Return the name of the defended model on the command line."""
     return "|".join(["naive"] * (attacker == "unaware") + [case.defense] * bool(case.defense) + [case.model])
 
 
 def draws_of(case: Case, attacker: str) -> int:
-    """Return how many draws of a random model an attacker averages over."""
+    """Return the number of draws per gradient of a random model."""
     return case.draws if attacker == ADAPTIVE else 1
 
 
 def cell(case: Case, attacker: str, result: ra.Result, adaptive: ra.Result) -> dict[str, Any]:
-    """Write down what the card shall say of one attacker, beside the adaptive one on the same images."""
+    """Return the measurement of one attack for the card, compared with the adaptive one on the same images."""
     images = len(result.records)
     draws = {"draws": draws_of(case, attacker)} if "eot" in result.manifest["spec"]["model"] else {}
     command = f'assay eval "{spelled(case, attacker)}" --attack {ATTACK} --eps {case.eps}/255 --limit {images}'
@@ -147,7 +147,7 @@ def cell(case: Case, attacker: str, result: ra.Result, adaptive: ra.Result) -> d
 
 
 def known(case: Case, attacker: str) -> dict[str, Any]:
-    """Return what a card holds of a case, if it is of these weights."""
+    """Return the stored measurements of a case, if they are of these weights."""
     card = models.card(case.model)
     told = card.measurements.get("defended", {}).get(name_of(case), {}).get(f"Linf {case.eps}/255", {})
     found: dict[str, Any] = told.get(attacker, {})
@@ -155,7 +155,7 @@ def known(case: Case, attacker: str) -> dict[str, Any]:
 
 
 def write(case: Case, attacker: str, found: dict[str, Any]) -> None:
-    """Put a number into the card, beside the others."""
+    """Add a measurement to the card."""
     held = models.card(case.model).measurements.get("defended", {})
     of_defense = held.get(name_of(case), {})
     radius = f"Linf {case.eps}/255"

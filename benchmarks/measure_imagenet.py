@@ -1,4 +1,4 @@
-"""Measures top-1 and top-5 accuracy of every ImageNet network whose weights are at hand, and writes docs/imagenet.md.
+"""Measures top-1 and top-5 accuracy of every ImageNet network with available weights, and writes docs/imagenet.md.
 
     ASSAY_WEIGHTS=WEIGHTS python -m benchmarks.measure_imagenet nips2017:FOLDER [NETWORK...] [--limit 100]
 
@@ -30,7 +30,7 @@ BATCH: Final = 50
 
 
 def main(words: Sequence[str]) -> int:
-    """Measure what is not known yet, then write the page."""
+    """Measure the missing networks, then write the page."""
     options = parse(words)
     photographs = data.load(options.data).take(options.limit)
     known: dict[str, Any] = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
@@ -51,14 +51,14 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", help="photographs, such as imagenet:FOLDER or nips2017:FOLDER")
-    parser.add_argument("networks", nargs="*", help="names; all whose weights are at hand by default")
-    parser.add_argument("--limit", type=int, help="photographs, the first ones; all by default")
+    parser.add_argument("networks", nargs="*", help="names; default: all with available weights")
+    parser.add_argument("--limit", type=int, help="number of photographs; default: all")
     return parser.parse_args(words)
 
 
 @torch.no_grad()
 def measure(name: str, photographs: Dataset) -> dict[str, float]:
-    """Count how often the true class is the likeliest, and how often it is among five."""
+    """Return the top-1 and top-5 accuracy."""
     module = models.load(f"imagenet:{name}")
     seen, first, among = as_model_input(module, photographs), 0, 0
     for start in range(0, len(seen), BATCH):
@@ -69,7 +69,7 @@ def measure(name: str, photographs: Dataset) -> dict[str, float]:
 
 
 def write(known: dict[str, Any]) -> None:
-    """Put the table into the page, between its marks."""
+    """Write the table into the page, between its markers."""
     text = PAGE.read_text(encoding="utf-8")
     head, rest = text.split(START, 1)
     tail = rest.split(END, 1)[1]
@@ -77,7 +77,7 @@ def write(known: dict[str, Any]) -> None:
 
 
 def table(known: dict[str, Any]) -> str:
-    """Write a row a network: measured beside published."""
+    """Return the table: one row per network, with measured and published accuracies."""
     heading = (
         "network",
         "input",
@@ -93,7 +93,7 @@ def table(known: dict[str, Any]) -> str:
 
 
 def row(entry: Entry, found: dict[str, Any]) -> tuple[str, ...]:
-    """Write one network."""
+    """Return the row of one network."""
     low, high = (float(end) for end in wilson(round(found["top1"] * found["images"]), found["images"]))
     five = "–" if entry.top5 is None else f"{entry.top5:.1%}"
     return (

@@ -30,7 +30,7 @@ MANY, FEW, FALLS = 500, 100, 0.02
 
 
 def main(words: Sequence[str]) -> int:
-    """Measure what is not known yet, the quick models first, so that an interrupt costs least."""
+    """Measure the missing models, the fast ones first, so that an interrupt costs little."""
     options = parse(words)
     cards = sorted((models.card(name) for name in options.models or models.names()), key=expected_cost)
     wanted = [(card, options.limit or images_for(card)) for card in cards]
@@ -57,28 +57,28 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def images_for(card: ModelCard) -> int:
-    """Return how many images a model is worth."""
+    """Return the number of images for a model."""
     return MANY if falls_at_once(card) else FEW
 
 
 def falls_at_once(card: ModelCard) -> bool:
-    """Guess from PGD; a model that draws random numbers is asked about every image a hundred times, so never does."""
+    """Return whether the model is expected to have no robust accuracy, from PGD; never for random models."""
     return card.robust_accuracy < FALLS and card.recipe != "rse"
 
 
 def expected_cost(card: ModelCard) -> tuple[bool, int]:
-    """Order models roughly by how long they take."""
+    """Return a rough estimate of the duration, to sort by."""
     return not falls_at_once(card), card.parameters
 
 
 def is_known(card: ModelCard, images: int) -> bool:
-    """Tell whether a card holds this measurement, of these weights and of so many images at least."""
+    """Return whether a card has this measurement of these weights, on at least so many images."""
     known = card.measurements.get(KEY, {})
     return bool(known.get("sha256") == card.sha256 and known.get("images", 0) >= images)
 
 
 def measure(name: str, images: int, out: Path, device: str | None) -> dict[str, Any]:
-    """Attack one model and return what its card shall say."""
+    """Attack one model and return the measurement for its card."""
     # The weights are part of the folder's name: a model that was trained again is another run.
     folder = out / f"{name}-{models.card(name).sha256[:8]}"
     result = ra.evaluate(
@@ -112,7 +112,7 @@ def measure(name: str, images: int, out: Path, device: str | None) -> dict[str, 
 
 
 def add(name: str, found: dict[str, Any], folder: Path = EMBEDDED) -> None:
-    """Write measurements into a card, read afresh, as another tool may have written meanwhile."""
+    """Write measurements into a card; the card is read again first, because another tool may have changed it."""
     card = models.card(name, folder)
     card = replace(card, measurements={**card.measurements, **found})
     write_atomically(folder / f"{name}.json", card.to_json().encode())

@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def opening_times(site: Path) -> dict[str, float]:
-    """Open each kind of page from the disk; the time until it has loaded and its scripts have run."""
+    """Return the time to load each kind of page from the disk and to run its scripts."""
     pages = sorted(site.glob("*.html"))
     pages += [next(folder.glob("*.html")) for folder in sorted(site.iterdir()) if any(folder.glob("*.html"))]
     found = {}

@@ -28,20 +28,20 @@ MORE: Final = {
     "robustassay.doctor": (doctor, ("diagnose", "Diagnosis", "IndicatorResult")),
     "robustassay.report": (report, ("build",)),
 }
-"""Rooms whose names are public beside those of assay itself."""
+"""Rooms whose names are public in addition to those of the package."""
 
 BAR: Final = "&#124;"
-"""How a bar is written inside a table."""
+"""The escape of a bar inside a table."""
 
 
 def main() -> None:
-    """Write the page, if it is not what it should be."""
+    """Write the page if it changed."""
     if not PAGE.exists() or PAGE.read_text() != page():
         PAGE.write_text(page())
 
 
 def page() -> str:
-    """Write every public name, then the exception tree."""
+    """Return the page: every public name, then the exception tree."""
     parts = [HEAD, "## robustassay\n"]
     parts += [entry(f"robustassay.{name}", getattr(ra, name)) for name in ra.__all__ if name != "__version__"]
     for room, (module, names) in MORE.items():
@@ -52,7 +52,7 @@ def page() -> str:
 
 
 def entry(path: str, value: Any) -> str:
-    """Write one name: a function, a class or a module of names."""
+    """Return the section of one name: a function, a class or a module."""
     if isinstance(value, types.ModuleType):
         return f"### {path}\n\n{inspect.cleandoc(value.__doc__ or '')}\n"
     if inspect.isclass(value):
@@ -62,7 +62,7 @@ def entry(path: str, value: Any) -> str:
 
 
 def signature(path: str, value: Any) -> str:
-    """Write how a name is called: names and defaults, as types are spelled differently from one Python to the next."""
+    """Return a signature with names and defaults; types are left out, because Python versions differ."""
     shown = []
     parameters = list(inspect.signature(value).parameters.values())
     for at, parameter in enumerate(parameters):
@@ -77,7 +77,7 @@ def signature(path: str, value: Any) -> str:
 
 
 def text(value: Any) -> str:
-    """Write a docstring, its arguments as a table."""
+    """Return a docstring with its arguments as a table."""
     told, _, arguments = inspect.cleandoc(value.__doc__ or "").partition("\nArgs:\n")
     if not arguments:
         return f"{told.strip()}\n"
@@ -87,7 +87,7 @@ def text(value: Any) -> str:
 
 
 def methods(cls: type[Any]) -> Iterator[str]:
-    """Name the public fields, properties and methods that a class itself has, each with the first line about it."""
+    """List the public fields, properties and methods of a class, each with the first line of its docstring."""
     fields = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
     for name, member in inspect.getmembers(cls):
         if name.startswith("_") or name in fields or not getattr(member, "__doc__", None):

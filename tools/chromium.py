@@ -1,4 +1,4 @@
-"""The browser that pages are tested and photographed in."""
+"""Finds Chromium, for tests and screenshots of pages."""
 
 import os
 import shutil
@@ -12,10 +12,10 @@ MISSING: Final = "No chromium: install it, or name it in ASSAY_CHROMIUM."
 
 
 def find() -> str | None:
-    """Return where it is: what ASSAY_CHROMIUM names, or the one that is installed."""
+    """Return the path in ASSAY_CHROMIUM, or that of the installed browser."""
     return os.environ.get("ASSAY_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def required() -> bool:
-    """Say whether tests must fail without it: with CI=true nobody reads which tests were skipped."""
+    """Return whether tests must fail without it: with CI=true a skipped test would not be noticed."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false")

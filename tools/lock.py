@@ -1,10 +1,10 @@
-"""Writes what the set-up commands install, with the hashes of every published file, to locks/.
+"""Writes the lock files in locks/: the packages that the set-up commands install, with the hashes of all files.
 
     python -m tools.lock https://INDEX/simple
 
-Versions are those of constraints.txt and tests/oracles.txt. What `make run` needs is found by following what the
-installed packages say they require; the rest of the constraints is for `make test`. torch stays out: which of its
-builds is right, and what else that one needs, is a matter of the machine, so it is pinned and not hashed.
+Versions are those of constraints.txt and tests/oracles.txt. The packages of `make run` are found
+from the requirements of the installed packages; the rest of the constraints is for `make test`. torch has no hash: its
+build, and the packages of that build, depend on the machine.
 """
 
 import argparse
@@ -22,11 +22,11 @@ from packaging.version import Version
 
 LINK = re.compile(r"/([^/#\"]+)#sha256=([0-9a-f]{64})")
 BUILD = ("hatchling", "editables")
-"""What builds this package, which nothing installed requires."""
+"""The packages that build this package; no installed package requires them."""
 
 
 def main() -> None:
-    """Write the three lists."""
+    """Write the three lock files."""
     options = argparse.ArgumentParser()
     options.add_argument("index", help="address of a package index")
     index = options.parse_args().index.rstrip("/")
@@ -47,7 +47,7 @@ def read_pins(file: Path) -> dict[str, str]:
 
 
 def closure(names: Iterable[str]) -> Iterator[str]:
-    """Name packages and all that they require here, without extras."""
+    """Yield packages and everything that they require on this machine, without extras."""
     todo, seen = list(names), set()
     while todo:
         name = canonicalize_name(todo.pop())
@@ -63,7 +63,7 @@ def closure(names: Iterable[str]) -> Iterator[str]:
 
 
 def write(file: Path, pins: dict[str, str], index: str) -> None:
-    """Write a list that pip takes with --require-hashes."""
+    """Write a lock file for pip --require-hashes."""
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(partial(hashes, index), pins, pins.values()))
     blocks = [
@@ -75,7 +75,7 @@ def write(file: Path, pins: dict[str, str], index: str) -> None:
 
 
 def hashes(index: str, name: str, version: str) -> list[str]:
-    """Ask an index for the SHA-256 of every file of a release."""
+    """Return the SHA-256 of every file of a release from a package index."""
     with urllib.request.urlopen(f"{index}/{name}/") as answer:
         links = LINK.findall(answer.read().decode())
     values = sorted({value for filename, value in links if _version(filename) == Version(version)})

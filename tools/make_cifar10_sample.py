@@ -20,7 +20,7 @@ TARGET = Path(__file__).resolve().parents[1] / "src" / "assay" / "data"
 
 
 def main() -> None:
-    """Take the first 100 images of each class, write sheet and record, and read them back."""
+    """Select the first 100 images per class, write sheet and record, and read them back."""
     parser = argparse.ArgumentParser(description="Make the embedded CIFAR-10 sample.")
     parser.add_argument("test_npz", type=Path, help="the full test set: x uint8 [10000, 32, 32, 3] and y")
     with np.load(parser.parse_args().test_npz, allow_pickle=False) as archive:

@@ -1,4 +1,4 @@
-"""Pictures for the documentation, in a third of the bytes."""
+"""Writes images for the documentation with few colours, in a third of the bytes."""
 
 from pathlib import Path
 from typing import Final
@@ -6,11 +6,11 @@ from typing import Final
 from PIL import Image
 
 COLOURS: Final = 128
-"""Enough for plots and flat pages."""
+"""The number of colours; enough for plots and pages."""
 
 
 def shrink(picture: Path, out: Path) -> None:
-    """Write a picture with few colours."""
+    """Write an image with few colours."""
     with Image.open(picture) as shown:
         few = shown.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
     few.save(out, optimize=True)

@@ -1,4 +1,4 @@
-"""Takes the pictures of the README: `python -m tools.screenshots SITE [FOLDER]`, of a site that `assay report` wrote.
+"""Takes the screenshots of the README: `python -m tools.screenshots SITE [FOLDER]`, of a site by `assay report`.
 
 Needs chromium and Python's playwright (`pip install playwright`; its own browser is not needed).
 """
@@ -16,7 +16,7 @@ from tools.pictures import shrink
 
 @dataclass(frozen=True)
 class Shot:
-    """One picture: a page, as wide and high as it is shown, in the light or the dark."""
+    """One screenshot: a page, its width and height, and the colour scheme."""
 
     name: str
     page: str  # the first that matches
@@ -37,7 +37,7 @@ SHOTS: Final = (
 
 
 def main(site: Path, out: Path = Path("docs/pictures")) -> None:
-    """Take every picture that the site has a page for."""
+    """Take all screenshots whose pages the site has."""
     if (found := chromium.find()) is None:
         sys.exit(chromium.MISSING)
     out.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def main(site: Path, out: Path = Path("docs/pictures")) -> None:
 
 
 def take(browser: Browser, address: str, shot: Shot, path: Path) -> None:
-    """Open a page, wait until its chart is there, and keep a small picture of it."""
+    """Open a page, wait for its chart, and save a small screenshot."""
     scheme: Literal["dark", "light"] = "dark" if shot.scheme == "dark" else "light"
     context = browser.new_context(viewport={"width": shot.width, "height": shot.height}, color_scheme=scheme)
     page = context.new_page()

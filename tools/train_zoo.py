@@ -1,4 +1,4 @@
-"""Trains the models of the embedded zoo, several at once; the same call goes on where an earlier one stopped.
+"""Trains the models of the embedded zoo, several at once; the same call resumes.
 
     python tools/train_zoo.py natural --data FOLDER --out DIR --device cuda --limit 540
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Job:
-    """One model of the zoo: its name, its recipe and architecture as `assay train` takes them."""
+    """One model of the zoo: its name, and its recipe and architecture as arguments of `assay train`."""
 
     name: str
     group: str
@@ -37,7 +37,7 @@ NATURAL = f"natural:{LARGE}"
 SOURCES = "resnet56-natural+vgg11-natural+inception-natural"
 
 JOBS = (
-    # The slowest first: what starts late ends late.
+    # The slowest first.
     Job("nasnet-natural", "natural", NATURAL, "nasnet", 30),
     Job("densenet58-natural", "natural", NATURAL, "densenet:depth=58", 30),
     Job("densenet40-natural", "natural", NATURAL, "densenet", 30),
@@ -60,7 +60,7 @@ JOBS = (
 
 
 def main(words: Sequence[str]) -> int:
-    """Train one job in this process, or the chosen ones in processes of their own."""
+    """Train one job in this process, or the chosen jobs in separate processes."""
     options = parse(words)
     jobs = [job for job in JOBS if {job.name, job.group, "all"} & {*options.jobs}]
     unknown = {*options.jobs} - {"all"} - {job.name for job in JOBS} - {job.group for job in JOBS}
@@ -92,7 +92,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def train(job: Job, options: argparse.Namespace) -> None:
-    """Make one model, with a line an epoch."""
+    """Train one model, with one line per epoch."""
     sys.path.insert(0, str(ROOT / "src"))
     from dataclasses import replace
 
@@ -128,7 +128,7 @@ def train(job: Job, options: argparse.Namespace) -> None:
 
 
 def train_together(jobs: Sequence[Job], options: argparse.Namespace) -> int:
-    """Keep so many processes busy until all jobs are done or the time is up."""
+    """Run several processes until all jobs are done or the time is over."""
     start = time.monotonic()
     waiting = [job for job in jobs if not (options.out / f"{job.name}.json").exists()]
     running: dict[str, subprocess.Popen[bytes]] = {}
@@ -154,7 +154,7 @@ def train_together(jobs: Sequence[Job], options: argparse.Namespace) -> int:
 
 
 def launch(job: Job, options: argparse.Namespace, shared: bool) -> "subprocess.Popen[bytes]":
-    """Start this very script on one job."""
+    """Start this script on one job."""
     words = [job.name, "--here", "--data", options.data, "--out", options.out, "--device", options.device]
     words += ["--compile", options.compile]
     words += ["--epochs", options.epochs] if options.epochs else []

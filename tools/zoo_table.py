@@ -14,14 +14,14 @@ BEGIN, END = "<!-- zoo: python -m tools.zoo_table -->", "<!-- /zoo -->"
 
 
 def main() -> None:
-    """Replace what stands between the marks."""
+    """Replace the text between the markers."""
     text = README.read_text()
     if renewed(text) != text:
         README.write_text(renewed(text))
 
 
 def renewed(text: str) -> str:
-    """Return a text with the table of today between its marks."""
+    """Return the text with the current table between its markers."""
     between = re.compile(f"(?<={re.escape(BEGIN)}\n).*?(?={re.escape(END)})", re.DOTALL)
     if not between.search(text):
         raise SystemExit(f"{README.name} lacks the marks {BEGIN} and {END}: put them where the table belongs.")
@@ -29,7 +29,7 @@ def renewed(text: str) -> str:
 
 
 def zoo_table() -> str:
-    """Write one line a card."""
+    """Return one line per card."""
     rows = [table.row(models.card(name)) for name in models.names()]
     lines = [table.COLUMNS, ("---",) * len(table.COLUMNS), *((f"`{name}`", *rest) for name, *rest in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
