@@ -139,7 +139,7 @@ class TestTrain:
         assert not list(tmp_path.iterdir())
 
     def test_no_epochs_are_refused(self, tmp_path, data):
-        with pytest.raises(BadRequest, match="at least one"):
+        with pytest.raises(BadRequest, match="1 or more"):
             train(Natural(), SMALL, data, tmp_path, "tiny", epochs=0)
 
 

@@ -34,7 +34,7 @@ class Terminal:
 
     @contextlib.contextmanager
     def progress(self, runs: int) -> "Iterator[RunBars]":
-        """Show a bar for all runs and one for the run in hand."""
+        """Show one bar for all runs and one for the current run."""
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from robustassay.defenses.defended import Pass, adaptive
 
-NEIGHBOURS: Final = 8
+NOISY_COPIES: Final = 8
 """Noisy copies of an image that its gradient is averaged over."""
 
 
@@ -19,8 +19,8 @@ class GradientFix(nn.Module, ABC):
     """One repair of a model's gradient."""
 
     @abstractmethod
-    def differentiate(self, ask: Pass, x: Tensor) -> Tensor:
-        """Return logits with a usable gradient; `ask` is the forward pass whose gradient is not."""
+    def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
+        """Return logits with a usable gradient; `forward_pass` is the pass whose gradient is not usable."""
 
 
 @final
@@ -40,11 +40,11 @@ class FixedGradients(nn.Module):
 
     def differentiable(self, x: Tensor) -> Tensor:
         """Return the logits that the fixes differentiate."""
-        ask = adaptive(self.module)
+        forward_pass = adaptive(self.module)
         for fix in self.fixes:
             assert isinstance(fix, GradientFix)
-            ask = partial(fix.differentiate, ask)
-        return ask(x)
+            forward_pass = partial(fix.differentiate, forward_pass)
+        return forward_pass(x)
 
 
 @final
@@ -62,7 +62,7 @@ class Bypass(GradientFix):
         self.layer, self.call, self.source = layer, call, source
         self.weight = nn.Buffer(weight)
 
-    def differentiate(self, ask: Pass, x: Tensor) -> Tensor:
+    def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
         """Return the same logits with the gradient of the linear map."""
         calls, start = 0, x
 
@@ -83,7 +83,7 @@ class Bypass(GradientFix):
             hooks.enter_context(self.layer.register_forward_pre_hook(replace_input))
             if self.source is not None:
                 hooks.enter_context(self.source.register_forward_hook(remember))
-            return ask(x)
+            return forward_pass(x)
 
 
 @final
@@ -94,11 +94,11 @@ class LayerOutput(GradientFix):
         super().__init__()
         self.layer = layer
 
-    def differentiate(self, ask: Pass, x: Tensor) -> Tensor:
+    def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
         """Return the output of the layer in its last call."""
         outputs: list[Tensor] = []
         with self.layer.register_forward_hook(lambda layer, given, output: outputs.append(output)):
-            ask(x)
+            forward_pass(x)
         return outputs[-1]
 
 
@@ -110,18 +110,18 @@ class RescaleLogits(GradientFix):
         super().__init__()
         self.factor = factor
 
-    def differentiate(self, ask: Pass, x: Tensor) -> Tensor:
+    def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
         """Return scaled logits."""
-        return self.factor * ask(x)
+        return self.factor * forward_pass(x)
 
 
 @final
 class LogOutputs(GradientFix):
     """Undoes a softmax, up to a constant, or the upper half of a sigmoid, where no layer gives logits."""
 
-    def differentiate(self, ask: Pass, x: Tensor) -> Tensor:
+    def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
         """Return the logarithm of the outputs."""
-        out = ask(x)
+        out = forward_pass(x)
         return out.clamp(min=torch.finfo(out.dtype).tiny).log()
 
 
@@ -132,21 +132,21 @@ class SmoothGradient(GradientFix):
     All images get the same noise, so that results do not depend on the batch.
     """
 
-    def __init__(self, size: float, neighbours: int = NEIGHBOURS) -> None:
+    def __init__(self, size: float, copies: int = NOISY_COPIES) -> None:
         super().__init__()
-        self.size, self.neighbours = size, neighbours
+        self.size, self.copies = size, copies
 
-    def differentiate(self, ask: Pass, x: Tensor) -> Tensor:
+    def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
         """Return the mean logits of the noisy copies."""
         source = torch.Generator().manual_seed(0)
-        noise = torch.empty(self.neighbours, *x.shape[1:]).normal_(generator=source).to(x)
-        return torch.stack([ask(x + self.size * change) for change in noise]).mean(0)
+        noise = torch.empty(self.copies, *x.shape[1:]).normal_(generator=source).to(x)
+        return torch.stack([forward_pass(x + self.size * change) for change in noise]).mean(0)
 
 
 @final
 class ReverseGradient(GradientFix):
     """Reverses a gradient that points the wrong way."""
 
-    def differentiate(self, ask: Pass, x: Tensor) -> Tensor:
+    def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
         """Return the same logits, with minus their gradient."""
-        return ask(2 * x.detach() - x)
+        return forward_pass(2 * x.detach() - x)
