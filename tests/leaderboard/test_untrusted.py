@@ -8,14 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import robustassay as ra
 from robustassay import data, models
 from robustassay.cli import main
-from robustassay.errors import BadRequest
+from robustassay.errors import BadData, BadRequest
 from robustassay.evaluation.model_ref import ModelRef
-from robustassay.leaderboard import gather, whitelist
+from robustassay.leaderboard import gather, records_file, whitelist
+from robustassay.leaderboard.card import EntryCard
 from robustassay.registry import describe
 from tests.support.forging import forge
 
@@ -251,3 +253,23 @@ def test_one_bad_entry_is_listed_with_its_reason_and_the_others_are_ranked(hones
     assert [entry.card.name for entry in found.entries] == ["resnet20-natural"]
     assert len(found.problems) == 1
     assert main(["leaderboard", "build", str(tmp_path / "runs"), "--out", str(tmp_path / "board"), "--quiet"]) == 0
+
+
+# ---------------------------------------------------------------- what is written for people
+
+
+def test_cells_are_no_formulas_and_markdown_holds_no_links_or_images(honest, tmp_path):
+    card = {"name": "+cmd", "venue": "=1+1", "architecture": "@x", "authors": "\\[a](javascript:alert(1))"}
+    card |= {"title": "=HYPERLINK(1)"}
+    for link in ("javascript:alert(1)", " JavaScript:alert(1)", "data:text/html,x"):
+        with pytest.raises(BadData, match="link"):
+            EntryCard.from_json(json.dumps(card | {"link": link}))
+    records_file.pack(honest, tmp_path / "entry")
+    (tmp_path / "entry" / "card.json").write_text(json.dumps(card | {"venue": "![x](http://127.0.0.1/x.png)"}))
+    assert main(["leaderboard", "build", str(tmp_path / "entry"), "--out", str(tmp_path / "board"), "--quiet"]) == 0
+    table = pd.read_csv(tmp_path / "board" / "board.csv", dtype=str, keep_default_na=False)
+    assert not [cell for cell in table.to_numpy().ravel() if cell[:1] in tuple("=+-@")]
+    assert table["id"].tolist() == ["'+cmd"]
+    text = (tmp_path / "board" / "board.md").read_text()
+    assert "](" in text, "the text itself is kept"
+    assert "[" not in text.replace("&#91;", "")

@@ -12,6 +12,9 @@ from robustassay.eps import parse_eps
 from robustassay.errors import BadData, BadRequest
 from robustassay.models.card import ModelCard
 
+_LONGEST: Final = 5_000
+_ACTIVE_LINK: Final = re.compile(r"\s*(javascript|data|vbscript|file)\s*:", re.IGNORECASE)
+
 # The papers of the recipes that made the embedded models; the weights are ours, the methods theirs.
 METHODS: Final[Mapping[str, tuple[str, str, str]]] = {
     "pgd": ("1706.06083", "ICLR 2018", "Madry et al."),
@@ -61,10 +64,11 @@ class EntryCard:
     footnote: str = ""
 
     def __post_init__(self) -> None:
-        named = isinstance(self.name, str) and bool(re.fullmatch(r"[\w+=|:-][\w.+=|:-]*", self.name))
+        named = isinstance(self.name, str) and bool(re.fullmatch(r"[\w+=|:-][\w.+=|:-]{0,199}", self.name))
         _check(named, "name", "a name without blanks or slashes", self.name)
         for field in ("title", "authors", "link", "venue", "architecture", "footnote"):
-            _check(isinstance(getattr(self, field), str), field, "text", getattr(self, field))
+            _check(_is_text(getattr(self, field)), field, f"text of at most {_LONGEST} letters", getattr(self, field))
+        _check(not _ACTIVE_LINK.match(self.link), "link", "an address of a page", self.link)
         _check(self.parameters is None or _is_count(self.parameters), "parameters", "a whole number", self.parameters)
         _check(_is_count(self.number_forward_passes), "number_forward_passes", "a whole number", self.parameters)
         known = self.additional_data is None or isinstance(self.additional_data, bool)
@@ -132,7 +136,11 @@ def _external(content: Mapping[str, Any]) -> External:
 
 def _check(fits: bool, field: str, wanted: str, found: object) -> None:
     if not fits:
-        raise BadData(f"The card's {field} must be {wanted}, not {found!r}.")
+        raise BadData(f"The card's {field} must be {wanted}, not {repr(found)[:200]}.")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= _LONGEST
 
 
 def _is_rate(value: object) -> bool:

@@ -30,7 +30,7 @@ def write(made: Sequence[Board], out: Path, problems: Iterable[str] = ()) -> Non
         content = {"format": FORMAT, "boards": [to_dict(board) for board in made], "left_out": list(problems)}
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
         write_atomically(out / "board.json", text + "\n")
-        rows = pd.DataFrame([row for board in made for row in _rows(board)])
+        rows = pd.DataFrame([{k: _as_text(v) for k, v in row.items()} for board in made for row in _rows(board)])
         write_atomically(out / "board.csv", rows.to_csv(index=False))
         write_atomically(out / "board.md", _markdown(made, list(problems)))
         shared = Counter((board.threat.dataset, board.threat.norm) for board in made)
@@ -164,8 +164,13 @@ def _markdown(made: Sequence[Board], problems: Sequence[str]) -> str:
         text += [line for entry in board.entries for line in _breakdown(entry)] + [""]
     if problems:
         text += ["## Left out", "", *(f"- {problem}" for problem in problems), ""]
-    # Names and remarks come from others: they are escaped and kept on one line.
-    return "\n".join(" ".join(line.split()).replace("<", "&lt;") for line in text)
+    # Names and remarks come from others: kept on one line, without HTML, links and images.
+    return "\n".join(" ".join(line.split()).replace("<", "&lt;").replace("[", "&#91;") for line in text)
+
+
+def _as_text(value: Any) -> Any:
+    """Return a cell that a spreadsheet does not take for a formula."""
+    return f"'{value}" if isinstance(value, str) and value.lstrip()[:1] in tuple("=+-@") else value
 
 
 def _explanation(board: Board) -> list[str]:
