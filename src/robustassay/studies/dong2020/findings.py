@@ -239,7 +239,8 @@ def _transfer(measured: DongMeasurements) -> Answer:
         chance < LEVEL and abs(paired.difference) > ALIKE for (*_, paired), chance in zip(tests, chances, strict=True)
     )
     reasons.append(f"Alike means here: every interval of a difference stays within {_points(ALIKE)} points either way.")
-    reasons.append("Whether MIM and DIM transfer better on ImageNet, as the paper says, is not tested here.")
+    if not measured.photographs:
+        reasons.append("Whether MIM and DIM transfer better on ImageNet, as the paper says, is not tested here.")
     return "holds" if alike else "does not hold" if differ else "cannot be said", reasons
 
 
