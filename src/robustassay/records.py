@@ -18,21 +18,21 @@ SCHEMA: Final = pa.schema(
     [
         ("sample_id", pa.string()),
         ("label", pa.int64()),
-        ("target", pa.int64()),  # null when any wrong label will do
+        ("target", pa.int64()),  # null in an untargeted run
         ("clean_label", pa.int64()),
-        ("clean_confidence", pa.float64()),  # softmax of the clean label; of a service, of whatever it shows
+        ("clean_confidence", pa.float64()),  # softmax of the clean label, over the scores that a service returns
         ("clean_ok", pa.bool_()),  # the clean image is classified correctly
-        ("claimed", pa.bool_()),  # the attack showed a point that reached the goal
+        ("claimed", pa.bool_()),  # the attack found a point that reached the goal
         ("valid", pa.bool_()),  # verification agreed with the claim; null without a claim
         ("problem", pa.string()),  # why a claim is not valid, else null
         ("success", pa.bool_()),  # claimed, valid and within eps
         ("distance", pa.float64()),  # of the verified point, in the norm of the threat; null without one
-        ("adv_label", pa.int64()),  # what the model says of the verified point; null without one
+        ("adv_label", pa.int64()),  # predicted label of the verified point; null without one
         ("adv_confidence", pa.float64()),  # softmax of that label
-        ("redrawn", pa.float64()),  # of a random model: part of fresh draws in which the point reaches the goal
-        ("margin", pa.float64()),  # to the goal: at the verified point, else the lowest any query saw
+        ("redrawn", pa.float64()),  # of a random model: share of fresh draws in which the point reaches the goal
+        ("margin", pa.float64()),  # to the goal: at the verified point, else the lowest of all queries
         ("clean_margin", pa.float64()),  # to the goal, at the clean image
-        ("uint8_ok", pa.bool_()),  # goal still reached when rounded to 8 bits, wherever that lies; null without success
+        ("uint8_ok", pa.bool_()),  # goal still reached after rounding to 8 bits, at any distance; null without success
         ("iterations", pa.int64()),
         ("forwards", pa.int64()),
         ("backwards", pa.int64()),

@@ -1,7 +1,7 @@
-"""Who may be on the leaderboard: RobustBench's three rules (Croce et al. 2021, section 3.1), and every flag beside.
+"""The admission rules of the leaderboard: RobustBench's three rules (Croce et al. 2021, section 3.1), and all flags.
 
-A model that breaks a rule can be judged, and `assay eval` does so with attacks made for it. But then the number hangs
-on the attack that was chosen, and does not belong beside others.
+A model that breaks a rule can be evaluated with `assay eval` and adaptive attacks. Its robust accuracy then depends on
+the choice of the attack, so it cannot be compared with others.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from robustassay.threat.losses import logit_margin
 SAMPLES: Final = 32
 
 MOSTLY: Final = 0.5
-"""Gradients must be non-zero "in general": on more than this part of the images."""
+"""Gradients must be non-zero on more than this share of the images."""
 
 _EOT: Final = 1
 RULES: Final = ("randomised", "dynamic", "no-gradients")
@@ -30,7 +30,7 @@ RULES: Final = ("randomised", "dynamic", "no-gradients")
 @final
 @dataclass(frozen=True)
 class Check:
-    """One rule: whether it is kept, None where that could not be found out, and what was seen."""
+    """The result of one check: passed, failed, or None for unverified, with the reason."""
 
     rule: str
     passed: bool | None
@@ -38,9 +38,9 @@ class Check:
 
 
 def admit(model_ref: ModelRef, dataset: Dataset, device: torch.device) -> list[Check]:
-    """Try a model on the first images; return the three rules, then every flag as a rule that is not kept."""
+    """Check a model on the first images against the three rules; each flag is a failed check of its own."""
     if model_ref.is_remote:
-        return [Check("model", None, "A service shows no gradients and no code: its rules cannot be checked.")]
+        return [Check("model", None, "A service gives no gradients and no code, so the rules cannot be checked.")]
     try:
         inspected = inspect_model(model_ref.module, dataset, device, None, _EOT, despite_flags=True)
     except AssayError as error:
@@ -51,21 +51,21 @@ def admit(model_ref: ModelRef, dataset: Dataset, device: torch.device) -> list[C
         Check(
             "deterministic",
             "randomised" not in found,
-            "Two passes over one image differ: its verdicts depend on chance."
+            "Two passes over one image differ: the model draws random numbers."
             if "randomised" in found
             else "Two passes over the same images agree.",
         ),
         Check(
             "no optimisation loop",
             "dynamic" not in found,
-            found.get("dynamic", "A forward pass asks for no gradients of its own."),
+            found.get("dynamic", "The forward pass computes no gradients of its own."),
         ),
     ]
     return checks + [Check(f"flag {name}", False, text) for name, text in found.items() if name not in RULES]
 
 
 def _gradients(network: TargetModel, dataset: Dataset) -> Check:
-    """Look at the model's own gradient: one that a defense declares instead is for attackers, not for this rule."""
+    """Compute the model's own gradient, not the substitute that a defense may declare for adaptive attacks."""
     rows = slice(0, min(SAMPLES, len(dataset)))
     x, goal = dataset.images(rows).to(network.device), Untargeted(dataset.labels[rows].to(network.device))
     own = LocalModel(_Plain(network.module).eval(), network.classes, network.device, network.batch_size)

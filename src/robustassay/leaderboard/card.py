@@ -1,4 +1,4 @@
-"""What a leaderboard says of a model that no record can: who made it, how, and where that was published."""
+"""The card of an entry: who made the model, how, and where it was published."""
 
 import dataclasses
 import json
@@ -32,7 +32,7 @@ METHODS: Final[Mapping[str, tuple[str, str, str]]] = {
 @final
 @dataclass(frozen=True, kw_only=True)
 class External:
-    """An accuracy that somebody else measured under an attack of theirs; it has no records here."""
+    """An accuracy that others measured with their own attack; there are no records of it here."""
 
     accuracy: float
     norm: str
@@ -48,7 +48,7 @@ class External:
 @final
 @dataclass(frozen=True, kw_only=True)
 class EntryCard:
-    """A model on a leaderboard; its `name` is what its entry is filed under."""
+    """The card of a model on a leaderboard; `name` identifies its entry."""
 
     name: str
     title: str = ""
@@ -77,7 +77,7 @@ class EntryCard:
 
     @property
     def year(self) -> int | None:
-        """The year its venue names."""
+        """The year in its venue."""
         found = re.search(r"\b(19|20)\d\d\b", self.venue)
         return int(found[0]) if found else None
 
@@ -95,7 +95,7 @@ class EntryCard:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read a card, or say in a sentence what is wrong with it."""
+        """Read a card, or raise an error that says what is wrong with it."""
         try:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -114,7 +114,7 @@ class EntryCard:
 
 
 def card_of_zoo(model: ModelCard) -> EntryCard:
-    """Make the card of an embedded model from its own."""
+    """Make the leaderboard card of an embedded model from its model card."""
     number, venue, authors = METHODS.get(model.recipe, ("", "", ""))
     shape = ", ".join(f"{key} {value}" for key, value in model.architecture.items() if key != "name")
     return EntryCard(
