@@ -44,7 +44,7 @@ LINF: Final = (
     "bandits:steps=40",
     "rays:queries=150",
     "hopskipjump:queries=300",
-    "smallest:attack=pgd,rounds=5",
+    "minimum-radius:attack=pgd,rounds=5",
     "uniform-noise",
     "autoattack:steps=10,queries=50",
     "express",
