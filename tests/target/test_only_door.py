@@ -51,8 +51,15 @@ def module_calls(tree: ast.AST) -> Iterator[int]:
             yield node.lineno
         if isinstance(called, ast.Attribute) and called.attr in (MODULES - {"model"}) | FORWARDS:
             yield node.lineno
-        if isinstance(called, ast.Call) and ast.unparse(called.func).rpartition(".")[2] in ("adaptive", "getattr"):
+        if isinstance(called, ast.Call) and gives_forward(called):
             yield node.lineno
+
+
+def gives_forward(call: ast.Call) -> bool:
+    """Say whether a call returns a forward pass: `adaptive(module)`, or `getattr(module, "differentiable", ...)`."""
+    name = ast.unparse(call.func).rpartition(".")[2]
+    constants = {argument.value for argument in call.args if isinstance(argument, ast.Constant)}
+    return name == "adaptive" or (name == "getattr" and bool(constants & FORWARDS))
 
 
 def questions_of_kind(tree: ast.AST) -> Iterator[int]:

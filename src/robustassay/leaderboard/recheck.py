@@ -124,8 +124,7 @@ def _clean(run: Rebuilt) -> Check:
         return Check("clean labels", False, "The true labels are not those of the dataset.")
     if is_random(run.result):
         return Check("clean labels", None, "The model draws random numbers: its labels cannot be compared.")
-    target = LocalModel(run.model_ref.module, len(run.dataset.classes), run.device, 32)
-    target.classes = int(target.module(run.dataset.images(order[:1]).to(run.device)).shape[1])
+    target = LocalModel.of(run.model_ref.module, run.dataset.images(order[:1]), run.device, 32)
     again = labels_of(target.logits(run.dataset.images(order).to(run.device))).cpu()
     same = int((again == torch.tensor(records["clean_label"].tolist())).sum())
     text = f"{same} of {len(order)} clean images get the same label again."
