@@ -1,6 +1,6 @@
-"""How to talk to one service: where it is, how images go in, where labels and scores come out, what it may cost.
+"""The description of a service: its address, how images are sent, where labels and scores are found, and its limits.
 
-Ready ones speak what `assay serve` speaks; a TOML file describes any other service:
+The ready adapters use the two protocols of `assay serve`; a TOML file describes any other service:
 
     url = "https://example.org/v1/classify?model=$MODEL"     # $NAME is read from the environment, here and in headers
     [request]
@@ -36,13 +36,13 @@ Body = Literal["raw", "multipart", "json", "oip"]
 Encoding = Literal["png", "jpeg", "uint8", "float"]
 Kind = Literal["probabilities", "logits"]
 KEY_VARIABLE: Final = "ASSAY_API_KEY"
-"""Where the ready adapters look for a key."""
+"""The environment variable from which the ready adapters read a key."""
 
 
 @final
 @dataclass(frozen=True)
 class Limits:
-    """How hard a service may be asked, and how dearly."""
+    """The limits of requests, queries and cost."""
 
     concurrency: int = 8  # requests in flight
     per_second: float | None = None  # requests
@@ -66,7 +66,7 @@ class Limits:
 
     @property
     def most_queries(self) -> int | None:
-        """The lower of what may be asked and what can be paid."""
+        """The lower of the two caps, on queries and on cost."""
         paid = None if self.max_cost is None else int(self.max_cost / self.cost_per_query + 1e-9)
         return min((cap for cap in (self.max_queries, paid) if cap is not None), default=None)
 
@@ -74,7 +74,7 @@ class Limits:
 @final
 @dataclass(frozen=True)
 class Adapter:
-    """A service, described."""
+    """The description of one service."""
 
     url: str
     body: Body = "raw"
@@ -110,7 +110,7 @@ class Adapter:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What tells this service's answers from others': no limit, no key (`$NAME` stands for itself)."""
+        """What decides the answers: neither limits nor keys (`$NAME` stands for itself)."""
         mine = dataclasses.asdict(self)
         for name in ("limits", "folder"):
             del mine[name]
@@ -118,17 +118,17 @@ class Adapter:
 
     @property
     def request_key(self) -> str:
-        """Hash what decides a raw answer; how labels are mapped comes after it."""
+        """The hash of what decides an answer before its labels are mapped."""
         mine = {name: value for name, value in self.identity.items() if name not in ("label_map", "outside")}
         return hashlib.sha256(json.dumps(mine, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def eight_bits(self) -> bool:
-        """Whether the service sees images of whole values from 0 to 255."""
+        """Whether images are sent with 8 bits per value."""
         return self.encoding != "float"
 
     def capped(self, max_queries: int | None) -> "Adapter":
-        """Allow at most so many images, where a number is given; a lower cap of its own stays."""
+        """Cap the images sent, where a number is given; a lower cap of the adapter stays."""
         if max_queries is None:
             return self
         caps = (max_queries, self.limits.max_queries)
@@ -136,12 +136,12 @@ class Adapter:
 
     @classmethod
     def of(cls, place: str) -> "Adapter":
-        """Read a TOML file, or take a ready adapter for an address."""
+        """Read a TOML file, or return a ready adapter for an address."""
         return cls.read(Path(place)) if place.lower().endswith(".toml") else cls.ready(place)
 
     @classmethod
     def ready(cls, url: str, **settings: Any) -> "Adapter":
-        """Speak the Open Inference Protocol to an address with /v2/models/, else send files and read predictions."""
+        """Use the Open Inference Protocol for an address with /v2/models/, else send image files."""
         import os
 
         headers = {"X-API-Key": f"${KEY_VARIABLE}"} if os.environ.get(KEY_VARIABLE) else {}
@@ -176,12 +176,12 @@ class Adapter:
 
 
 def is_service(model: str) -> bool:
-    """Say whether a model is named by an address, or by the file that describes a service."""
+    """Say whether a model is named by an address, or by an adapter file."""
     return model.startswith(("http://", "https://")) or model.lower().endswith(".toml")
 
 
 def _read_map(path: Path) -> dict[str, str | int]:
-    """Read what each label of the service means: JSON or TOML, from its label to a class of the data."""
+    """Read a label mapping from JSON or TOML: from a label of the service to a class of the data."""
     try:
         text = path.read_text(encoding="utf-8")
         found: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)

@@ -1,4 +1,4 @@
-"""The service's labels in terms of the classes of the data."""
+"""Maps the labels of a service to the classes of the data."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ FLOOR: Final = 1e-12
 @final
 @dataclass(frozen=True)
 class LabelMap:
-    """Which class of the data a label means; labels outside may count together as one more class, always wrong."""
+    """From labels to classes; labels outside the data may count as one more class, which is always wrong."""
 
     classes: tuple[str, ...]
     meaning: Mapping[str, int]
@@ -28,9 +28,9 @@ class LabelMap:
 
     @classmethod
     def of(cls, adapter: Adapter, classes: Sequence[str], seen: Sequence[str] = ()) -> "LabelMap":
-        """Go by the adapter's mapping, else by the exact names of the classes, or their numbers.
+        """Use the adapter's mapping, else the exact names of the classes, or their numbers.
 
-        Data whose classes are bare numbers may lack the last ones of those the service knows; `seen` are its labels.
+        Data whose classes are numbers may lack the last classes of the service; `seen` are labels of the service.
         """
         wanted = seen if adapter.label_map is None else [str(name) for name in adapter.label_map.values()]
         if list(classes) == [str(index) for index in range(len(classes))]:
@@ -39,11 +39,10 @@ class LabelMap:
         known = {str(index): index for index in range(len(classes))} | {name: i for i, name in enumerate(classes)}
         if adapter.label_map is None:
             return cls(tuple(classes), known, adapter.outside == "wrong", adapter.kind)
-        strangers = sorted(set(wanted) - known.keys())
-        if strangers:
+        unknown = sorted(set(wanted) - known.keys())
+        if unknown:
             raise BadRequest(
-                f"The label mapping speaks of {strangers[0]!r}, which is no class of the data: "
-                f"use {', '.join(classes[:12])}."
+                f"The label mapping names {unknown[0]!r}, which is no class of the data: use {', '.join(classes[:12])}."
             )
         meaning = {label: known[str(name)] for label, name in adapter.label_map.items()}
         return cls(tuple(classes), meaning, adapter.outside == "wrong", adapter.kind)
@@ -54,13 +53,13 @@ class LabelMap:
         return len(self.classes) + self.outside_is_wrong
 
     def logits(self, answers: Sequence[Answer]) -> Tensor:
-        """Return one row of logits an answer, whose highest is the class of the label the service puts first."""
+        """Return one row of logits per answer, with the class of the first label highest."""
         return torch.tensor([self._row(answer) for answer in answers], dtype=torch.float32).view(-1, self.count)
 
     def _row(self, answer: Answer) -> list[float]:
-        """Give a class the best score among its labels, so that the best class is that of the best label.
+        """Give each class the highest score of its labels.
 
-        Classes that are not shown share evenly what probability is left, or stand below the lowest score.
+        Classes without a label share the remaining probability evenly, or get a score below the lowest one.
         """
         first = self._class_of(answer.labels[0])
         if answer.scores is None:
@@ -75,7 +74,7 @@ class LabelMap:
             row = [math.log(max(shown.get(index, rest), FLOOR)) for index in range(self.count)]
         else:
             row = [shown.get(index, lowest - 1) for index in range(self.count)]
-        return _led_by(first, row)
+        return _with_highest(first, row)
 
     def _class_of(self, label: str) -> int:
         if label in self.meaning:
@@ -88,8 +87,8 @@ class LabelMap:
         )
 
 
-def _led_by(first: int, row: list[float]) -> list[float]:
-    """Where a tie would give the label to another class, let the service's own choice lead by one rounding."""
+def _with_highest(first: int, row: list[float]) -> list[float]:
+    """Where a tie would give the label to another class, raise the service's own choice by one rounding step."""
     best = max(range(len(row)), key=lambda index: (torch.tensor(row[index]).item(), -index))
     if best != first:
         lead = torch.nextafter(torch.tensor(max(row)), torch.tensor(math.inf))

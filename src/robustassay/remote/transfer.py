@@ -1,4 +1,4 @@
-"""Images made elsewhere, shown to a service: section 7 of Liu et al. 2017 (arXiv:1611.02770)."""
+"""Adversarial examples of other models, sent to a service: section 7 of Liu et al. 2017 (arXiv:1611.02770)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from robustassay.remote.service import Service
 @final
 @dataclass(frozen=True)
 class Submitted:
-    """What a service said about one image."""
+    """The answer of a service to one image, and to its clean original."""
 
-    label: str  # its own word
+    label: str  # of the service
     predicted: int  # the class of the data that this means; the number of classes stands for none of them
     truth: int
     target: int | None
@@ -25,7 +25,7 @@ class Submitted:
 
     @property
     def counts(self) -> bool:
-        """Whether the service knew the clean image, where it was shown: else its error proves nothing."""
+        """Whether the clean image was classified correctly, or not sent: else an error proves nothing."""
         return self.clean_predicted in (None, self.truth)
 
     @property
@@ -42,23 +42,23 @@ class Submitted:
 @final
 @dataclass(frozen=True)
 class Transfer:
-    """How images made on other models fare with a service, over those whose clean image it knew."""
+    """Transfer rates, over the images whose clean original the service classified correctly."""
 
     images: tuple[Submitted, ...]
 
     @property
     def counted(self) -> int:
-        """How many images the rates are of."""
+        """How many images the rates count."""
         return sum(image.counts for image in self.images)
 
     @property
     def error_rate(self) -> float:
-        """Part of the images that get another label than the true one; NaN of none."""
+        """Fraction of images with a wrong label; NaN without images."""
         return self._rate([image.wrong for image in self.images])
 
     @property
     def matching_rate(self) -> float:
-        """Part that get the attacker's label; NaN where none was chosen."""
+        """Fraction of images with the target label; NaN for untargeted examples."""
         aimed = any(image.target is not None for image in self.images)
         return self._rate([image.matches for image in self.images]) if aimed else float("nan")
 
@@ -79,9 +79,9 @@ def submit(
     targets: Tensor | None = None,
     x0: Tensor | None = None,
 ) -> Transfer:
-    """Show images to a service once each, and their clean originals where given, and compare its labels."""
+    """Send each image once, and its clean original where given, and compare the labels."""
     if len(x_adv) != len(labels) or any(more is not None and len(more) != len(x_adv) for more in (targets, x0)):
-        raise BadRequest("Give as many images as labels, targets and clean images.")
+        raise BadRequest("The numbers of images, labels, targets and clean images must be equal.")
     meaning = service.learn_classes(classes)
 
     def ask(x: Tensor) -> tuple[list[str], list[int]]:
