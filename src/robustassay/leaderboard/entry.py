@@ -185,7 +185,7 @@ def _base(results: Sequence[Result]) -> Result:
 
 def _warnings(counted: Sequence[Result]) -> dict[str, str]:
     flags = evidence.merged_flags(counted)
-    if invalid := sum(result.invalid_claims for result in counted):
+    if invalid := evidence.invalid_claims(counted):
         flags["invalid-claims"] = f"{invalid} claimed successes were not verified; they count as failed attacks."
     if not evidence.has_iterated_attack(counted):
         flags["weak-evaluation"] = WEAK

@@ -8,13 +8,13 @@ from typing import Any, Final, final
 
 import pandas as pd
 
-from robustassay import models
 from robustassay.errors import AssayError, BadRequest
 from robustassay.evaluation import Result
 from robustassay.leaderboard import records_file
 from robustassay.leaderboard.card import EntryCard, card_of_zoo
 from robustassay.leaderboard.entry import Entry, board_threat, measured_entry
 from robustassay.leaderboard.model_info import read_folder
+from robustassay.results.cards import embedded_card
 from robustassay.results.discovery import run_folders
 from robustassay.results.identity import nameless_model_id, run_key
 
@@ -44,7 +44,10 @@ class _ModelRuns:
         if (held := self.results.get(key)) is not None:
             both = pd.concat([held.records, result.records], ignore_index=True)
             both = both.sort_values("success", ascending=False, kind="stable")  # where they differ, a success counts
-            result = Result(held.manifest, both.drop_duplicates("sample_id").reset_index(drop=True), None)
+            records = both.drop_duplicates("sample_id").reset_index(drop=True)
+            done, failed = set(records["sample_id"]), {**held.failures, **result.failures}
+            failures = {sample: why for sample, why in failed.items() if sample not in done}
+            result = Result(held.manifest, records, None, failures=failures)
         self.results[key] = result
 
 
@@ -98,15 +101,10 @@ def _entries(by_model: Iterable[_ModelRuns], problems: list[str]) -> list[Entry]
 
 def _own_card(result: Result) -> EntryCard:
     """Return the card of an embedded model, if the run has its weights; else a card with the name only."""
-    from robustassay.models.weights import hash_state
-
-    spec = result.manifest["spec"]["model"]
-    name = str(spec["name"])
-    try:
-        if name in models.names() and hash_state(models.load(name)) == spec.get("weights"):
-            return card_of_zoo(models.card(name))
-    except AssayError:  # A damaged zoo must not stop the board.
-        pass
+    model = result.manifest["spec"]["model"]
+    if (card := embedded_card(model)) is not None:
+        return card_of_zoo(card)
+    name = str(model["name"])
     return EntryCard(name="".join(letter if letter.isalnum() or letter in "_.+=|:-" else "-" for letter in name))
 
 

@@ -8,4 +8,5 @@
 - `models`: one model under one threat, and all models under one threat in order.
 - `ranking`: ranks on the samples that most models share.
 - `labels`: short names of threats, settings and attacks.
+- `cards`: the card of an embedded model.
 """

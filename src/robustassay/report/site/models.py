@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from robustassay import models
-from robustassay.errors import AssayError
 from robustassay.models.card import ModelCard
 from robustassay.names import slug
+from robustassay.results.cards import embedded_card
 from robustassay.results.labels import settings_label
 from robustassay.results.runs import StoredRun
 
@@ -63,19 +62,6 @@ def _page(spec: Mapping[str, Any]) -> str:
     """Name a file after a model; the hash makes the name unique."""
     plain = slug(str(spec["name"]).lower(), keep="")[:48].lstrip("-")
     return f"models/{plain}-{_digest(spec)}.html" if plain else f"models/{_digest(spec)}.html"
-
-
-def embedded_card(spec: Mapping[str, Any]) -> ModelCard | None:
-    """Return the card of an embedded model; None for another model, even of the same name."""
-    name = spec["name"]
-    if name not in models.names():
-        return None
-    from robustassay.models.weights import hash_state
-
-    try:
-        return models.card(name) if hash_state(models.load(name)) == spec.get("weights") else None
-    except AssayError:  # A damaged zoo must not stop the report of finished runs.
-        return None
 
 
 def _facts(card: ModelCard) -> tuple[str, ...]:
