@@ -95,7 +95,7 @@ class Store:
         kept = None if images is None else shards.encode_images(images)
         previous, lost = self._ends()
         sha256 = None if kept is None else hashlib.sha256(kept).hexdigest()
-        binding = Binding(str(self.manifest()["key"]), previous, lost, sha256)
+        binding = Binding(str(self.manifest().get("key")), previous, lost, sha256)
         name, content = shards.encode(records, binding)
         path = self.path / "shards" / f"{name}.parquet"
         with _explained(self.path):
@@ -173,7 +173,7 @@ class Store:
             )
 
     def _shards(self) -> Iterator[Shard]:
-        run = str(self.manifest()["key"])
+        run = str(self.manifest().get("key"))
         for path in sorted((self.path / "shards").glob("*.parquet")):
             yield shards.read(path, run)
 

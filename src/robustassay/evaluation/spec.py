@@ -43,9 +43,9 @@ class RunSpec:
 
 def check_version(manifest: Mapping[str, Any], folder: Path) -> None:
     """Refuse a run that another version wrote, whose records mean something else."""
-    version = manifest.get("spec", {}).get("version")
+    spec, software = (held if isinstance(held := manifest.get(name), Mapping) else {} for name in ("spec", "software"))
+    version = spec.get("version")
     if version != SPEC_VERSION:
-        software = manifest.get("software", {})
         writer = software.get("robustassay") or software.get("assay") or "of unknown number"
         raise WrongFolder(
             f"{folder} was written by version {writer} (run format {version}; this version has {SPEC_VERSION}): choose "
