@@ -246,7 +246,7 @@ def test_a_pilot_gives_the_disagreement():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((0.5, 0.5), "never told apart"),
+        ((0.5, 0.5), "No test separates"),
         ((0.5, 1.5), "between 0 and 1"),
         ((0.5, 0.4, 0.05), "differ on 0.1 to 0.9 of the samples"),
         ((0.5, 0.4, 0.2, 1.0), "power must lie"),
