@@ -24,7 +24,7 @@ from torch import nn
 import robustassay as ra
 from robustassay import data
 from robustassay.evaluation.model_ref import ModelRef
-from robustassay.memory import keep_freed_memory
+from robustassay.malloc_settings import keep_freed_memory
 
 EPS = 8 / 255
 SCALED = "pgd:steps=20"

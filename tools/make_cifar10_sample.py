@@ -11,8 +11,8 @@ import numpy as np
 from PIL import Image
 
 from robustassay.data.arrays import from_arrays
-from robustassay.data.cifar10 import CLASSES
 from robustassay.data.embedded import NAME, RECORD_FILE, SHEET_FILE, SIDE, read
+from robustassay.data.readers.cifar10 import CLASSES
 
 PER_CLASS = 100
 COLUMNS = 40

@@ -9,7 +9,7 @@ PROGRAM = """
 import ctypes
 import resource
 import torch
-from robustassay.memory import MMAP_THRESHOLD, TRIM_THRESHOLD, keep_freed_memory
+from robustassay.malloc_settings import MMAP_THRESHOLD, TRIM_THRESHOLD, keep_freed_memory
 
 def faults(work):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

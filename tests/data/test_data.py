@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from robustassay import data
-from robustassay.data import Dataset, cifar10, describe, embedded, folder, from_arrays, load, names, npz
-from robustassay.data.cifar10_pickle import parse_batch
+from robustassay.data import Dataset, describe, embedded, from_arrays, load, names
+from robustassay.data.readers import cifar10, folder, npz
+from robustassay.data.readers.cifar10_pickle import parse_batch
 from robustassay.errors import AssayError, BadData, BadRequest, UnknownName
 
 SAMPLE_SHA256 = "f0ad24493804eb8ba1762135b9d94cd4c18e27ea5bc752f7c77d3bd54ec6dee2"

@@ -15,8 +15,8 @@ from robustassay import data
 from robustassay.data import photos
 from robustassay.data.corruptions import corrupt
 from robustassay.data.frame import Frame
-from robustassay.data.imagenet import class_names, synsets
 from robustassay.data.photo_frames import apply_frame, target_labels_of
+from robustassay.data.readers.imagenet import class_names, synsets
 from robustassay.errors import BadData, BadRequest
 from robustassay.models.sources.extras import need
 

@@ -373,13 +373,13 @@ def npy_head(*shape: int) -> bytes:
 def test_an_archive_that_would_fill_the_memory_is_refused_unopened(tmp_path, monkeypatch, name, member, read):
     zip_bomb(tmp_path / name, member, npy_head(64 << 20), 64)
     assert (tmp_path / name).stat().st_size < 1 << 20
-    monkeypatch.setattr("robustassay.data.files.max_unpacked_bytes", lambda: 32 << 20)
+    monkeypatch.setattr("robustassay.data.safe_files.max_unpacked_bytes", lambda: 32 << 20)
     with pytest.raises(AssayError, match=r"KiB to 64 MiB, more than this machine holds"):
         read(tmp_path / name)
 
 
 def test_half_the_memory_is_what_an_archive_may_hold():
-    from robustassay.data.files import max_unpacked_bytes
+    from robustassay.data.safe_files import max_unpacked_bytes
 
     assert 1 << 28 < max_unpacked_bytes() < 1 << 50
 

@@ -18,10 +18,10 @@ from robustassay.cli import main
 from robustassay.errors import BadRequest, Interrupted, ModelFailed
 from robustassay.remote import Adapter, RemoteModel, Service, as_service, open_service, submit
 from robustassay.remote.adapter import Limits
-from robustassay.remote.answers import Answer, MalformedResponse, read_answers
 from robustassay.remote.budget import QueryBudget
 from robustassay.remote.client import Throttle
 from robustassay.remote.labels import LabelMap
+from robustassay.remote.response_formats import Answer, MalformedResponse, read_answers
 from robustassay.serve import Faults
 from robustassay.serve.batcher import Batcher
 from robustassay.serve.server import running

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from robustassay.eps import format_eps, parse_eps
 from robustassay.errors import BadRequest
+from robustassay.evaluation import verify
 from robustassay.registry import registered
 from robustassay.rng import Streams
 from robustassay.threat import (
@@ -581,3 +582,9 @@ def test_radii_that_mean_nothing_are_refused(eps: object) -> None:
 
 def test_every_registered_norm_is_tested_here() -> None:
     assert {cls.name for cls in registered("norm").values()} == set(NORMS)
+
+
+def test_every_norm_has_a_default_radius_and_is_measured_by_verification():
+    for name, norm in registered("norm").items():
+        assert norm(norm.default_eps).eps > 0, name
+        assert np.isclose(verify.measure(np.array([[0.5]]), norm.name), norm(1).size(torch.tensor([[0.5]])).item())

@@ -12,7 +12,7 @@ from robustassay.cli.leaderboard import leaderboard
 from robustassay.cli.study import study
 from robustassay.cli.zoo import zoo
 from robustassay.errors import AssayError
-from robustassay.memory import keep_freed_memory
+from robustassay.malloc_settings import keep_freed_memory
 
 EXAMPLES: Final = """
 Examples:

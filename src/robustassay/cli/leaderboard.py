@@ -129,7 +129,7 @@ def build(
     """
     from robustassay.cli.terminal import Terminal
     from robustassay.leaderboard import boards, gather, write
-    from robustassay.leaderboard.writing import HEADING, lines
+    from robustassay.leaderboard.columns import HEADING, lines
 
     terminal = Terminal(quiet=quiet)
     own = [board / "entries"] if (board / "entries").is_dir() else []

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, final
+from typing import TYPE_CHECKING, Literal, final
 
 from cyclopts import Group, Parameter
 
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from robustassay.data import Dataset
     from robustassay.threat import Norm, TargetRule, ThreatModel
 
-DEFAULT_EPS: Final = {"Linf": "8/255", "L2": "0.5", "L1": "12", "L0": "20"}
-
 
 @final
 @Parameter(name="*", group=Group("Threat", sort_key=1))
@@ -22,8 +20,8 @@ DEFAULT_EPS: Final = {"Linf": "8/255", "L2": "0.5", "L1": "12", "L0": "20"}
 class ThreatOptions:
     """What an attacker may do."""
 
-    norm: Literal["Linf", "L2", "L1", "L0"] | None = None
-    """Norm of the perturbation; Linf by default."""
+    norm: str | None = None
+    """Norm of the perturbation: Linf (the default), L2, L1 or L0."""
 
     eps: str | None = None
     """Radius on the [0, 1] pixel scale, such as `8/255`; by default 8/255 (Linf), 0.5 (L2), 12 (L1), 20 (L0)."""
@@ -157,10 +155,12 @@ class OutputOptions:
 
 def norm_of(name: str, eps: str | None) -> "Norm":
     """Return the norm of this name, with its default radius where none is given."""
+    from robustassay import threat  # registers the norms
+    from robustassay.eps import parse_eps
     from robustassay.registry import lookup
 
-    norm: Norm = lookup("norm", name)(DEFAULT_EPS[name] if eps is None else eps)
-    return norm
+    chosen: type[threat.Norm] = lookup("norm", name)
+    return chosen(parse_eps(chosen.default_eps if eps is None else eps))
 
 
 def _target_rule(targeted: str | None, dataset: "Dataset") -> "TargetRule | None":

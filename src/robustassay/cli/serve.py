@@ -95,7 +95,7 @@ def serve(
 
 def _labels(path: Path | None, model: str, classes: int) -> tuple[str, ...]:
     from robustassay import models
-    from robustassay.data.cifar10 import CLASSES
+    from robustassay.data.readers.cifar10 import CLASSES
 
     if path is not None:
         try:

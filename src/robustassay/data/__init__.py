@@ -2,12 +2,11 @@
 
 import os
 import re
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from robustassay.data.readers import SOURCES
 from robustassay.errors import BadData, BadRequest, UnknownName
 
 if TYPE_CHECKING:
@@ -16,48 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Dataset", "describe", "from_arrays", "load", "names", "names_no_path"]
 
-
-@dataclass(frozen=True)
-class Source:
-    """One kind of dataset: its description, and its reader as `module:function`."""
-
-    about: str
-    reader: str
-
-
-# A new reader needs one row here; load(), the command line and the docs then know it.
-SOURCES = MappingProxyType(
-    {
-        "cifar10-1k": Source(
-            "1,000 images of the CIFAR-10 test set, 100 per class, embedded in assay", "robustassay.data.embedded:read"
-        ),
-        "cifar10": Source(
-            "the CIFAR-10 test split from its official files in ./data or the folder in ASSAY_DATA",
-            "robustassay.data.cifar10:read_default_folder",
-        ),
-        "cifar10:PATH": Source(
-            "the CIFAR-10 test split from its official python or binary files", "robustassay.data.cifar10:read"
-        ),
-        "imagenet": Source(
-            "ImageNet photographs in the folder in ASSAY_IMAGENET, or in ./data/imagenet",
-            "robustassay.data.imagenet:read_default_folder",
-        ),
-        "imagenet:PATH": Source(
-            "ImageNet photographs: one folder per synset, or a flat folder with a label file",
-            "robustassay.data.imagenet:read",
-        ),
-        "nips2017:PATH": Source(
-            "photographs and a CSV with true and target classes, as in the NIPS 2017 competition",
-            "robustassay.data.nips2017:read",
-        ),
-        "folder:PATH": Source(
-            "a folder with one sub-folder per class; all images have the same size", "robustassay.data.folder:read"
-        ),
-        "npz:PATH": Source(
-            "an .npz file with images x (uint8, or float in [0, 1]) and labels y", "robustassay.data.npz:read"
-        ),
-    }
-)
 
 # torch takes seconds to import, and listing datasets needs none of it.
 _LAZY = {"Dataset": "robustassay.data.dataset", "from_arrays": "robustassay.data.arrays"}

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from robustassay.data.arrays import from_arrays
-from robustassay.data.cifar10 import CLASSES
 from robustassay.data.dataset import Dataset
+from robustassay.data.readers.cifar10 import CLASSES
 from robustassay.errors import BadData
 
 NAME = "cifar10-1k"

@@ -16,9 +16,9 @@ from PIL import Image
 from torch import Tensor
 
 from robustassay.data.dataset import Dataset, identity
-from robustassay.data.files import read_file
-from robustassay.data.folder import FORMATS, Header, read_header, unreadable
 from robustassay.data.frame import Frame
+from robustassay.data.readers.folder import FORMATS, Header, read_header, unreadable
+from robustassay.data.safe_files import read_file
 from robustassay.errors import BadData
 
 THREADS: Final = 8

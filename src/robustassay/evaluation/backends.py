@@ -22,7 +22,7 @@ from robustassay.evaluation.interrupt import StopRequest
 from robustassay.evaluation.options import Execution
 from robustassay.evaluation.wave_result import WaveResult
 from robustassay.evaluation.wave_runner import OnStep, Rows, WaveRunner, ignore_step
-from robustassay.memory import keep_freed_memory
+from robustassay.malloc_settings import keep_freed_memory
 
 MAX_WORKER_DEATHS: Final = 5
 """Workers that may die before a run ends: the machine may be the cause of a few deaths, the model is that of more."""

@@ -14,7 +14,7 @@ from robustassay.evaluation.backends import MAX_WORKER_DEATHS, Watch, pack, unpa
 from robustassay.evaluation.interrupt import StopRequest
 from robustassay.evaluation.wave_result import WaveResult
 from robustassay.evaluation.wave_runner import Rows, WaveRunner, ignore_step
-from robustassay.memory import keep_freed_memory
+from robustassay.malloc_settings import keep_freed_memory
 
 LOCAL: Final = "local"
 """The address that starts a cluster on this machine, for this run."""

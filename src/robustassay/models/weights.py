@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from robustassay.data.files import check_unpacked
+from robustassay.data.safe_files import check_unpacked
 from robustassay.errors import BadWeights
 
 # Keys under which training scripts save the state dict, outermost first.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import final
 
 from robustassay.errors import StoreFailed
-from robustassay.remote.answers import Answer
+from robustassay.remote.response_formats import Answer
 
 
 @final

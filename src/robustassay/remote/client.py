@@ -12,9 +12,9 @@ from typing import Any, Final, final
 
 from robustassay.errors import BadRequest, ModelFailed
 from robustassay.remote.adapter import Adapter
-from robustassay.remote.answers import Answer, MalformedResponse, read_answers
 from robustassay.remote.budget import QueryBudget
 from robustassay.remote.encoding import SentImage, encode_request
+from robustassay.remote.response_formats import Answer, MalformedResponse, read_answers
 from robustassay.remote.transcript import Transcript
 
 RETRIED: Final = (408, 425, 429, 500, 502, 503, 504)

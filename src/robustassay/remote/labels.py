@@ -10,7 +10,7 @@ from torch import Tensor
 
 from robustassay.errors import BadRequest, ModelFailed
 from robustassay.remote.adapter import Adapter
-from robustassay.remote.answers import Answer
+from robustassay.remote.response_formats import Answer
 
 FLOOR: Final = 1e-12
 """Stands for a probability that is shown as zero, whose logarithm would be infinite."""

@@ -14,12 +14,12 @@ from robustassay.cache_folder import cache_folder
 from robustassay.errors import BadModel, StoreFailed
 from robustassay.names import slug
 from robustassay.remote.adapter import Adapter
-from robustassay.remote.answers import Answer
 from robustassay.remote.budget import QueryBudget
 from robustassay.remote.cache import AnswerCache
 from robustassay.remote.client import Client
 from robustassay.remote.encoding import SentImage
 from robustassay.remote.labels import LabelMap
+from robustassay.remote.response_formats import Answer
 from robustassay.remote.transcript import Transcript
 
 

@@ -25,6 +25,7 @@ class Norm(ABC):
     """A norm with its radius `eps` on the [0, 1] pixel scale; `8 / 255` and `"8/255"` are the same."""
 
     name: ClassVar[str]
+    default_eps: ClassVar[str]
     order: ClassVar[float]  # the p of the p-norm
     is_box: ClassVar[bool] = False
     eps: float
@@ -74,6 +75,7 @@ class LInf(Norm):
     """No value moves by more than eps."""
 
     name = "Linf"
+    default_eps = "8/255"
     order = float("inf")
     is_box = True
 
@@ -114,6 +116,7 @@ class L2(Norm):
     """The Euclidean length is at most eps."""
 
     name = "L2"
+    default_eps = "0.5"
     order = 2.0
 
     @property
@@ -167,6 +170,7 @@ class L1(Norm):
     """The absolute values sum to at most eps."""
 
     name = "L1"
+    default_eps = "12"
     order = 1.0
 
     @property
@@ -223,6 +227,7 @@ class L0(Norm):
     """At most eps values change, by any amount the box allows; each colour channel of a pixel is a value."""
 
     name = "L0"
+    default_eps = "20"
     order = 0.0
 
     def __post_init__(self) -> None:

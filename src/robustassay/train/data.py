@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robustassay.data.files import check_unpacked
+from robustassay.data.safe_files import check_unpacked
 from robustassay.errors import BadData
 
 

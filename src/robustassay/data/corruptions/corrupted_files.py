@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robustassay.data import folder as folders
 from robustassay.data.arrays import from_arrays
 from robustassay.data.corruptions.corruption import SEVERITIES
 from robustassay.data.corruptions.grid import CorruptionSpec
 from robustassay.data.dataset import Dataset
+from robustassay.data.readers import folder as folders
 from robustassay.errors import BadData
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from robustassay.leaderboard import Board
 from robustassay.leaderboard import write as write_boards
-from robustassay.leaderboard.writing import HEADING, lines
+from robustassay.leaderboard.columns import HEADING, lines
 from robustassay.names import slug
 from robustassay.studies.analyses import Analysis
 from robustassay.studies.analyses.model_measurements import ModelMeasurements, key

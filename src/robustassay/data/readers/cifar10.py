@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from robustassay.data.arrays import from_arrays
-from robustassay.data.cifar10_pickle import PIXELS, parse_batch
 from robustassay.data.dataset import Dataset
-from robustassay.data.files import read_file
+from robustassay.data.readers.cifar10_pickle import PIXELS, parse_batch
+from robustassay.data.safe_files import read_file
 from robustassay.errors import BadData
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from robustassay.data.dataset import Dataset, identity
-from robustassay.data.files import read_file
+from robustassay.data.safe_files import read_file
 from robustassay.errors import BadData
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")

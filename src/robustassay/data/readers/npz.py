@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from robustassay.data.arrays import from_arrays
 from robustassay.data.dataset import Dataset
-from robustassay.data.files import check_unpacked
+from robustassay.data.safe_files import check_unpacked
 from robustassay.errors import BadData
 
 CHANNELS = (1, 3)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from robustassay.data.dataset import Dataset
-from robustassay.data.files import read_file
-from robustassay.data.folder import SUFFIXES
 from robustassay.data.photos import photo_dataset
+from robustassay.data.readers.folder import SUFFIXES
+from robustassay.data.safe_files import read_file
 from robustassay.errors import BadData
 
 NAME: Final = "nips2017"
@@ -40,7 +40,7 @@ def find_list(folder: Path) -> Path | None:
 
 def read(path: Path) -> Dataset:
     """Read a folder with such a CSV, or the CSV itself; samples are in its order."""
-    from robustassay.data.imagenet import class_names
+    from robustassay.data.readers.imagenet import class_names
 
     root = path.resolve()
     labels = root if root.is_file() else find_list(root)

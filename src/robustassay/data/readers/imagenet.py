@@ -2,7 +2,7 @@
 
     FOLDER/n01440764/*.JPEG          one folder per synset; a part of the 1,000 is enough
     FOLDER/*.JPEG + a label file     lines `FILE CLASS`, or one synset per line for the files in order of name
-    FOLDER with a CSV                as in the NIPS 2017 competition (see `robustassay.data.nips2017`)
+    FOLDER with a CSV                as in the NIPS 2017 competition (see `robustassay.data.readers.nips2017`)
 
 A class is a synset such as n01440764, or its number 0 to 999 in the order of the synsets. The numbers of ILSVRC's
 development kit count from 1 in another order: a list of numbers alone is refused, because it would be read wrongly.
@@ -15,11 +15,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from robustassay.data import nips2017
 from robustassay.data.dataset import Dataset
-from robustassay.data.files import read_file
-from robustassay.data.folder import SUFFIXES, list_images
 from robustassay.data.photos import photo_dataset
+from robustassay.data.readers import nips2017
+from robustassay.data.readers.folder import SUFFIXES, list_images
+from robustassay.data.safe_files import read_file
 from robustassay.errors import BadData
 
 NAME: Final = "imagenet"

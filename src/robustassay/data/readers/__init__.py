@@ -1,0 +1,48 @@
+"""Readers of datasets, one format per file, and the table of the names they are loaded by."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Source:
+    """One kind of dataset: its description, and its reader as `module:function`."""
+
+    about: str
+    reader: str
+
+
+# A new reader needs one row here; load(), the command line and the docs then know it.
+SOURCES = MappingProxyType(
+    {
+        "cifar10-1k": Source(
+            "1,000 images of the CIFAR-10 test set, 100 per class, embedded in assay", "robustassay.data.embedded:read"
+        ),
+        "cifar10": Source(
+            "the CIFAR-10 test split from its official files in ./data or the folder in ASSAY_DATA",
+            "robustassay.data.readers.cifar10:read_default_folder",
+        ),
+        "cifar10:PATH": Source(
+            "the CIFAR-10 test split from its official python or binary files", "robustassay.data.readers.cifar10:read"
+        ),
+        "imagenet": Source(
+            "ImageNet photographs in the folder in ASSAY_IMAGENET, or in ./data/imagenet",
+            "robustassay.data.readers.imagenet:read_default_folder",
+        ),
+        "imagenet:PATH": Source(
+            "ImageNet photographs: one folder per synset, or a flat folder with a label file",
+            "robustassay.data.readers.imagenet:read",
+        ),
+        "nips2017:PATH": Source(
+            "photographs and a CSV with true and target classes, as in the NIPS 2017 competition",
+            "robustassay.data.readers.nips2017:read",
+        ),
+        "folder:PATH": Source(
+            "a folder with one sub-folder per class; all images have the same size",
+            "robustassay.data.readers.folder:read",
+        ),
+        "npz:PATH": Source(
+            "an .npz file with images x (uint8, or float in [0, 1]) and labels y", "robustassay.data.readers.npz:read"
+        ),
+    }
+)

@@ -1,0 +1,134 @@
+"""The columns of a leaderboard: what its table, its CSV file and its JSON file show of each entry."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from robustassay.leaderboard.board import Board
+from robustassay.leaderboard.entry import Accuracy, Entry, EntryRun
+from robustassay.leaderboard.model_info import to_model_info
+
+
+def with_interval(accuracy: Accuracy) -> str:
+    """Write an accuracy in percent, with its interval where it has one."""
+    low, high = accuracy.low, accuracy.high
+    interval = "" if low is None or high is None else f" ({100 * low:.1f}–{100 * high:.1f})"
+    return f"{accuracy.value:.1%}{interval}"
+
+
+def _rank(board: Board, entry: Entry) -> str:
+    place = board.place(entry)
+    if place is None:
+        return "–"
+    return f"{place[0]}" if place[0] == place[1] else f"{place[0]}–{place[1]}"
+
+
+def _model(board: Board, entry: Entry) -> str:
+    return entry.card.name + (" (published)" if entry.kind == "published" else "")
+
+
+def _best_known(board: Board, entry: Entry) -> str:
+    external = entry.best_known.external and entry.kind == "measured"
+    return with_interval(entry.best_known) + (" external" if external else "")
+
+
+def _warnings(board: Board, entry: Entry) -> str:
+    if entry.kind == "published":
+        return "flagged" if entry.unreliable else "none"
+    in_doubt = [f"{entry.doubtful} in doubt"] if entry.doubtful else []
+    return ", ".join([*entry.flags, *in_doubt]) or "none"
+
+
+def _samples(board: Board, entry: Entry) -> str:
+    return "" if entry.robust.samples is None else f"{entry.robust.samples:,}"
+
+
+COLUMNS: Final[Mapping[str, Callable[[Board, Entry], str]]] = {
+    "rank": _rank,
+    "group": lambda board, entry: board.group(entry),
+    "model": _model,
+    "clean": lambda board, entry: f"{entry.clean.value:.1%}",
+    "robust": lambda board, entry: f"{with_interval(entry.robust)} {entry.robust.by}",
+    "best known": _best_known,
+    "warnings": _warnings,
+    "extra data": lambda board, entry: {True: "yes", False: "no", None: "?"}[entry.card.additional_data],
+    "architecture": lambda board, entry: entry.card.architecture,
+    "venue": lambda board, entry: entry.card.venue,
+    "n": _samples,
+}
+"""The columns of the table in the terminal and in board.md; a new column is one row here."""
+
+HEADING: Final = tuple(COLUMNS)
+
+
+def lines(board: Board) -> list[list[str]]:
+    """Return the rows of a board's table, under `HEADING`."""
+    return [[cell(board, entry) for cell in COLUMNS.values()] for entry in board.entries]
+
+
+def json_entry(board: Board, position: int, entry: Entry) -> dict[str, Any]:
+    """Return one entry of board.json: all fields of RobustBench and ours."""
+    place = board.place(entry)
+    return to_model_info(entry) | {
+        "id": entry.card.name,
+        "kind": entry.kind,
+        "position": position,
+        "rank": None if place is None else {"best": place[0], "worst": place[1]},
+        "group": board.group(entry).split(),
+        "clean": asdict(entry.clean),
+        "robust": asdict(entry.robust),
+        "best_known": asdict(entry.best_known),
+        "flags": dict(entry.flags),
+        "doubtful": entry.doubtful,
+        "parameters": entry.card.parameters,
+        "year": entry.card.year,
+        "date": entry.date or None,
+        "hardware": entry.hardware or None,
+        "seconds": entry.seconds,
+        "attacks": [_attack(one) for one in entry.attacks],
+        "externals": [asdict(one) for one in entry.card.external],
+    }
+
+
+def _attack(one: EntryRun) -> dict[str, Any]:
+    fields = asdict(one)
+    return fields | {key: None for key in ("forwards", "backwards") if math.isnan(fields[key])}
+
+
+def csv_rows(board: Board) -> Iterable[dict[str, Any]]:
+    """Return the rows of board.csv."""
+    for at, entry in enumerate(board.entries, 1):
+        place, (clean, robust, known) = board.place(entry), (entry.clean, entry.robust, entry.best_known)
+        yield {
+            "board": str(board.threat),
+            "position": at,
+            "rank_best": None if place is None else place[0],
+            "rank_worst": None if place is None else place[1],
+            "group": board.group(entry),
+            "id": entry.card.name,
+            "name": entry.card.title or entry.card.name,
+            "kind": entry.kind,
+            "clean": clean.value,
+            "robust": robust.value,
+            "robust_low": robust.low,
+            "robust_high": robust.high,
+            "robust_by": robust.by,
+            "samples": robust.samples,
+            "best_known": known.value,
+            "best_known_by": known.by,
+            "best_known_external": known.external,
+            "flags": " ".join(entry.flags),
+            "doubtful": entry.doubtful,
+            "unreliable": entry.unreliable,
+            "additional_data": entry.card.additional_data,
+            "architecture": entry.card.architecture,
+            "parameters": entry.card.parameters,
+            "venue": entry.card.venue,
+            "link": entry.card.link,
+            "eps": entry.threat.eps,
+            "date": entry.date,
+            "hardware": entry.hardware,
+            "seconds": entry.seconds,
+            "attacks": "; ".join(f"{one.robust.by} {one.robust.value:.4f}" for one in entry.attacks),
+        }
