@@ -101,11 +101,11 @@ def renewed(readme: str) -> str:
 
 def table(ours: dict[str, type[Any]]) -> str:
     """List the attacks by what the attacker sees."""
-    rows: dict[str, list[str]] = {title: [] for title in (*FOLDERS.values(), "what the inner attack sees")}
+    rows: dict[str, list[str]] = {title: [] for title in (*FOLDERS.values(), "same as the attack inside it")}
     for name, cls in ours.items():
         folder = cls.__module__.split(".")[2]
         wraps = folder != "transfer" and any(isinstance(field.default, Attack) for field in dataclasses.fields(cls))
-        rows["what the inner attack sees" if wraps else FOLDERS[folder]].append(f"`{name}`")
+        rows["same as the attack inside it" if wraps else FOLDERS[folder]].append(f"`{name}`")
     lines = [f"| {title} | {' '.join(names)} |" for title, names in rows.items() if names]
     return "\n".join(["| what the attacker sees | attacks |", "|---|---|", *lines]) + "\n"
 

@@ -1,6 +1,6 @@
-"""The contract type `declared_imports` of import-linter: a room may import only the rooms it declares.
+"""The contract type `declared_imports` of import-linter: a package may import only the packages it declares.
 
-A room is a package or module directly below `robustassay`. The declarations are in pyproject.toml, one line per room:
+A package here is a folder or module directly below `robustassay`. pyproject.toml declares its imports in one line:
 
     "defenses -> certification, errors, models, registry"
 """
@@ -10,32 +10,37 @@ from typing import Any, Final, final
 import grimp
 from importlinter import Contract, ContractCheck, fields, output
 
-PACKAGE: Final = "robustassay"
-OPEN_ROOMS: Final = ("__main__", PACKAGE)
-"""The public surface and the command; they may import every room."""
+ROOT: Final = "robustassay"
+UNRESTRICTED: Final = ("__main__", ROOT)
+"""The public surface and the command; they may import every package."""
 
 
 @final
 class DeclaredImports(Contract):
-    """Compares the imports between rooms with the declared ones; an import or a room without declaration breaks it."""
+    """Compares the imports between packages with the declared ones; every package must be declared."""
 
     type_name = "declared_imports"
 
-    edges = fields.ListField(subfield=fields.StringField())
+    allowed_imports = fields.ListField(subfield=fields.StringField())
 
     def check(self, graph: grimp.ImportGraph, verbose: bool) -> ContractCheck:
-        """Return the undeclared imports, the rooms without a declaration, and the declarations nobody uses."""
-        declared = parse_edges(list(self.edges))  # type: ignore[call-overload]
-        found = room_imports(graph)
-        rooms = {room for room, _ in found} | {room for _, room in found}
+        """Return the undeclared imports, the packages without a declaration, and the declarations nobody uses."""
+        declared = parse_allowed_imports(list(self.allowed_imports))  # type: ignore[call-overload]
+        found = package_imports(graph)
+        packages = {package for package, _ in found} | {package for _, package in found}
         undeclared = {
             modules
             for (importer, imported), pairs in found.items()
-            if importer not in OPEN_ROOMS and imported not in declared.get(importer, ())
+            if importer not in UNRESTRICTED and imported not in declared.get(importer, ())
             for modules in pairs
         }
-        unused = {(room, other) for room, others in declared.items() for other in others if (room, other) not in found}
-        unknown = rooms - declared.keys() - set(OPEN_ROOMS)
+        unused = {
+            (package, other)
+            for package, others in declared.items()
+            for other in others
+            if (package, other) not in found
+        }
+        unknown = packages - declared.keys() - set(UNRESTRICTED)
         return ContractCheck(
             kept=not (undeclared or unused or unknown),
             metadata={"undeclared": sorted(undeclared), "unused": sorted(unused), "unknown": sorted(unknown)},
@@ -45,46 +50,47 @@ class DeclaredImports(Contract):
         """Print one line per violation."""
         for importer, imported in check.metadata["undeclared"]:
             output.print_error(
-                f"{importer} imports {imported}: declare the edge in pyproject.toml, or remove the import."
+                f"{importer} imports {imported}: declare the allowed import in pyproject.toml, or remove the import."
             )
-        for room, other in check.metadata["unused"]:
-            output.print_error(f"{room} no longer imports {other}: remove the edge from pyproject.toml.")
-        for room in check.metadata["unknown"]:
-            output.print_error(f"The room {room} is not declared: add a line for it in pyproject.toml.")
+        for package, other in check.metadata["unused"]:
+            output.print_error(f"{package} no longer imports {other}: remove the allowed import from pyproject.toml.")
+        for package in check.metadata["unknown"]:
+            output.print_error(f"The package {package} is not declared: add a line for it in pyproject.toml.")
 
 
-def parse_edges(lines: list[str]) -> dict[str, tuple[str, ...]]:
-    """Read lines such as "eps -> errors" into the rooms that each room may import."""
+def parse_allowed_imports(lines: list[str]) -> dict[str, tuple[str, ...]]:
+    """Read lines such as "eps -> errors" into the packages that each package may import."""
     pairs = (line.partition("->")[::2] for line in lines)
     return {
-        room.strip(): tuple(other.strip() for other in others.split(",") if other.strip()) for room, others in pairs
+        package.strip(): tuple(other.strip() for other in others.split(",") if other.strip())
+        for package, others in pairs
     }
 
 
-def room_imports(graph: grimp.ImportGraph) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    """Return the imports between different rooms: per pair of rooms, the pairs of modules."""
+def package_imports(graph: grimp.ImportGraph) -> dict[tuple[str, str], list[tuple[str, str]]]:
+    """Return the imports between different packages: per pair of packages, the pairs of modules."""
     found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for importer in graph.modules:
         for imported in graph.find_modules_directly_imported_by(importer) if is_ours(importer) else ():
-            rooms = (room_of(importer), room_of(imported))
-            if is_ours(imported) and imported != PACKAGE and rooms[0] != rooms[1]:
-                found.setdefault(rooms, []).append((importer, imported))
+            packages = (package_of(importer), package_of(imported))
+            if is_ours(imported) and imported != ROOT and packages[0] != packages[1]:
+                found.setdefault(packages, []).append((importer, imported))
     return found
 
 
 def is_ours(module: str) -> bool:
-    """Say whether a module belongs to the package."""
-    return module == PACKAGE or module.startswith(f"{PACKAGE}.")
+    """Say whether a module belongs to robustassay."""
+    return module == ROOT or module.startswith(f"{ROOT}.")
 
 
-def room_of(module: str) -> str:
-    """Return the room of a module: the second part of its name."""
+def package_of(module: str) -> str:
+    """Return the package of a module: the second part of its name."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else parts[0]
 
 
-def declared_edges(config: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Return the declared edges in the parsed pyproject.toml."""
+def declared_imports(config: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return the allowed imports in the parsed pyproject.toml."""
     contracts = config["tool"]["importlinter"]["contracts"]
-    (edges,) = (contract["edges"] for contract in contracts if contract["type"] == DeclaredImports.type_name)
-    return parse_edges(edges)
+    (lines,) = (contract["allowed_imports"] for contract in contracts if contract["type"] == DeclaredImports.type_name)
+    return parse_allowed_imports(lines)

@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tools.import_contracts import declared_edges
+from tools.import_contracts import declared_imports
 
 import robustassay as ra
 from robustassay import errors
@@ -32,10 +32,10 @@ def test_imports_are_the_declared_ones():
 
 
 PLANTED = {
-    "threat imports cli": ("threat/norms.py", "from robustassay.cli import main\n", "declare the edge"),
+    "threat imports cli": ("threat/norms.py", "from robustassay.cli import main\n", "declare the allowed import"),
     "analysis imports torch": ("analysis/fairness.py", "import torch\n", "not allowed to import torch"),
     "an attack imports a peer": ("attacks/gradient/pgd.py", "import foolbox\n", "not allowed to import foolbox"),
-    "a room is new": ("kitchen/__init__.py", "from robustassay import errors\n", "room kitchen is not declared"),
+    "a package is new": ("unknown/__init__.py", "from robustassay import errors\n", "package unknown is not declared"),
     "an attack imports the ledger's module": (
         "attacks/gradient/pgd.py",
         "from robustassay.target.ledger import Ledger\n",
@@ -74,9 +74,9 @@ def test_the_import_check_finds_a_planted_violation(name, copy_of_the_package):
     assert message in " ".join(done.stdout.split()), done.stdout
 
 
-def test_contributing_shows_the_declared_edges():
-    """The table of rooms in CONTRIBUTING.md is the one that the import check uses."""
-    declared = declared_edges(tomllib.loads((ROOT / "pyproject.toml").read_text()))
+def test_contributing_shows_the_declared_imports():
+    """The table of packages in CONTRIBUTING.md is the one that the import check uses."""
+    declared = declared_imports(tomllib.loads((ROOT / "pyproject.toml").read_text()))
     shown = {}
     for line in (ROOT / "CONTRIBUTING.md").read_text().splitlines():
         if found := re.fullmatch(r"\| `(\w+)(?:\.py|/)` \|.*\| ([^|]*) \|", line):

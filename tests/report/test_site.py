@@ -178,7 +178,7 @@ def test_evil_names_are_shown(visit, site):
     page = visit.open("studies.html")
     page.get_by_role("link", name="A study of").last.click()
     assert EVIL in page.locator("h1").inner_text()
-    assert page.locator("td.verdict.look").inner_text() == "does not hold"
+    assert page.locator("td.verdict.warning").inner_text() == "does not hold"
     assert page.evaluate("document.querySelector('article img').naturalWidth") == 20
 
 

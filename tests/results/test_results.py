@@ -13,11 +13,11 @@ from robustassay.errors import BadRequest, StoreFailed
 from robustassay.leaderboard import EntryCard, measured_entry
 from robustassay.records import SCHEMA_VERSION
 from robustassay.report.site.content import collect
-from robustassay.results import evidence, identity
+from robustassay.results import identity, run_warnings
 from robustassay.results.discovery import child_run_folders, find_stores, holds_runs, run_folders
-from robustassay.results.evidence import RunRecords
 from robustassay.results.labels import attack_labels, threat_label
 from robustassay.results.ranking import rank_on_shared_samples
+from robustassay.results.run_warnings import RunRecords
 from robustassay.results.runs import StoredRun, find_runs
 from robustassay.results.worst_case import comparable, worst_case
 from robustassay.store import MANIFEST, Store
@@ -145,34 +145,34 @@ def test_runs_that_only_confirm_count_where_nothing_else_is_there():
     assert list(comparable([alone])) == ["alone"]
 
 
-# ---------------------------------------------------------------- evidence
+# ---------------------------------------------------------------- run_warnings
 
 
 def test_samples_of_a_confirming_run_are_no_longer_in_doubt():
     close = run("close", records("a", margin=0.01))
-    assert evidence.samples_in_doubt(close.records, (), [close]) == ["b", "c", "d"]
+    assert run_warnings.samples_in_doubt(close.records, (), [close]) == ["b", "c", "d"]
     again = run("again", records("", samples="bc"), confirms=["close"])
-    assert evidence.samples_in_doubt(close.records, (), [close, again]) == ["d"]
+    assert run_warnings.samples_in_doubt(close.records, (), [close, again]) == ["d"]
     clear = run("clear", records("a"))
-    assert evidence.samples_in_doubt(clear.records, (), [clear]) == []
-    assert evidence.samples_in_doubt(clear.records, ["softmax"], [clear]) == ["b", "c", "d"]
-    assert evidence.samples_in_doubt(clear.records, trust.HARMLESS, [clear]) == []
+    assert run_warnings.samples_in_doubt(clear.records, (), [clear]) == []
+    assert run_warnings.samples_in_doubt(clear.records, ["softmax"], [clear]) == ["b", "c", "d"]
+    assert run_warnings.samples_in_doubt(clear.records, trust.HARMLESS, [clear]) == []
 
 
 def test_flags_come_from_the_manifest_the_records_and_failures():
     found = records("ab", claimed_by="square")
-    flags = evidence.run_flags({"flags": {"softmax": "probabilities"}}, found, {"e": "out of memory."})
+    flags = run_warnings.run_flags({"flags": {"softmax": "probabilities"}}, found, {"e": "out of memory."})
     assert flags.keys() == {"softmax", "square-gains", trust.UNJUDGED}
-    assert evidence.merged_flags([run("1", found, flags={"dynamic": "loop"})]).keys() == {"dynamic", "square-gains"}
+    assert run_warnings.merged_flags([run("1", found, flags={"dynamic": "loop"})]).keys() == {"dynamic", "square-gains"}
 
 
 def test_strength_and_unverified_claims_are_counted_over_all_runs():
     noise = run("noise", records("a"), attack="uniform-noise")
     step = run("step", records("a", iterations=1))
-    assert not evidence.has_iterated_attack([noise, step])
-    assert evidence.has_iterated_attack([noise, run("pgd", records("a"))])
+    assert not run_warnings.has_iterated_attack([noise, step])
+    assert run_warnings.has_iterated_attack([noise, run("pgd", records("a"))])
     invalid = records("ab", valid=False)
-    assert evidence.invalid_claims([run("1", invalid), run("2", records("a"))]) == 2
+    assert run_warnings.invalid_claims([run("1", invalid), run("2", records("a"))]) == 2
 
 
 # ---------------------------------------------------------------- ranks

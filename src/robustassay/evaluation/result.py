@@ -13,9 +13,9 @@ from robustassay.analysis import curves, rates, trust
 from robustassay.errors import BadRequest
 from robustassay.evaluation.spec import check_version
 from robustassay.records import SCHEMA, to_pandas
-from robustassay.results import evidence
+from robustassay.results import run_warnings
 from robustassay.results.discovery import child_run_folders
-from robustassay.results.identity import comparison, confirms
+from robustassay.results.identity import comparison, confirmed_run_keys
 from robustassay.results.worst_case import worst_case
 from robustassay.store import Store
 
@@ -64,21 +64,21 @@ class Result:
         """How many claimed successes were not verified, over all attacks; they count as failures of the attack."""
         if self.parts:
             return sum(part.invalid_claims for part in self.parts.values())
-        return evidence.invalid_claims([self])
+        return run_warnings.invalid_claims([self])
 
     @property
     def flags(self) -> dict[str, str]:
         """Warnings about the robust accuracy, each with what it means; empty if there are none."""
         if not self.parts:
-            return evidence.run_flags(self.manifest, self.records, self.failures)
-        found = evidence.merged_flags(self.parts.values())
+            return run_warnings.run_flags(self.manifest, self.records, self.failures)
+        found = run_warnings.merged_flags(self.parts.values())
         found.pop(trust.UNJUDGED, None)
         return found | trust.unjudged(rates.robust_accuracy(self.records), self.failures)
 
     @property
     def doubtful(self) -> list[str]:
         """The ids of unbroken samples that a stronger attack may still break."""
-        return evidence.samples_in_doubt(self.records, self.flags, self.parts.values())
+        return run_warnings.samples_in_doubt(self.records, self.flags, self.parts.values())
 
     @property
     def stages(self) -> dict[str, float]:
@@ -102,7 +102,9 @@ class Result:
             for name, part in self.parts.items()
         }
         whole = next(iter(parts.values()))
-        confirmed = [part.over(whole) if confirms(self.parts[name].manifest) else part for name, part in parts.items()]
+        confirmed = [
+            part.over(whole) if confirmed_run_keys(self.parts[name].manifest) else part for name, part in parts.items()
+        ]
         return curves.merge(confirmed, f"worst case of {', '.join(parts)}")
 
     def counting_uint8_only(self) -> "Result":
@@ -114,14 +116,14 @@ class Result:
     @classmethod
     def worst_of(cls, parts: Mapping[str, "Result"]) -> "Result":
         """Merge the results of several attacks on one model, threat and set of samples."""
-        parts = dict(sorted(parts.items(), key=lambda item: bool(confirms(item[1].manifest))))
+        parts = dict(sorted(parts.items(), key=lambda item: bool(confirmed_run_keys(item[1].manifest))))
         first = next(iter(parts.values()))
         everyone = first._samples
         for name, part in parts.items():
             if comparison(part.manifest["spec"]) != comparison(first.manifest["spec"]):
                 raise BadRequest(f"{name} is a run of another model, data or threat: load the runs one by one.")
             samples = part._samples
-            if not (samples <= everyone if confirms(part.manifest) else samples == everyone):
+            if not (samples <= everyone if confirmed_run_keys(part.manifest) else samples == everyone):
                 raise BadRequest(f"{name} covers other samples than the rest: finish all runs first, or load it alone.")
         records = worst_case(parts)
         # If one attack broke a sample it is broken; if none did and the model failed under another, it is unknown.

@@ -11,8 +11,8 @@ from robustassay.analysis.compare import robust_samples
 from robustassay.eps import format_eps
 from robustassay.evaluation import Result
 from robustassay.leaderboard.card import EntryCard
-from robustassay.results import evidence
-from robustassay.results.identity import attack_name, confirms, hardware_name, run_key
+from robustassay.results import run_warnings
+from robustassay.results.identity import attack_name, confirmed_run_keys, hardware_name, run_key
 
 STANDARD: Final = ("autoattack", "express")
 """Attacks strong enough for the headline robust accuracy, the first choice first."""
@@ -133,7 +133,7 @@ def measured_entry(card: EntryCard, results: Sequence[Result]) -> Entry:
     parts = {key: records for key, records in parts.items() if len(records)}
     counted = [result for result in results if run_key(result.manifest) in parts]
     base_key = run_key(base.manifest)
-    confirming = [run_key(one.manifest) for one in counted if base_key in confirms(one.manifest)]
+    confirming = [run_key(one.manifest) for one in counted if base_key in confirmed_run_keys(one.manifest)]
     confirmed = {key: parts[key] for key in [base_key, *confirming]}
     headline, worst = rates.worst_case(confirmed), rates.worst_case(parts)
     flags = _warnings(counted)
@@ -150,7 +150,7 @@ def measured_entry(card: EntryCard, results: Sequence[Result]) -> Entry:
         robust=Accuracy.of(rates.robust_accuracy(headline), by),
         best_known=_worst(known, card, threat),
         flags=flags,
-        doubtful=len(evidence.samples_in_doubt(worst, flags, counted)),
+        doubtful=len(run_warnings.samples_in_doubt(worst, flags, counted)),
         attacks=tuple(_entry_run(result) for result in results),
         unreliable=bool(flags.keys() - trust.HARMLESS),
         robust_samples=robust.set_axis(pd.Index([f"{sha[:12]}/{one}" for one in robust.index])),
@@ -174,7 +174,7 @@ def _worst(known: Accuracy, card: EntryCard, threat: BoardThreat) -> Accuracy:
 
 
 def _base(results: Sequence[Result]) -> Result:
-    complete = [result for result in results if not confirms(result.manifest)] or list(results)
+    complete = [result for result in results if not confirmed_run_keys(result.manifest)] or list(results)
     for name in STANDARD:
         if found := [result for result in complete if attack_name(result.manifest) == name]:
             return max(found, key=lambda result: len(result.records))
@@ -184,17 +184,17 @@ def _base(results: Sequence[Result]) -> Result:
 
 
 def _warnings(counted: Sequence[Result]) -> dict[str, str]:
-    flags = evidence.merged_flags(counted)
-    if invalid := evidence.invalid_claims(counted):
+    flags = run_warnings.merged_flags(counted)
+    if invalid := run_warnings.invalid_claims(counted):
         flags["invalid-claims"] = f"{invalid} claimed successes were not verified; they count as failed attacks."
-    if not evidence.has_iterated_attack(counted):
+    if not run_warnings.has_iterated_attack(counted):
         flags["weak-evaluation"] = WEAK
     return flags
 
 
 def _entry_run(result: Result) -> EntryRun:
     manifest, records = result.manifest, result.records
-    part = f" on {len(records)} in doubt" if confirms(manifest) else ""
+    part = f" on {len(records)} in doubt" if confirmed_run_keys(manifest) else ""
     return EntryRun(
         attack=manifest["spec"]["attack"],
         robust=Accuracy.of(rates.robust_accuracy(records), attack_name(manifest) + part),

@@ -51,7 +51,7 @@ def is_noise(manifest: Mapping[str, Any]) -> bool:
     return attack_name(manifest).endswith("noise")
 
 
-def confirms(manifest: Mapping[str, Any]) -> frozenset[str]:
+def confirmed_run_keys(manifest: Mapping[str, Any]) -> frozenset[str]:
     """Return the keys of the runs whose samples in doubt this run covers; empty for an ordinary run."""
     return frozenset(map(str, manifest.get(CONFIRMS, ())))
 

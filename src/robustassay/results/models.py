@@ -11,9 +11,9 @@ from robustassay.analysis import compare, rates, trust
 from robustassay.analysis.fairness import fairness
 from robustassay.analysis.ranks import Ranks
 from robustassay.analysis.rates import Rate
-from robustassay.results import evidence
-from robustassay.results.evidence import RunRecords
+from robustassay.results import run_warnings
 from robustassay.results.ranking import rank_on_shared_samples
+from robustassay.results.run_warnings import RunRecords
 from robustassay.results.runs import StoredRun
 from robustassay.results.worst_case import comparable, worst_case
 
@@ -139,7 +139,7 @@ def _summarise(
         label=label,
         numbers=trust.summarise(records),
         flags=loaded.flags,
-        effort=evidence.effort(loaded),
+        effort=run_warnings.effort(loaded),
         stages=trust.after_each_stage(records, run.manifest.get("stages", ())),
         broken=len(broken),
         broken_alone=sum(times[sample] == 1 for sample in broken),
@@ -160,7 +160,7 @@ def combine_attacks(attacks: Sequence[AttackSummary], frames: Frames) -> ModelRe
         clean=rates.clean_accuracy(worst),
         robust=rates.robust_accuracy(worst),
         order=trust.check_order({attack.key: frames[attack.key] for attack in attacks}, noise),
-        in_doubt=len(evidence.samples_in_doubt(worst, flags, parts.values())),
+        in_doubt=len(run_warnings.samples_in_doubt(worst, flags, parts.values())),
         classes=fairness(worst).classes,
         robust_samples=compare.robust_samples(worst),
     )

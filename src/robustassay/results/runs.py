@@ -74,7 +74,7 @@ class StoredRun:
     @property
     def confirms(self) -> frozenset[str]:
         """The keys of the runs whose samples in doubt this one covers."""
-        return identity.confirms(self.manifest)
+        return identity.confirmed_run_keys(self.manifest)
 
     @property
     def comparison_key(self) -> str:

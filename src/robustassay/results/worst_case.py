@@ -1,12 +1,12 @@
-"""The runs that the worst case over attacks may be taken over."""
+"""Selects the runs of one model that are comparable, and merges their records into the worst case over attacks."""
 
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
 from robustassay.analysis import rates, trust
-from robustassay.results.evidence import SingleRun
-from robustassay.results.identity import confirms, run_key
+from robustassay.results.identity import confirmed_run_keys, run_key
+from robustassay.results.run_warnings import SingleRun
 
 
 def worst_case(runs: Mapping[str, SingleRun]) -> pd.DataFrame:
@@ -15,9 +15,12 @@ def worst_case(runs: Mapping[str, SingleRun]) -> pd.DataFrame:
 
 
 def comparable(runs: Sequence[SingleRun]) -> dict[str, SingleRun]:
-    """Keep the runs on the same samples as the largest, and the runs that confirm one of them; by key."""
-    complete = [run for run in runs if not confirms(run.manifest)] or runs
+    """Return the comparable runs by key.
+
+    They cover the same samples as the run with the most samples, or confirm such a run.
+    """
+    complete = [run for run in runs if not confirmed_run_keys(run.manifest)] or runs
     covering = trust.covering({run_key(run.manifest): run.records for run in complete})
-    confirming = [run for run in runs if confirms(run.manifest) & covering.keys()]
+    confirming = [run for run in runs if confirmed_run_keys(run.manifest) & covering.keys()]
     kept = [run for run in complete if run_key(run.manifest) in covering]
     return {run_key(run.manifest): run for run in [*kept, *confirming]}

@@ -12,8 +12,8 @@ from robustassay.results.models import AttackSummary, ModelResult
 
 _SIGNIFICANT: Final = 0.05
 
-Verdict = Literal["good", "note", "look"]
-"""No warning, something to know, or a warning to look at."""
+CheckStatus = Literal["good", "note", "warning"]
+"""No warning, something to know, or a warning."""
 
 
 @final
@@ -31,7 +31,7 @@ class TrustCheck:
     """What one check found."""
 
     title: str
-    verdict: Verdict
+    status: CheckStatus
     text: str
     findings: tuple[CheckFinding, ...] = ()
 
@@ -48,10 +48,10 @@ def check_all(
         _flags(attacks, names),
         _in_doubt(results, models),
         _samples(attacks, results, names),
-        _precision(results),
+        _interval_width(results),
         _eight_bits(attacks),
     )
-    return tuple(sorted(made, key=lambda check: check.verdict != "look"))
+    return tuple(sorted(made, key=lambda check: check.status != "warning"))
 
 
 def _claims(attacks: Sequence[AttackSummary], names: Mapping[str, str]) -> TrustCheck:
@@ -69,7 +69,7 @@ def _claims(attacks: Sequence[AttackSummary], names: Mapping[str, str]) -> Trust
         if (reasons := attack.numbers.invalid)
     )
     text = f"{invalid:,} of {claims:,} claimed successes were not verified. They count as failed attacks."
-    return TrustCheck("Claims", "look", text, findings)
+    return TrustCheck("Claims", "warning", text, findings)
 
 
 def _order(results: Sequence[ModelResult], models: Mapping[str, ReportedModel]) -> TrustCheck:
@@ -84,24 +84,24 @@ def _order(results: Sequence[ModelResult], models: Mapping[str, ReportedModel]) 
             "An attack broke fewer samples than a weaker one: the attack may have failed, or gradients mislead. "
             "The robust accuracy may be too high."
         )
-        return TrustCheck("Order of attacks", "look", text, findings)
+        return TrustCheck("Stronger attacks break more", "warning", text, findings)
     if not pairs:
         text = "No attack ran beside a weaker one on the same samples, so this was not checked."
-        return TrustCheck("Order of attacks", "note", text)
+        return TrustCheck("Stronger attacks break more", "note", text)
     text = (
         f"No attack broke fewer samples than a weaker one on the same samples ({formatting.count(pairs, 'pair')} "
         "compared)."
     )
-    return TrustCheck("Order of attacks", "good", text)
+    return TrustCheck("Stronger attacks break more", "good", text)
 
 
 def _violation(violation: OrderViolation, result: ModelResult, model: str) -> str:
     labels = {attack.key: attack.label for attack in result.attacks}
     strong, weak = labels[violation.stronger], labels[violation.weaker]
-    verdict = "attack may have failed" + ("" if violation.p_value < _SIGNIFICANT else ", or this is chance")
+    explanation = "attack may have failed" + ("" if violation.p_value < _SIGNIFICANT else ", or this is chance")
     p_value = f"p = {violation.p_value:.2g}" if violation.p_value >= 0.001 else "p < 0.001"
     return (
-        f"{model}, {result.threat}, {strong}: {verdict} ({p_value}). "
+        f"{model}, {result.threat}, {strong}: {explanation} ({p_value}). "
         f"Of {formatting.count(violation.samples, 'sample')}, "
         f"{weak} alone broke {violation.only_weaker:,} and this attack alone {violation.only_stronger:,}"
     )
@@ -110,7 +110,10 @@ def _violation(violation: OrderViolation, result: ModelResult, model: str) -> st
 def _strength(results: Sequence[ModelResult], models: Mapping[str, ReportedModel]) -> TrustCheck:
     weak = [result for result in results if result.robust.count and not result.has_iterated_attack]
     if not weak:
-        text = "Every model with a robust accuracy above zero met an attack that follows the gradient for many steps."
+        text = (
+            "Every model with a robust accuracy above zero was tested with an attack that follows the gradient for "
+            "many steps."
+        )
         return TrustCheck("Strength", "good", text)
     text = "No attack followed the gradient for many steps, so these robust accuracies may be far too high: add pgd."
     findings = (
@@ -121,7 +124,7 @@ def _strength(results: Sequence[ModelResult], models: Mapping[str, ReportedModel
         )
         for result in weak
     )
-    return TrustCheck("Strength", "look", text, tuple(findings))
+    return TrustCheck("Strength", "warning", text, tuple(findings))
 
 
 def _flags(attacks: Sequence[AttackSummary], names: Mapping[str, str]) -> TrustCheck:
@@ -132,7 +135,7 @@ def _flags(attacks: Sequence[AttackSummary], names: Mapping[str, str]) -> TrustC
     )
     if not findings:
         return TrustCheck("Flags", "good", "No model shows a sign that attacks on it fail unnoticed.")
-    return TrustCheck("Flags", "look", "Some models show signs that attacks on them may fail unnoticed.", findings)
+    return TrustCheck("Flags", "warning", "Some models show signs that attacks on them may fail unnoticed.", findings)
 
 
 def _in_doubt(results: Sequence[ModelResult], models: Mapping[str, ReportedModel]) -> TrustCheck:
@@ -172,10 +175,10 @@ def _samples(attacks: Sequence[AttackSummary], results: Sequence[ModelResult], n
     )
     if findings:
         text = (
-            "Some runs cover fewer or other samples than the largest on the same data. "
+            "Some runs cover fewer or other samples than the largest run on the same data. "
             "The worst case is taken over attacks on the same samples only."
         )
-        return TrustCheck("Samples", "look", text, findings)
+        return TrustCheck("Samples", "warning", text, findings)
     sizes = formatting.listed([f"{size:,}" for size in sorted(set(largest.values()))])
     each = (
         f"Every run covers {sizes} samples." if len(largest) == 1 else "All runs on one dataset cover the same samples."
@@ -183,15 +186,15 @@ def _samples(attacks: Sequence[AttackSummary], results: Sequence[ModelResult], n
     return TrustCheck("Samples", "good", each)
 
 
-def _precision(results: Sequence[ModelResult]) -> TrustCheck:
+def _interval_width(results: Sequence[ModelResult]) -> TrustCheck:
     if not results:
-        return TrustCheck("Precision", "look", "No run has a record yet.")
+        return TrustCheck("Width of intervals", "warning", "No run has a record yet.")
     widest = max(results, key=lambda result: _width(result.robust))
     text = (
         f"With {formatting.count(widest.robust.total, 'sample')}, the widest 95 % interval of a robust accuracy spans "
         f"{formatting.points(widest.robust.interval())} points; four times as many samples would halve it."
     )
-    return TrustCheck("Precision", "note", text)
+    return TrustCheck("Width of intervals", "note", text)
 
 
 def _width(rate: Rate) -> float:
@@ -207,7 +210,7 @@ def _eight_bits(attacks: Sequence[AttackSummary]) -> TrustCheck:
     if not kept.total:
         return TrustCheck("8 bits", "good", "No attack succeeded, so rounding to 8 bits changes nothing.")
     text = (
-        f"{kept.count:,} of {kept.total:,} successes ({formatting.percent(kept.value)}) survive rounding to 8 bits, "
-        "as in an image file."
+        f"{kept.count:,} of {kept.total:,} successes ({formatting.percent(kept.value)}) are still adversarial after "
+        "rounding to 8 bits, as in an image file."
     )
     return TrustCheck("8 bits", "good" if kept.count == kept.total else "note", text)

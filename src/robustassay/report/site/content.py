@@ -51,7 +51,7 @@ class Content:
     @property
     def failed_checks(self) -> int:
         """How many checks found a warning."""
-        return sum(check.verdict == "look" for check in self.checks)
+        return sum(check.status == "warning" for check in self.checks)
 
 
 @final

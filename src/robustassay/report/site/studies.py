@@ -48,13 +48,13 @@ class StudyPage:
         )  # elsewhere
         html = re.sub(r'href="[\w-]+\.md"', 'href="#"', html)  # pages of the study that are not on the site
         html = html.replace("<table>", '<div class="wide" tabindex="0"><table>').replace("</table>", "</table></div>")
-        for verdict, sign in (("does not hold", "look"), ("holds in part", "note"), ("holds", "good")):
+        for verdict, sign in (("does not hold", "warning"), ("holds in part", "note"), ("holds", "good")):
             html = html.replace(f"<td>{verdict}</td>", f'<td class="verdict {sign}">{verdict}</td>')
         return html
 
     def files(self) -> list[Path]:
         """List the figures and tables that the page may link to, by their path in the folder."""
-        found = [path for room in ("figures", "tables") for path in (self.folder / room).glob("*")]
+        found = [path for subfolder in ("figures", "tables") for path in (self.folder / subfolder).glob("*")]
         found += list(self.folder.glob("*.csv"))
         return sorted(
             path.relative_to(self.folder)

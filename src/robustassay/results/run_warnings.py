@@ -7,7 +7,7 @@ from typing import Any, Protocol, final
 import pandas as pd
 
 from robustassay.analysis import rates, trust
-from robustassay.results.identity import confirms, is_noise
+from robustassay.results.identity import confirmed_run_keys, is_noise
 
 
 class SingleRun(Protocol):
@@ -74,6 +74,6 @@ def samples_in_doubt(worst: pd.DataFrame, flags: Collection[str], runs: Iterable
 
     Samples of a confirming run are no longer in doubt: the stronger attack was tried on them.
     """
-    confirmed = {sample for run in runs if confirms(run.manifest) for sample in run.records["sample_id"]}
+    confirmed = {sample for run in runs if confirmed_run_keys(run.manifest) for sample in run.records["sample_id"]}
     doubtful = worst["sample_id"][trust.doubtful(worst, flags)]
     return [sample for sample in doubtful if sample not in confirmed]
