@@ -52,7 +52,7 @@ def fallen(result: Result) -> list[str]:
 
 
 def fallen_at(curve: Curve, where: float) -> list[str]:
-    stands = curve.standing(where)
+    stands = curve.unbroken(where)
     return sorted(stands.index[~stands])
 
 
@@ -186,15 +186,15 @@ def test_targeted_success_is_over_all_samples():
 def test_a_claim_counts_when_the_first_comes_close_enough_and_only_if_the_last_verified():
     effort = curves.versus_effort
     own = effort(table(), "iterations", 0.3, True)
-    assert own.falls_at.tolist() == [0, 3, math.inf, math.inf]
-    assert effort(table(), "queries", 0.3, True).falls_at.tolist() == [0, 31, math.inf, math.inf]
+    assert own.breaks_at.tolist() == [0, 3, math.inf, math.inf]
+    assert effort(table(), "queries", 0.3, True).breaks_at.tolist() == [0, 31, math.inf, math.inf]
     wide = effort(table(), "iterations", 0.3, True, within=0.6)
-    assert wide.falls_at.tolist() == [0, 2, 5, math.inf]
+    assert wide.breaks_at.tolist() == [0, 2, 5, math.inf]
     refused = table(valid=pd.array([True, False, True, None], "boolean"), success=[True, False, False, False])
-    assert effort(refused, "iterations", 0.3, True, within=0.6).falls_at.tolist() == [0, math.inf, 5, math.inf]
-    assert curves.versus_eps(refused, 0.3, True).falls_at.tolist() == [0, math.inf, 0.4, math.inf]
+    assert effort(refused, "iterations", 0.3, True, within=0.6).breaks_at.tolist() == [0, math.inf, 5, math.inf]
+    assert curves.versus_eps(refused, 0.3, True).breaks_at.tolist() == [0, math.inf, 0.4, math.inf]
     refused = table(valid=pd.array([True, True, False, None], "boolean"))
-    assert curves.versus_eps(refused, 0.3, True).falls_at.tolist() == [0, 0.1, math.inf, math.inf]
+    assert curves.versus_eps(refused, 0.3, True).breaks_at.tolist() == [0, 0.1, math.inf, math.inf]
 
 
 def test_a_success_a_hair_outside_for_rounding_counts_at_its_own_eps():
@@ -238,7 +238,7 @@ def test_a_curve_over_effort_ends_with_its_run_unless_the_attack_had_no_more_to_
 
 def test_curves_pair_samples_for_a_comparison():
     near, far = (evaluate(attack, 0.05, ra.L2).curve() for attack in ("fmn:steps=4,alpha_init=0.002", "fmn:steps=60"))
-    found = compare.pair(near.standing(0.0275), far.standing(0.0275))
+    found = compare.pair(near.unbroken(0.0275), far.unbroken(0.0275))
     assert found.only_first > found.only_second == 0, "more steps break more, and nothing less"
     assert found.samples == SAMPLES
 
@@ -312,18 +312,18 @@ def test_merging_is_the_worst_case_in_any_order(drawn, eps, shuffle):
     parts = [curve_of(list(zip(right, one, strict=True))) for one in takes]
     merged = curves.merge(parts, "all")
     stands = [all(one[k] > eps for one in takes) and right[k] for k in range(len(right))]
-    assert merged.standing(eps).tolist() == stands
+    assert merged.unbroken(eps).tolist() == stands
     assert merged.at(eps).count == sum(stands) <= min(part.at(eps).count for part in parts)
     shuffle.shuffle(parts)
     nested = curves.merge([parts[0], curves.merge(parts[1:], "two")], "all")
-    pd.testing.assert_series_equal(nested.falls_at, merged.falls_at)
-    pd.testing.assert_series_equal(curves.merge([merged, merged], "all").falls_at, merged.falls_at)
+    pd.testing.assert_series_equal(nested.breaks_at, merged.breaks_at)
+    pd.testing.assert_series_equal(curves.merge([merged, merged], "all").breaks_at, merged.breaks_at)
 
 
 def test_merging_does_not_depend_on_the_order_of_the_rows_and_refuses_what_does_not_belong():
     one, other = curve_of([(True, 0.5), (True, 1.0)]), curve_of([(True, 2.0), (True, 0.1)])
-    turned = dataclasses.replace(other, falls_at=other.falls_at[::-1], clean_ok=other.clean_ok[::-1])
-    assert curves.merge([one, turned], "x").falls_at.to_dict() == {"0": 0.5, "1": 0.1}
+    turned = dataclasses.replace(other, breaks_at=other.breaks_at[::-1], clean_ok=other.clean_ok[::-1])
+    assert curves.merge([one, turned], "x").breaks_at.to_dict() == {"0": 0.5, "1": 0.1}
     with pytest.raises(BadRequest, match="another model"):
         curves.merge([one, curve_of([(False, 0.5), (True, 1.0)])], "x")
     with pytest.raises(BadRequest, match="other samples"):
@@ -341,7 +341,7 @@ def test_points_on_fixed_budgets_join_and_a_whole_curve_takes_them_in():
     assert joined.to_frame()["count"].tolist() == [1, 1]
     whole = curves.merge([joined, curve_of([(True, 0.3), (True, 0.4)])], "all")
     assert whole.only_at is None
-    assert whole.falls_at.tolist() == [0.25, 0.4]
+    assert whole.breaks_at.tolist() == [0.25, 0.4]
 
 
 def test_bands_hold_the_truth_at_the_nominal_rate():

@@ -472,12 +472,12 @@ def test_sign_opt_estimates_the_slope_across_the_direction() -> None:
     assert found.mean().item() == pytest.approx(one_bit_cosine(59, 200), rel=0.08)
 
 
-def test_geoda_waves_are_orthonormal_and_its_plan_spends_the_purse() -> None:
+def test_geoda_waves_are_orthonormal_and_its_plan_spends_the_budget() -> None:
     waves = _cosines(9, 9)
     assert torch.allclose(waves @ waves.T, torch.eye(9), atol=1e-5)
     assert len(_cosines(32, 10)) == 10
-    for purse in (100, 1000, 20_000):
-        plan = _plan(purse, 0.6)
+    for budget in (100, 1000, 20_000):
+        plan = _plan(budget, 0.6)
         assert all(late >= early for early, late in itertools.pairwise(plan))
         assert all(count % AT_ONCE == 0 for count in plan)
-        assert abs(sum(plan) + 25 * len(plan) - purse) <= 13 * len(plan)
+        assert abs(sum(plan) + 25 * len(plan) - budget) <= 13 * len(plan)

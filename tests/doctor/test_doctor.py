@@ -237,8 +237,8 @@ def test_the_plain_attack_breaks_a_linear_model_just_above_its_distance_and_not_
     model = two_classes(4)
     step = float(model.weight.detach().diff(dim=0).abs().sum())  # margin lost a unit of eps
     above, below = (PlainAttack.run(probes(model, 1.0 / step * factor)) for factor in (1.05, 0.95))
-    assert not above.standing.any()
-    assert below.standing.all()
+    assert not above.unbroken.any()
+    assert below.unbroken.all()
     for search in (above, below):
         findings = (search.silent_success(), search.incomplete(), search.fails_unbounded(), search.not_falling())
         assert not [finding.indicator for finding in findings if finding.alarm]

@@ -82,7 +82,7 @@ def test_a_copy_has_seen_no_nan(name: str) -> None:
     target._watch._late = True
     target._watch.see_logits(torch.tensor([torch.nan]))
     target.on(CPU).check()
-    target.forget()
+    target.discard_unchecked_outputs()
     target.check()
 
 

@@ -45,5 +45,5 @@ def test_infinity_counts_in_reduced_precision_only() -> None:
 def test_what_is_forgotten_is_not_raised() -> None:
     watch = NanWatch(ModelFailed, late=True)
     watch.see_logits(NAN)
-    watch.forget()
+    watch.discard()
     watch.check()

@@ -23,7 +23,7 @@ def norms(module: nn.Module) -> int:
 
 
 @pytest.mark.parametrize("name", ["resnet20-pgd", "vgg11-natural", "mobilenet025-natural"])
-def test_a_twin_has_fewer_layers_and_the_same_answers_and_gradients(name):
+def test_a_surrogate_has_fewer_layers_and_the_same_answers_and_gradients(name):
     model = models.load(name).eval()
     before = {key: value.clone() for key, value in model.state_dict().items()}
     found = find_surrogate(model, X)
@@ -128,7 +128,7 @@ def test_half_precision_answers_like_the_model_and_fuses_what_can_be_fused():
     assert (surrogate.module(X.half()).float() - model(X)).abs().max() < surrogate.margin_error
 
 
-def test_a_model_beyond_the_range_of_half_precision_has_no_such_twin():
+def test_a_model_beyond_the_range_of_half_precision_has_no_such_surrogate():
     model = models.load("resnet20-pgd").eval()
 
     class Loud(nn.Module):
@@ -159,7 +159,7 @@ def test_what_a_search_leaves_in_doubt_is_settled_in_full_precision(monkeypatch,
 
 
 @pytest.mark.parametrize("attack", ["fgsm", "pgd:steps=3", "pgd:steps=10", "square:steps=100"])
-def test_a_twin_without_error_makes_no_other_attack_of_it(monkeypatch, attack):
+def test_a_surrogate_without_error_makes_no_other_attack_of_it(monkeypatch, attack):
     exact = evaluate(attack, precision="exact")
     search_with_margin_error(monkeypatch, lambda module: Surrogate(Halved(module, 0.0), "float16", torch.float16, 1e-4))
     found = evaluate(attack)
@@ -181,7 +181,7 @@ def test_a_gradient_in_half_keeps_its_size_however_flat_the_loss_is():
         torch.testing.assert_close(other, slope, rtol=1e-3, atol=1e-5 * float(slope.abs().max()))
 
 
-def test_a_twin_that_fails_is_left_for_the_model_itself(monkeypatch):
+def test_a_surrogate_that_fails_is_left_for_the_model_itself(monkeypatch):
     class Broken(nn.Module):
         def forward(self, x):
             raise RuntimeError("no kernel for this many images")
@@ -200,7 +200,7 @@ def test_a_minimum_is_never_sought_in_doubt(monkeypatch):
     assert found.records["distance"].equals(exact.records["distance"])
 
 
-def test_a_twin_that_overflows_is_left_for_the_model_itself(monkeypatch):
+def test_a_surrogate_that_overflows_is_left_for_the_model_itself(monkeypatch):
     exact = evaluate("pgd:steps=10", precision="exact")
     search_with_margin_error(
         monkeypatch, lambda module: Surrogate(Halved(module, float("nan")), "float16", torch.float16, 0.1)

@@ -48,7 +48,7 @@ def with_first_value(x: Tensor, *firsts: float) -> Tensor:
     return points
 
 
-# ---------------------------------------------------------------- what each box shows
+# ---------------------------------------------------------------- what each access shows
 
 
 def test_knowledge_is_a_type() -> None:
@@ -60,7 +60,7 @@ def test_knowledge_is_a_type() -> None:
     assert hasattr(GradientAccess, "gradient")
 
 
-def test_boxes_answer_what_the_model_says() -> None:
+def test_accesses_answer_what_the_model_says() -> None:
     x = images(5, (2, 3), low=0, high=1)
     model = Linear(torch.randn(4, 6, generator=torch.Generator().manual_seed(0)), torch.zeros(4))
     labels = torch.tensor([0, 1, 2, 3, 0])

@@ -36,7 +36,7 @@ class Curve:
     label: str
     versus: Versus
     measure: Measure
-    falls_at: pd.Series = field(
+    breaks_at: pd.Series = field(
         repr=False
     )  # by sample id: the smallest eps, iterations or queries; infinite if not broken
     clean_ok: pd.Series = field(repr=False)  # by the same ids
@@ -47,12 +47,12 @@ class Curve:
 
     def at(self, where: float) -> Rate:
         """Return the rate at one eps or number of iterations or queries; refuse points beyond the run."""
-        fallen = self._fallen(np.array([self._known(where)]))
-        return Rate(int(self._count(fallen)[0]), len(self._counted))
+        broken = self._broken_by(np.array([self._known(where)]))
+        return Rate(int(self._count(broken)[0]), len(self._counted))
 
-    def standing(self, where: float) -> pd.Series:
+    def unbroken(self, where: float) -> pd.Series:
         """Say by sample id which samples are correct and not broken there; the input of `compare.pair`."""
-        return self.clean_ok & (self.falls_at > self._known(where))
+        return self.clean_ok & (self.breaks_at > self._known(where))
 
     @property
     def steps(self) -> list[float]:
@@ -65,7 +65,7 @@ class Curve:
     @property
     def is_flat_after_end(self) -> bool:
         """Whether the curve is known beyond its run: no sample is left, or the attack had ended."""
-        return self.settled or not bool((self.falls_at > self.end).any())
+        return self.settled or not bool((self.breaks_at > self.end).any())
 
     @property
     def median(self) -> float:
@@ -87,7 +87,7 @@ class Curve:
     def to_frame(self, at: Sequence[float] | None = None, confidence: float = 0.95) -> pd.DataFrame:
         """Return one row per step, or per point asked for, with Wilson's pointwise interval."""
         places = np.asarray(self.steps if at is None else [self._known(where) for where in at], np.float64)
-        count, total = self._count(self._fallen(places)), len(self._counted)
+        count, total = self._count(self._broken_by(places)), len(self._counted)
         low, high = wilson(count, total, confidence)
         with np.errstate(invalid="ignore"):
             rate = count / np.float64(total)
@@ -100,27 +100,27 @@ class Curve:
         if self.versus != "eps":
             raise BadRequest(f"A count of {self.versus} has no other unit: scale a curve versus eps.")
         known = None if self.only_at is None else tuple(eps / unit for eps in self.only_at)
-        return replace(self, falls_at=self.falls_at / unit, end=self.end / unit, only_at=known)
+        return replace(self, breaks_at=self.breaks_at / unit, end=self.end / unit, only_at=known)
 
     def over(self, whole: "Curve") -> "Curve":
         """Return the same curve over the samples of another; those it never attacked count as not broken."""
-        falls_at = self.falls_at.reindex(whole.falls_at.index, fill_value=np.inf)
-        return replace(self, falls_at=falls_at, clean_ok=whole.clean_ok)
+        breaks_at = self.breaks_at.reindex(whole.breaks_at.index, fill_value=np.inf)
+        return replace(self, breaks_at=breaks_at, clean_ok=whole.clean_ok)
 
     @property
     def _counted(self) -> Numbers:
         """Where each counted sample is broken; the curve counts how many of these lie below a point."""
-        falls_at = self.falls_at.to_numpy(np.float64)
+        breaks_at = self.breaks_at.to_numpy(np.float64)
         right = self.clean_ok.to_numpy(bool)
         if self.measure == "accuracy":
-            return np.where(right, falls_at, 0.0)
-        return falls_at if self.targeted else falls_at[right]
+            return np.where(right, breaks_at, 0.0)
+        return breaks_at if self.targeted else breaks_at[right]
 
-    def _fallen(self, places: Numbers) -> npt.NDArray[np.int64]:
+    def _broken_by(self, places: Numbers) -> npt.NDArray[np.int64]:
         return np.searchsorted(np.sort(self._counted), places, side="right").astype(np.int64)
 
-    def _count(self, fallen: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return len(self._counted) - fallen if self.measure == "accuracy" else fallen
+    def _count(self, broken: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return len(self._counted) - broken if self.measure == "accuracy" else broken
 
     def _known(self, where: float) -> float:
         """Return a point of the curve, rounded as in the run."""
@@ -181,12 +181,12 @@ def versus_effort(
         )
     came, improvements = _CAME_AT[versus], records["improvements"].to_numpy()
     claimed_at = records[f"claimed_at_{came}"].to_numpy()
-    falls_at = np.full(len(records), np.inf)
+    breaks_at = np.full(len(records), np.inf)
     for row in np.flatnonzero(_distances(records, eps) <= close):
         near = (claim[came] for claim in improvements[row] if not every_eps or claim["distance"] <= close)
-        falls_at[row] = min(near, default=claimed_at[row])
+        breaks_at[row] = min(near, default=claimed_at[row])
     end = float(records[versus].max()) if len(records) else 0.0
-    return _curve(records, falls_at, versus, measure, label, end, None)
+    return _curve(records, breaks_at, versus, measure, label, end, None)
 
 
 def of_run(
@@ -224,15 +224,15 @@ def merge(curves: Sequence[Curve], label: str) -> Curve:
     for curve in curves:
         if (curve.versus, curve.measure, curve.targeted) != (first.versus, first.measure, first.targeted):
             raise BadRequest(f"{curve.label} measures something else than {first.label}: draw them apart.")
-        if set(curve.falls_at.index) != set(first.falls_at.index):
+        if set(curve.breaks_at.index) != set(first.breaks_at.index):
             raise BadRequest(f"{curve.label} covers other samples than {first.label}: finish both runs, or draw one.")
         if not curve.clean_ok.loc[first.clean_ok.index].equals(first.clean_ok):
             raise BadRequest(f"{curve.label} is of another model than {first.label}: draw them apart.")
-    falls_at = pd.concat([curve.falls_at.loc[first.falls_at.index] for curve in curves], axis=1).min(axis=1)
+    breaks_at = pd.concat([curve.breaks_at.loc[first.breaks_at.index] for curve in curves], axis=1).min(axis=1)
     points = [curve.only_at for curve in curves if curve.only_at is not None]
     only_at = tuple(sorted({eps for known in points for eps in known})) if len(points) == len(curves) else None
     end, settled = max(curve.end for curve in curves), all(curve.settled for curve in curves)
-    return replace(first, label=label, falls_at=falls_at, end=end, only_at=only_at, settled=settled)
+    return replace(first, label=label, breaks_at=breaks_at, end=end, only_at=only_at, settled=settled)
 
 
 def _ended_by_itself(spec: Mapping[str, Any], records: pd.DataFrame) -> bool:
@@ -244,7 +244,7 @@ def _ended_by_itself(spec: Mapping[str, Any], records: pd.DataFrame) -> bool:
 def _distances(records: pd.DataFrame, eps: float) -> Numbers:
     """Return the distance of each verified point; infinite where there is none.
 
-    What verified within eps counts there, though rounding may have put it a hair outside.
+    A point that was verified within eps counts as within eps, even if rounding put its distance slightly above.
     """
     distance, won = records["distance"].to_numpy(np.float64), records["success"].to_numpy(bool)
     beyond = records["valid"].fillna(False).astype(bool).to_numpy() & (distance > eps)
@@ -253,7 +253,7 @@ def _distances(records: pd.DataFrame, eps: float) -> Numbers:
 
 def _curve(
     records: pd.DataFrame,
-    falls_at: Numbers,
+    breaks_at: Numbers,
     versus: Versus,
     measure: Measure,
     label: str,
@@ -265,7 +265,7 @@ def _curve(
         label=label,
         versus=versus,
         measure=measure,
-        falls_at=pd.Series(falls_at, ids, dtype=np.float64),
+        breaks_at=pd.Series(breaks_at, ids, dtype=np.float64),
         clean_ok=pd.Series(records["clean_ok"].to_numpy(bool), ids),
         targeted=bool(records["target"].notna().any()),
         end=end,

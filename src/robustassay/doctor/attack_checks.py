@@ -23,7 +23,7 @@ MAX_SILENT: Final = 0.25
 
 FINAL_STEPS: Final = 5
 MAX_FINAL_GAIN: Final = 0.1
-"""Fraction of the clean margin that the final steps may still gain on images left standing."""
+"""Fraction of the clean margin that the final steps may still gain on images that are not broken."""
 
 MAX_UNREACHED: Final = 0.1
 """Fraction of images that may withstand an unbounded attack."""
@@ -54,8 +54,8 @@ class PlainAttack:
         return cls(probes, main, dict(sorted(broken.items())), unbounded)
 
     @property
-    def standing(self) -> Tensor:
-        """Images that the attack leaves standing at the radius of the threat."""
+    def unbroken(self) -> Tensor:
+        """Images that the attack does not break at the radius of the threat."""
         return ~self.main.broken
 
     def silent_success(self) -> IndicatorResult:
@@ -71,15 +71,15 @@ class PlainAttack:
 
     def incomplete(self) -> IndicatorResult:
         """Measure how much the final steps still gained where the attack failed."""
-        lowest, standing = self.main.lowest, self.standing
-        gained = (lowest[-1 - FINAL_STEPS] - lowest[-1])[standing] / self.probes.clean[standing].clamp(min=1e-12)
+        lowest, unbroken = self.main.lowest, self.unbroken
+        gained = (lowest[-1 - FINAL_STEPS] - lowest[-1])[unbroken] / self.probes.clean[unbroken].clamp(min=1e-12)
         value = float(gained.median()) if len(gained) else 0.0
         return IndicatorResult(
             "incomplete optimisation",
             value,
             MAX_FINAL_GAIN,
             f"the last {FINAL_STEPS} of {STEPS} steps still gained {value:.1%} of the clean margin of the median image "
-            "left standing",
+            "that is not broken",
             ("steps",),
         )
 

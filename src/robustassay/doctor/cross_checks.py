@@ -19,25 +19,25 @@ SUBSTITUTES: Final = ("resnet20-pgd", "resnet20-natural")
 """Examples crafted on a robust model transfer to natural models, and those of a natural model to its like."""
 
 
-def black_box(probes: ProbeSet, standing: Tensor) -> IndicatorResult:
-    """Run Square on what the plain attack left standing."""
-    gained = int(probes.among(standing).broken_by(Square(steps=QUERIES)).sum())
+def black_box(probes: ProbeSet, unbroken: Tensor) -> IndicatorResult:
+    """Run Square on the images that the plain attack did not break."""
+    gained = int(probes.among(unbroken).broken_by(Square(steps=QUERIES)).sum())
     return IndicatorResult(
         "black-box beats white-box",
         gained / len(probes),
         MAX_LEAD,
-        f"Square breaks, in {QUERIES} queries, {gained} of the {int(standing.sum())} images that a plain attack "
-        "left standing",
+        f"Square breaks, in {QUERIES} queries, {gained} of the {int(unbroken.sum())} images that a plain attack "
+        "did not break",
         ("bpda", "loss", "smoothing", "square", "transfer"),
     )
 
 
-def transfer(probes: ProbeSet, standing: Tensor) -> IndicatorResult:
-    """Run transfer attacks on what the plain attack left standing."""
+def transfer(probes: ProbeSet, unbroken: Tensor) -> IndicatorResult:
+    """Run transfer attacks on the images that the plain attack did not break."""
     if not substitutes_apply(probes):
         return IndicatorResult("transfer beats white-box", 0.0, MAX_LEAD, "not checked: no zoo model takes such images")
-    left = probes.among(standing)
-    broken = torch.zeros(len(left), dtype=torch.bool, device=standing.device)
+    left = probes.among(unbroken)
+    broken = torch.zeros(len(left), dtype=torch.bool, device=unbroken.device)
     for source in SUBSTITUTES:
         broken |= left.broken_by(Transfer(source))
     gained = int(broken.sum())
@@ -46,7 +46,7 @@ def transfer(probes: ProbeSet, standing: Tensor) -> IndicatorResult:
         gained / len(probes),
         MAX_LEAD,
         f"examples crafted on {' and '.join(SUBSTITUTES)} break {gained} of the {len(left)} images that a plain attack "
-        "left standing",
+        "did not break",
         ("bpda", "smoothing", "transfer", "square"),
     )
 
@@ -54,4 +54,4 @@ def transfer(probes: ProbeSet, standing: Tensor) -> IndicatorResult:
 def substitutes_apply(probes: ProbeSet) -> bool:
     """Whether the substitutes have the same image shape and number of classes."""
     known = models.card(SUBSTITUTES[0])
-    return tuple(probes.x0.shape[1:]) == (3, 32, 32) and probes.network.classes == known.classes
+    return tuple(probes.x0.shape[1:]) == (3, 32, 32) and probes.target.classes == known.classes

@@ -43,7 +43,7 @@ def diagnose(
     name: str | None = None,
     on_indicator: OnIndicator = lambda indicator: None,
 ) -> Diagnosis:
-    """Diagnose a model on the first images of a dataset that it classifies correctly."""
+    """Diagnose a model on those of the first `samples` images that it classifies correctly."""
     if isinstance(norm, L0):
         raise BadRequest("The doctor works under Linf, L2 or L1: choose one of these norms.")
     model_ref = ModelRef.of(model, name)
@@ -57,12 +57,12 @@ def diagnose(
     return replace(found, seconds=time.perf_counter() - started)
 
 
-def make_probe_set(network: TargetModel, data: Dataset, norm: Norm, samples: int = SAMPLES) -> ProbeSet:
-    """Take the first images of a dataset that the model classifies correctly."""
+def make_probe_set(target: TargetModel, data: Dataset, norm: Norm, samples: int = SAMPLES) -> ProbeSet:
+    """Take those of the first `samples` images that the model classifies correctly."""
     rows = slice(0, min(samples, len(data)))
-    x, labels = data.images(rows).to(network.device), data.labels[rows].to(network.device)
-    with seeded("doctor", network.device):
-        probes = ProbeSet.of(network, data.ids[rows], x, labels, norm)
+    x, labels = data.images(rows).to(target.device), data.labels[rows].to(target.device)
+    with seeded("doctor", target.device):
+        probes = ProbeSet.of(target, data.ids[rows], x, labels, norm)
     if not len(probes):
         raise BadRequest(
             f"The model classifies none of the {len(x)} images tried correctly: choose data of its classes."
@@ -76,7 +76,7 @@ def check_all(
     """Evaluate every indicator in turn."""
     started, results = time.perf_counter(), []
     texts = {flag.name: flag.text for flag in flags}
-    with seeded("doctor", probes.network.device):
+    with seeded("doctor", probes.target.device):
         for result in _results(probes, texts):
             results.append(result)
             on_indicator(result.indicator)
@@ -88,11 +88,11 @@ def _results(probes: ProbeSet, flags: dict[str, str]) -> Iterator[IndicatorResul
     yield gradient_checks.misleading_gradients(probes)
     yield output_checks.unstable_predictions(probes)
     yield output_checks.vanishing_loss(probes, flags)
-    yield output_checks.test_time_optimisation(flags)
+    yield output_checks.optimises_at_test_time(flags)
     plain = PlainAttack.run(probes)
     yield plain.silent_success()
     yield plain.incomplete()
     yield plain.fails_unbounded()
     yield plain.not_falling()
-    yield cross_checks.black_box(probes, plain.standing)
-    yield cross_checks.transfer(probes, plain.standing)
+    yield cross_checks.black_box(probes, plain.unbroken)
+    yield cross_checks.transfer(probes, plain.unbroken)

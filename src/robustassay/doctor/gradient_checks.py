@@ -32,8 +32,8 @@ def unavailable_gradients(probes: ProbeSet) -> IndicatorResult:
 
 def misleading_gradients(probes: ProbeSet) -> IndicatorResult:
     """Compare the change of the margin over a tiny step with the change that the gradient predicts."""
-    gradient, _ = probes.network.gradient(probes.x0, logit_margin, probes.goal)
-    ratio = linearity(probes.network, probes.x0, probes.goal, gradient)
+    gradient, _ = probes.target.gradient(probes.x0, logit_margin, probes.goal)
+    ratio = linearity(probes.target, probes.x0, probes.goal, gradient)
     if not len(ratio):
         why = "not checked: the model is random, its gradient is declared, or it has none"
         return IndicatorResult("misleading gradients", 0.0, MAX_LINEAR_ERROR, why)
@@ -48,5 +48,5 @@ def misleading_gradients(probes: ProbeSet) -> IndicatorResult:
 
 
 def _zero_gradient(probes: ProbeSet, x: Tensor) -> Tensor:
-    gradient, _ = probes.network.gradient(x, logit_margin, probes.goal)
+    gradient, _ = probes.target.gradient(x, logit_margin, probes.goal)
     return gradient.flatten(1).abs().amax(1) == 0

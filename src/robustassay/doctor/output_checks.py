@@ -26,21 +26,21 @@ MAX_GRADIENT_DISAGREEMENT: Final = 0.6
 """One minus the cosine between the gradients of two draws of a random model."""
 
 MAX_DECADES: Final = 1.6
-"""Powers of ten between a typical margin and 1: between 1/40 and 40 every loss has a gradient in float32."""
+"""Limit of |log10| of the median margin; above it (outside 1/40 to 40) some loss has no gradient in float32."""
 
 NO_GRADIENT_DECADES: Final = 16.0
-"""Value for squashed outputs: the decimal digits of float64."""
+"""A value above every limit, for squashed outputs and for a median margin of zero."""
 
 DRAWS: Final = 4
 
 
 def unstable_predictions(probes: ProbeSet) -> IndicatorResult:
     """Add small noise to every image and compare margins; of a random model, compare gradients of several draws."""
-    if probes.network.random:
+    if probes.target.random:
         return _unstable_gradients(probes)
     noise = Streams.of(SEED, probes.ids, probes.x0.device).rademacher(*probes.x0.shape[1:])
     noisy = (probes.x0 + NOISE_SIZE * noise).clamp(0, 1)
-    change = (probes.goal.margin(probes.network.logits(noisy)) - probes.clean).abs()
+    change = (probes.goal.margin(probes.target.logits(noisy)) - probes.clean).abs()
     changed = change > LARGE_CHANGE * probes.clean.abs().clamp(min=float(probes.clean.abs().median()))
     return IndicatorResult(
         "unstable predictions",
@@ -54,7 +54,7 @@ def unstable_predictions(probes: ProbeSet) -> IndicatorResult:
 
 def _unstable_gradients(probes: ProbeSet) -> IndicatorResult:
     """Compare the gradients of single draws."""
-    once = probes.network.with_draws(1)
+    once = probes.target.with_draws(1)
     drawn = [once.gradient(probes.x0, logit_margin, probes.goal)[0].flatten(1) for _ in range(DRAWS)]
     alike = torch.stack([F.cosine_similarity(one, other) for one, other in combinations(drawn, 2)]).mean(0)
     typical = float(alike.median())
@@ -82,7 +82,7 @@ def vanishing_loss(probes: ProbeSet, flags: Mapping[str, str]) -> IndicatorResul
     )
 
 
-def test_time_optimisation(flags: Mapping[str, str]) -> IndicatorResult:
+def optimises_at_test_time(flags: Mapping[str, str]) -> IndicatorResult:
     """Check whether the model runs an optimisation in its forward pass."""
     return IndicatorResult(
         "test-time optimisation",

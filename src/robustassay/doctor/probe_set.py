@@ -44,7 +44,7 @@ class AscentTrace:
 class ProbeSet:
     """A model and images that it classifies correctly."""
 
-    network: TargetModel
+    target: TargetModel
     ids: Sequence[str]
     x0: Tensor
     goal: Goal
@@ -52,13 +52,13 @@ class ProbeSet:
     norm: Norm
 
     @classmethod
-    def of(cls, network: TargetModel, ids: Sequence[str], x: Tensor, labels: Tensor, norm: Norm) -> "ProbeSet":
+    def of(cls, target: TargetModel, ids: Sequence[str], x: Tensor, labels: Tensor, norm: Norm) -> "ProbeSet":
         """Keep the images that are classified correctly."""
-        logits = network.mean_logits(x)
+        logits = target.mean_logits(x)
         goal = Untargeted(labels)
         rows = (~goal.reached(logits)).nonzero().squeeze(1)
         kept = [ids[row] for row in rows.tolist()]
-        return cls(network, kept, x[rows], goal.among(rows), goal.margin(logits)[rows], norm)
+        return cls(target, kept, x[rows], goal.among(rows), goal.margin(logits)[rows], norm)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -67,11 +67,7 @@ class ProbeSet:
         """Return the same with some of the images."""
         rows = mask.nonzero().squeeze(1)
         kept = [self.ids[row] for row in rows.tolist()]
-        return ProbeSet(self.network, kept, self.x0[rows], self.goal.among(rows), self.clean[rows], self.norm)
-
-    def with_network(self, network: TargetModel) -> "ProbeSet":
-        """Return the same with another target."""
-        return ProbeSet(network, self.ids, self.x0, self.goal, self.clean, self.norm)
+        return ProbeSet(self.target, kept, self.x0[rows], self.goal.among(rows), self.clean[rows], self.norm)
 
     def ball(self, eps: float) -> Ball:
         """Return the balls of this radius around the images."""
@@ -90,12 +86,12 @@ class ProbeSet:
         x = self.ball(min(eps, self.norm.eps)).sample(Streams.of(SEED, self.ids, self.x0.device))
         margins, reached = [], []
         for _ in range(steps):
-            gradient, logits = self.network.gradient(x, loss or own_loss, self.goal)
+            gradient, logits = self.target.gradient(x, loss or own_loss, self.goal)
             margins.append(self.goal.margin(logits))
             reached.append(self.goal.reached(logits))
             x = ball.step(x, gradient, rel_step * ball.eps)
-        logits = self.network.mean_logits(x)
-        self.network.check()
+        logits = self.target.mean_logits(x)
+        self.target.check()
         return AscentTrace(
             torch.stack([*margins, self.goal.margin(logits)]), torch.stack([*reached, self.goal.reached(logits)])
         )
@@ -105,5 +101,5 @@ class ProbeSet:
         if not len(self):
             return torch.zeros(0, dtype=torch.bool)
         wave = Wave(self.ids, self.x0, self.goal.labels)
-        records, _ = run_wave(self.network, attack, ThreatModel(self.norm), wave, SEED, None, lambda ledger: None)
+        records, _ = run_wave(self.target, attack, ThreatModel(self.norm), wave, SEED, None, lambda ledger: None)
         return torch.tensor(records["success"].to_pylist(), dtype=torch.bool, device=self.x0.device)

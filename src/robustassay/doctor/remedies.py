@@ -68,7 +68,7 @@ class DiagnosisAdviser(Adviser):
 
 def build_remedies(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Remedy]:
     """Build the remedies that a diagnosis names, where this model allows them."""
-    module = probes.network.module
+    module = probes.target.module
     output_fixes = _output_fixes(probes, diagnosis) if "logits" in diagnosis.remedies else []
     for name in diagnosis.remedies:
         if name == "transfer" and not substitutes_apply(probes):
@@ -84,7 +84,7 @@ def build_remedies(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Remedy]:
 def _input_fixes(name: str, probes: ProbeSet, output_fixes: list[GradientFix]) -> list[GradientFix]:
     """Build the gradient fixes of a remedy, the output fixes included; none where they cannot be built."""
     if name == "bpda":
-        bypass = find_bypass(probes.network, probes.x0, probes.goal)
+        bypass = find_bypass(probes.target, probes.x0, probes.goal)
         return [] if bypass is None else [bypass, *output_fixes]
     return [
         ReverseGradient() if name == "reversal" else SmoothGradient(SMOOTHING_SIZE * _typical_perturbation(probes)),
@@ -95,7 +95,7 @@ def _input_fixes(name: str, probes: ProbeSet, output_fixes: list[GradientFix]) -
 def gives_gradients(fixed: FixedGradients, probes: ProbeSet) -> bool:
     """Check on a few images that the fixed model has a gradient: hooks cannot follow every model."""
     few = slice(0, LANES)
-    tried = probes.network.with_module(fixed)
+    tried = probes.target.with_module(fixed)
     try:
         gradient, _ = tried.gradient(probes.x0[few], logit_margin, probes.goal.among(few))
         tried.check()
@@ -106,12 +106,12 @@ def gives_gradients(fixed: FixedGradients, probes: ProbeSet) -> bool:
 
 def _output_fixes(probes: ProbeSet, diagnosis: Diagnosis) -> list[GradientFix]:
     """Find the values before the last function, and scale them so that losses have a gradient."""
-    module = probes.network.module
-    layer_output = find_logit_layer(probes.network, probes.x0)
+    module = probes.target.module
+    layer_output = find_logit_layer(probes.target, probes.x0)
     squashed = bool({"softmax", "squashed"} & diagnosis.flags.keys())
     first: list[GradientFix] = [layer_output] if layer_output is not None else [LogOutputs()] if squashed else []
     with torch.no_grad():
-        logits = probes.network.with_module(FixedGradients(module, first)).call_differentiable(probes.x0)
+        logits = probes.target.with_module(FixedGradients(module, first)).call_differentiable(probes.x0)
     typical = float(probes.goal.margin(logits).abs().median())
     if not 0 < typical < math.inf or abs(math.log10(typical)) <= MAX_DECADES:
         return first

@@ -17,7 +17,7 @@ def conclude(
     prepared: PreparedEvaluation, results: Mapping[str, Result], folder: OutputFolder, stop: StopRequest
 ) -> Result:
     """Return the result of the evaluation: that of its one attack, or the worst case over all parts."""
-    if not prepared.in_parts:
+    if not prepared.one_folder_per_attack:
         (only,) = results.values()
         return only
     parts = apply_remedies(prepared, results, folder, stop)
@@ -27,14 +27,14 @@ def conclude(
 def apply_remedies(
     prepared: PreparedEvaluation, results: Mapping[str, Result], folder: OutputFolder, stop: StopRequest
 ) -> dict[str, Result]:
-    """Attack what is left standing with one remedy after the other; return the results so far and these."""
+    """Attack the unbroken samples with one remedy after the other; return the results so far and these."""
     parts = dict(results)
     for remedy in prepared.advice.remedies:
         for number, attack in enumerate(remedy.attacks, 1):
             name = f"{remedy.name}-{number}" if len(remedy.attacks) > 1 else remedy.name
-            standing = _standing(Result.worst_of(parts))
-            if standing:
-                smaller = prepared.on_samples(standing).with_target(prepared.target.with_module(remedy.module))
+            unbroken = _unbroken(Result.worst_of(parts))
+            if unbroken:
+                smaller = prepared.on_samples(unbroken).with_target(prepared.target.with_module(remedy.module))
                 parts[name] = _run_remedy(smaller, remedy, attack, results, folder.part(name), stop)
     return parts
 
@@ -75,7 +75,7 @@ def confirm(
     return {**parts, "confirm": run_attack(smaller, attack, store, stop, place.temporary)}
 
 
-def _standing(result: Result) -> set[str]:
+def _unbroken(result: Result) -> set[str]:
     records = result.records
-    standing = records["clean_ok"].astype(bool) & ~records["success"].astype(bool)
-    return set(records["sample_id"][standing])
+    unbroken = records["clean_ok"].astype(bool) & ~records["success"].astype(bool)
+    return set(records["sample_id"][unbroken])

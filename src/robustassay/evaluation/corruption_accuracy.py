@@ -82,12 +82,12 @@ class CorruptionEvaluation:
 
     def _predict(self, model_ref: ModelRef, corruption: CorruptionSpec, dataset: Dataset) -> pd.DataFrame:
         traits = check_model(model_ref.module, dataset, self.device, despite_flags=True)
-        network = LocalModel(model_ref.module, traits.classes, self.device, self.batch_size)
+        target = LocalModel(model_ref.module, traits.classes, self.device, self.batch_size)
         predicted = []
         with seeded(str(corruption), self.device):
             for start in range(0, len(dataset), BATCH):
                 x = dataset.images(slice(start, start + BATCH)).to(self.device)
-                predicted.append(network.logits(x).argmax(1).cpu())
+                predicted.append(target.logits(x).argmax(1).cpu())
         correct = (torch.cat(predicted) == dataset.labels).numpy()
         return pd.DataFrame({"sample_id": list(dataset.ids), "correct": correct})
 

@@ -48,9 +48,9 @@ def inspect_model(
 ) -> InspectedModel:
     """Inspect a model before any long work."""
     if (service := as_service(module)) is not None:
-        network, contradicts = open_remote(service, dataset, device)
-        traits = ModelTraits(network.classes, random=False, probabilities=False)
-        return InspectedModel(network, traits, (CONTRADICTS,) * contradicts)
+        target, contradicts = open_remote(service, dataset, device)
+        traits = ModelTraits(target.classes, random=False, probabilities=False)
+        return InspectedModel(target, traits, (CONTRADICTS,) * contradicts)
     traits = check_model(module, dataset, device, despite_flags)
     draws = eot if traits.random else 1
     late = device.type == "cuda"

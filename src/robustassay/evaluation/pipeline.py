@@ -46,7 +46,7 @@ def evaluate(
         threat: such as `LInf(8 / 255)`, a `ThreatModel` with a target rule, or a known name, such as "cifar10-linf".
         attack: an attack, its name with settings ("pgd:steps=100"), or several of either.
         limit: number of samples, from the first; all by default.
-        seed: of all random numbers; those of a sample depend on this and its id alone.
+        seed: seed of all random numbers; a sample's numbers depend only on the seed and the sample's id.
         device: "cpu" or "cuda"; by default a GPU where there is one.
         out: output folder; a run found there is resumed. Several attacks get one folder each inside.
         keep_images: whether the adversarial images are kept, in the result and in `out`.
@@ -61,7 +61,7 @@ def evaluate(
 
 
 def evaluate_prepared(prepared: PreparedEvaluation, out: str | Path | None = None) -> Result:
-    """Run all attacks of an evaluation, then what follows from their results."""
+    """Run all attacks of an evaluation, then the worst case and the confirming attack."""
     with graceful_interrupt() as stop, output_folder(out) as folder:
         results = run_all(prepared, folder, stop)
         return conclude(prepared, results, folder, stop)

@@ -38,7 +38,7 @@ class PreparedEvaluation:
     dataset: Dataset
     threat: ThreatModel
     attacks: Mapping[str, Attack[Any]]  # by the name of their part
-    in_parts: bool  # each attack in its own folder, and the worst case as the result
+    one_folder_per_attack: bool  # and the result is the worst case of all attacks
     seed: int
     keep_images: bool
     search: Search
@@ -135,7 +135,7 @@ def prepare(
         dataset=dataset,
         threat=as_threat(threat),
         attacks=dict(zip(distinct_names(chosen), chosen, strict=True)),
-        in_parts=not isinstance(attack, str | Attack) or bool(search.confirm or search.adaptive),
+        one_folder_per_attack=not isinstance(attack, str | Attack) or bool(search.confirm or search.adaptive),
         seed=whole("seed", seed),
         keep_images=keep_images,
         search=replace(search, despite_flags=despite_flags),
@@ -143,7 +143,7 @@ def prepare(
         backend=choose_backend(execution),
         progress=progress or NoProgress(),
     )
-    _check_goals(prepared)
+    _check_attacks(prepared)
     return replace(prepared, advice=ask_adviser(search.adaptive, prepared.inspected, dataset.whole, prepared.threat))
 
 
@@ -161,7 +161,7 @@ def inspect_once(
     if key not in model_ref.inspections:
         model_ref.inspections[key] = inspect_model(model_ref.module, dataset, *options)
     found: InspectedModel = model_ref.inspections[key]
-    found.target.forget()
+    found.target.discard_unchecked_outputs()
     return found
 
 
@@ -180,7 +180,7 @@ def _create_attacks(requested: Sequence[str | Attack[Any]], smallest_eps: bool) 
     return chosen
 
 
-def _check_goals(prepared: PreparedEvaluation) -> None:
+def _check_attacks(prepared: PreparedEvaluation) -> None:
     """Check targets against labels, and attacks against the threat and the model."""
     dataset, threat = prepared.dataset, prepared.threat
     if threat.target is not None:

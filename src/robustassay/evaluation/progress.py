@@ -59,8 +59,8 @@ class ProgressMeter:
             due = time.monotonic() + MIN_SECONDS
             alive = int((~ledger.done).sum())
             part = rows - alive + alive * min(1.0, int(ledger.iterations.max()) / length)
-            standing = Rate(self._robust.count + alive, self._robust.total + rows)
-            self._progress.update(self.finished + part, standing)
+            robust_so_far = Rate(self._robust.count + alive, self._robust.total + rows)
+            self._progress.update(self.finished + part, robust_so_far)
 
         return on_step
 

@@ -48,7 +48,7 @@ def output_folder(out: str | Path | None) -> Iterator[OutputFolder]:
 
 def run_all(prepared: PreparedEvaluation, folder: OutputFolder, stop: StopRequest) -> dict[str, Result]:
     """Run every attack of an evaluation; return their results by name."""
-    folders = {name: folder.part(name) if prepared.in_parts else folder for name in prepared.attacks}
+    folders = {name: folder.part(name) if prepared.one_folder_per_attack else folder for name in prepared.attacks}
     stores = {  # all folders are checked before any long work
         name: open_store(prepared, attack, folders[name].path, prepared.spec(attack), prepared.advice.manifest_entries)
         for name, attack in prepared.attacks.items()

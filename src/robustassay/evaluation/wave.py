@@ -24,7 +24,7 @@ from robustassay.threat import Ball, Targeted, ThreatModel
 from robustassay.threat.losses import logit_margin
 
 RETRIES: Final = 2
-"""How often rows whose claim was not valid are attacked again, each time with a larger required margin."""
+"""How often rows whose claim was not valid are attacked again, each time with a lower `margin_limit`."""
 
 FINAL_STEPS: Final = 5
 """Gradient steps in full precision on samples where reduced precision may have hidden a success."""
@@ -48,7 +48,7 @@ class Wave:
 
 
 def run_wave(
-    network: TargetModel,
+    target: TargetModel,
     attack: Attack[Any],
     threat: ThreatModel,
     wave: Wave,
@@ -57,15 +57,15 @@ def run_wave(
     on_step: Callable[[Ledger], None],
 ) -> tuple[pa.Table, Tensor]:
     """Attack a wave; return its verified records and its adversarial images, clean where none was found."""
-    started, searched = time.perf_counter(), network.for_search(attack.seeks_minimum)
+    started, searched = time.perf_counter(), target.for_search(attack.seeks_minimum)
     ledger, clean_logits = _open_ledger(searched, attack, threat, wave, seed, query_budget)
-    rng = Streams.of(seed, wave.ids, network.device)
+    rng = Streams.of(seed, wave.ids, target.device)
     search = _WaveSearch(searched, attack, threat, ledger, rng, wave, seed, on_step)
     try:
-        with full_precision(network.device):  # the same kernels for a surrogate in half precision
+        with full_precision(target.device):  # a surrogate in half precision does not set this itself
             rows, verdict = search.run()
     except SurrogateFailed:
-        return run_wave(network.exact, attack, threat, wave, seed, query_budget, on_step)
+        return run_wave(target.exact, attack, threat, wave, seed, query_budget, on_step)
     columns = outcome_columns(wave.ids, wave.labels, ledger, clean_logits, rows, verdict)
     columns |= cost_columns(ledger, time.perf_counter() - started)
     columns["other_objectives"] = search.verify_other_objectives()
@@ -76,15 +76,15 @@ def run_wave(
 
 
 def _open_ledger(
-    network: TargetModel, attack: Attack[Any], threat: ThreatModel, wave: Wave, seed: int, query_budget: int | None
+    target: TargetModel, attack: Attack[Any], threat: ThreatModel, wave: Wave, seed: int, query_budget: int | None
 ) -> tuple[Ledger, Tensor]:
     """Evaluate the clean images; return a new ledger and the clean logits."""
-    exact = network.exact
+    exact = target.exact
     drawn = exact.drawn_logits(wave.x0)
     exact.check()
     clean_logits = drawn.mean(1)
     goal = threat.goal(wave.ids, wave.labels, clean_logits, seed)
-    eps = torch.full((len(wave.ids),), threat.norm.eps, device=network.device)
+    eps = torch.full((len(wave.ids),), threat.norm.eps, device=target.device)
     objectives = {name: partial(cost, attack) for name, cost in attack.objectives.items()}
     budget = (
         query_budget
@@ -92,12 +92,12 @@ def _open_ledger(
         else attack.planned_queries
     )
     ledger = Ledger(
-        Ball(threat.norm, wave.x0, eps), goal, attack.seeks_minimum, budget, objectives, network.margin_error
+        Ball(threat.norm, wave.x0, eps), goal, attack.seeks_minimum, budget, objectives, target.margin_error
     )
     ledger.record_clean(clean_logits)
-    if network.draws > 1:
-        looks = network.draws if issubclass(attack.access, GradientAccess) else 1
-        ledger.expect_noise(goal.margin(drawn).std(1) / looks**0.5)
+    if target.draws > 1:
+        draws_per_query = target.draws if issubclass(attack.access, GradientAccess) else 1
+        ledger.expect_noise(goal.margin(drawn).std(1) / draws_per_query**0.5)
     return ledger, clean_logits
 
 
@@ -106,7 +106,7 @@ def _open_ledger(
 class _WaveSearch:
     """One attack on one wave, with retries for claims that are not valid."""
 
-    network: TargetModel
+    target: TargetModel
     attack: Attack[Any]
     threat: ThreatModel
     ledger: Ledger
@@ -116,12 +116,12 @@ class _WaveSearch:
     on_step: Callable[[Ledger], None]
 
     def run(self) -> tuple[Tensor, Verdict]:
-        """Attack, verify, and attack again the rows whose claim was not valid: a near miss is not robustness."""
-        standing = torch.ones_like(self.ledger.claimed)
+        """Attack, verify, and attack again the rows whose claim was not valid: they are not robust yet."""
+        to_attack = torch.ones_like(self.ledger.claimed)
         for attempt in range(1 + RETRIES):
             for _ in range(self.attack.repeats):
-                self._attack_once(standing)
-            self._recheck_near_misses(standing)
+                self._attack_once(to_attack)
+            self._recheck_lowest_margin_points(to_attack)
             rows, verdict = self._verify_claims()
             refused = torch.from_numpy(~verdict.valid).to(rows.device)
             if attempt == RETRIES or not refused.any():
@@ -129,30 +129,32 @@ class _WaveSearch:
             seen = torch.from_numpy(verdict.margin).to(rows.device, torch.float32)
             problems = [problem for problem in verdict.problem if problem]
             self.ledger.reject(rows[refused], seen[refused], problems)
-            standing = torch.zeros_like(standing).index_fill(0, rows[refused], True)
+            to_attack = torch.zeros_like(to_attack).index_fill(0, rows[refused], True)
         return rows, verdict
 
-    def _attack_once(self, standing: Tensor) -> None:
-        """Run the attack on the rows still standing, and evaluate the last point that it returns."""
+    def _attack_once(self, to_attack: Tensor) -> None:
+        """Run the attack on these rows if they are not done, and evaluate the last point that it returns."""
         self.ledger.marked_finished[:] = False
-        rows = (standing & ~self.ledger.done).nonzero().squeeze(1)
+        rows = (to_attack & ~self.ledger.done).nonzero().squeeze(1)
         if not len(rows):
             return
         access = self.attack.access(
-            self.network, self.ledger, self.rng.among(rows), rows, self.on_step, start_images=self.wave.start_images
+            self.target, self.ledger, self.rng.among(rows), rows, self.on_step, start_images=self.wave.start_images
         )
         with suppress(NoRowsLeft):
             access.decisions(self.attack(access, access.ball.centre))
-        self.network.check()
+        self.target.check()
 
-    def _recheck_near_misses(self, standing: Tensor) -> None:
-        """After a search on a surrogate, evaluate near misses on the model itself; go on from the close ones."""
-        ledger, exact, margin_error = self.ledger, self.network.exact, self.network.margin_error
-        rows = (standing & ~ledger.claimed).nonzero().squeeze(1)
-        if ledger.nearest_miss is None or not len(rows):
+    def _recheck_lowest_margin_points(self, to_attack: Tensor) -> None:
+        """After a search on a surrogate, evaluate each row's point of lowest margin on the exact model.
+
+        Rows whose margin there is within twice the margin error get a few more gradient steps on the exact model."""
+        ledger, exact, margin_error = self.ledger, self.target.exact, self.target.margin_error
+        rows = (to_attack & ~ledger.claimed).nonzero().squeeze(1)
+        if ledger.lowest_margin_point is None or not len(rows):
             return
         with ledger.without_margin_error(FULL_PRECISION):
-            margin = ledger.claim_nearest_misses(rows, exact.logits(ledger.nearest_miss[rows]))
+            margin = ledger.claim_lowest_margin_points(rows, exact.logits(ledger.lowest_margin_point[rows]))
             ledger.marked_finished[:] = False
             rows = rows[(margin <= 2 * margin_error) & ~ledger.done[rows]]
             if issubclass(self.attack.access, GradientAccess) and len(rows):
@@ -160,7 +162,7 @@ class _WaveSearch:
                     exact, ledger, self.rng.among(rows), rows, self.on_step, start_images=self.wave.start_images
                 )
                 with suppress(NoRowsLeft):
-                    access.decisions(_final_steps(access, ledger.nearest_miss[rows]))
+                    access.decisions(_final_steps(access, ledger.lowest_margin_point[rows]))
         exact.check()
 
     def _verify_claims(self) -> tuple[Tensor, Verdict]:
@@ -195,17 +197,17 @@ class _WaveSearch:
             norm=norm.name,
             eps=norm.eps,
             any_distance=ledger.seeks_minimum,
-            seeds=[f"{self.seed}/{self.wave.ids[row]}" for row in rows.tolist()] if self.network.random else None,
+            seeds=[f"{self.seed}/{self.wave.ids[row]}" for row in rows.tolist()] if self.target.random else None,
         )
         try:
             with np.errstate(invalid="ignore"):  # infinity minus infinity is handled below
-                verdict = verify(self.network.module, self.network.device, claims)
+                verdict = verify(self.target.module, self.target.device, claims)
         except AssayError:
             raise
         except Exception as error:
             raise ModelFailed(f"The model raised an error while claims were verified: {error}") from error
-        claimed = np.isfinite(to_numpy(x_adv.flatten(1).double())).all(1)
-        if np.isnan(verdict.margin[claimed]).any():
+        finite = np.isfinite(to_numpy(x_adv.flatten(1).double())).all(1)
+        if np.isnan(verdict.margin[finite]).any():
             raise ModelFailed("The model returned NaN while claims were verified: check it for overflow.")
         return verdict
 

@@ -64,15 +64,15 @@ def admit(model_ref: ModelRef, dataset: Dataset, device: torch.device) -> list[C
     return checks + [Check(f"flag {name}", False, text) for name, text in found.items() if name not in RULES]
 
 
-def _gradients(network: TargetModel, dataset: Dataset) -> Check:
+def _gradients(target: TargetModel, dataset: Dataset) -> Check:
     """Compute the model's own gradient, not the substitute that a defense may declare for adaptive attacks."""
     rows = slice(0, min(SAMPLES, len(dataset)))
-    x, goal = dataset.images(rows).to(network.device), Untargeted(dataset.labels[rows].to(network.device))
-    own = LocalModel(_Plain(network.module).eval(), network.classes, network.device, network.batch_size)
+    x, goal = dataset.images(rows).to(target.device), Untargeted(dataset.labels[rows].to(target.device))
+    own = LocalModel(_Plain(target.module).eval(), target.classes, target.device, target.batch_size)
     gradient, _ = own.gradient(x, logit_margin, goal)
     moved = int((gradient.flatten(1).abs().amax(1) > 0).sum())
     text = f"The gradient is not zero on {moved} of {len(x)} images."
-    if network.is_adaptive and moved <= MOSTLY * len(x):
+    if target.is_adaptive and moved <= MOSTLY * len(x):
         text += " It declares a substitute for it, which makes an adaptive attack possible but not a standard one."
     return Check("non-zero gradient", moved > MOSTLY * len(x), text)
 

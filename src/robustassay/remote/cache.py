@@ -51,7 +51,7 @@ class AnswerCache:
         except sqlite3.Error as error:
             raise self._failed(error) from error
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Delete the answers of a service that has changed."""
         try:
             with self._lock:

@@ -107,8 +107,8 @@ class Client:
                 self._budget.count_retry()
                 stop.wait(self._backoff(attempt) if pause is None else min(pause, self._limits.max_backoff_s))
         raise ModelFailed(
-            f"The service failed {self._limits.tries} times in a row ({outcome}): no sample was judged by it; "
-            "run the same command again to resume."
+            f"The service failed {self._limits.tries} times in a row ({outcome}): "
+            "no result of this request was counted; run the same command again to resume."
         )
 
     def _try(
@@ -151,7 +151,7 @@ class Client:
         if isinstance(outcome, int) and answers is None and outcome not in RETRIED:
             raise ModelFailed(
                 f"The service refuses the request with status {outcome} ({self._transcript.redact(said or '')}): "
-                "check address, key and adapter; no sample was judged by it."
+                "check address, key and adapter; no result of this request was counted."
             )
         return self._transcript.redact(str(outcome)), answers, pause
 

@@ -55,7 +55,7 @@ class Service(nn.Module):
         known = self._cache.find(fresh)
         if not all(answer.is_like(fresh[image]) for image, answer in known.items()):
             _print_to_terminal(f"{self.adapter.url} has changed its answers: the cached ones are deleted.")
-            self._cache.forget()
+            self._cache.clear()
         for image, answer in fresh.items():
             self._cache.put(image, answer)
 

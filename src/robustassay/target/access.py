@@ -26,7 +26,7 @@ Ask = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class NoRowsLeft(Exception):
-    """Every row is finished: a signal to the engine, which ends the attack here."""
+    """Every row is finished: the evaluation catches this and ends the attack."""
 
 
 class DecisionAccess:
@@ -83,7 +83,7 @@ class DecisionAccess:
         return self._copied(self._ledger.distance[self._rows])
 
     def start_iterations(self) -> None:
-        """Begin iteration 1: for a loop that asks about the result of a step before it calls `drop_finished`."""
+        """Count the start point as an iteration: for a loop that queries the start point before its first step."""
         self._ledger.end_iteration(self._rows)
 
     def drop_finished(self, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -188,7 +188,7 @@ class DecisionAccess:
         owner = self._indices if q == 1 else self._indices.repeat_interleave(q)
         flat = points.flatten(0, 1)
         by_row = flat.view(len(self._rows), self._copies * q, *flat.shape[1:])
-        sent = None if self._ledger.surely_affords(by_row.shape[1]) else self._affordable(*by_row.shape[:2])
+        sent = None if self._ledger.has_budget_for_all(by_row.shape[1]) else self._affordable(*by_row.shape[:2])
         if sent is None or sent.all():
             answer, logits = ask(flat, owner)
         else:

@@ -18,7 +18,7 @@ __all__ = ["NEVER", "Ledger"]
 @final
 @dataclass(frozen=True)
 class _RowThreat:
-    """Ball, goal and radius of some rows: what their points are judged by."""
+    """Ball, goal and radius of some rows: they decide which points count as claims."""
 
     rows: Tensor
     ball: Ball
@@ -31,7 +31,8 @@ class Ledger:
 
     A claim is a point with values in [0, 1] that reached the goal: the first one inside the ball for an attack with a
     fixed radius, the closest one for an attack that seeks the minimum. Claims are verified elsewhere. With a
-    `margin_error`, a claim must clear it, and the nearest miss of each row is kept for a check on the exact model.
+    `margin_error`, a claim's margin must not be above minus this error, and the point of lowest margin of each row is
+    kept for a check on the exact model. A claim's margin must not be above the `margin_limit` of its row.
     """
 
     def __init__(
@@ -49,9 +50,9 @@ class Ledger:
         self.query_budget = query_budget
         self.lowest_margin = torch.full((rows,), torch.inf, device=device)
         self.clean_margin = self.lowest_margin
-        self.required_margin = torch.full((rows,), torch.inf, device=device)
+        self.margin_limit = torch.full((rows,), torch.inf, device=device)
         self.margin_error = margin_error
-        self.nearest_miss = ball.centre.clone() if margin_error else None
+        self.lowest_margin_point = ball.centre.clone() if margin_error else None
         self.noise = torch.zeros(rows, device=device)
         self._counts = torch.zeros((rows, 4), dtype=torch.int64, device=device)
         self.iterations, self.forwards, self.backwards, self.queries = self._counts.unbind(1)
@@ -80,7 +81,7 @@ class Ledger:
             Ball(self.ball.norm, self.ball.centre[rows], eps), self.goal.among(rows), False, self.query_budget
         )
         ledger.lowest_margin, ledger.clean_margin = self.clean_margin[rows], self.clean_margin[rows]
-        ledger.required_margin, ledger.noise = self.required_margin[rows], self.noise[rows]
+        ledger.margin_limit, ledger.noise = self.margin_limit[rows], self.noise[rows]
         ledger._main, ledger._main_rows = self, rows
         return ledger
 
@@ -138,7 +139,11 @@ class Ledger:
 
     @property
     def done(self) -> Tensor:
-        """Say which rows are finished: goal reached (at distance zero, if the minimum is sought), or budget spent."""
+        """Say which rows are finished.
+
+        For a fixed radius: a claim was made. For a minimum-norm attack: the clean image already reaches the goal. For
+        both: the budget is spent, or the attack marked the row as finished.
+        """
         if self._never_done:
             return torch.zeros_like(self.marked_finished)
         finished = self.marked_finished | (self.distance == 0 if self.seeks_minimum else self.claimed)
@@ -150,12 +155,12 @@ class Ledger:
         assert self.query_budget is not None
         return self.query_budget - self.main.queries[self._main_rows]
 
-    def surely_affords(self, points: int) -> bool:
+    def has_budget_for_all(self, points: int) -> bool:
         """Say whether every row has budget for this many points, as far as is known without a copy from the device."""
         return self.query_budget is None or self.main._max_spent + points <= self.query_budget
 
     def record_clean(self, logits: Tensor) -> None:
-        """Claim the clean images that reach the goal; the evaluator asks about them, so they cost no query."""
+        """Claim the clean images that reach the goal; the evaluation asks about them, so they cost no query."""
         reached = self.goal.reached(logits)
         self.lowest_margin = self.clean_margin = self.goal.margin(logits)
         self.claims.claim_clean(reached)
@@ -165,38 +170,38 @@ class Ledger:
     def expect_noise(self, noise: Tensor) -> None:
         """Claim only margins larger than their standard error, for a model that draws random numbers."""
         self.noise = noise
-        self.required_margin = torch.where(noise > 0, -noise, self.required_margin)
+        self.margin_limit = torch.where(noise > 0, -noise, self.margin_limit)
 
     def reject(self, rows: Tensor, verified_margin: Tensor, problems: list[str]) -> None:
-        """Remove claims that did not verify, and record why; the next claim must clear the error of this one."""
+        """Remove claims that did not verify, and record why; lower the `margin_limit` by the error of this claim."""
         claims = self.claims
         self.rejected |= dict(zip(rows.tolist(), problems, strict=True))
         error = (verified_margin - claims.margin[rows]).abs() + claims.margin[rows].abs()
-        stricter = torch.where(self.noise[rows] > 0, self.required_margin[rows] - self.noise[rows], -2 * error)
-        self.required_margin[rows] = torch.minimum(self.required_margin[rows], stricter)
+        stricter = torch.where(self.noise[rows] > 0, self.margin_limit[rows] - self.noise[rows], -2 * error)
+        self.margin_limit[rows] = torch.minimum(self.margin_limit[rows], stricter)
         claims.take_back(rows)
-        if self.nearest_miss is not None:
-            self.nearest_miss[rows] = self.ball.centre[rows]
+        if self.lowest_margin_point is not None:
+            self.lowest_margin_point[rows] = self.ball.centre[rows]
             self.lowest_margin = self.lowest_margin.index_copy(0, rows, self.clean_margin[rows])
         for best in self.objectives.values():
-            best.forget(rows)
+            best.remove(rows)
 
-    def claim_nearest_misses(self, rows: Tensor, logits: Tensor) -> Tensor:
-        """Claim the nearest misses that reach the goal on the exact model; return their margins.
+    def claim_lowest_margin_points(self, rows: Tensor, logits: Tensor) -> Tensor:
+        """Claim the points of lowest margin that reach the goal on the exact model; return their margins.
 
-        The evaluator asks about them, as about the clean images, so they cost no query.
+        The evaluation asks about them, as about the clean images, so they cost no query.
         """
-        assert self.nearest_miss is not None
-        x, threat = self.nearest_miss[rows][:, None], self._threat_of(rows)
+        assert self.lowest_margin_point is not None
+        x, threat = self.lowest_margin_point[rows][:, None], self._threat_of(rows)
         margin = threat.goal.margin(logits)
-        reached = threat.goal.reached(logits) & (margin <= self.required_margin[rows])
+        reached = threat.goal.reached(logits) & (margin <= self.margin_limit[rows])
         candidates = self._candidates(rows, x, reached[:, None], threat.ball.distance(x), margin[:, None])
         self._claims.add(replace(candidates, queries=candidates.queries - 1))  # the point was counted before
         return margin
 
     def require_margin(self, rows: Tensor, margin: float) -> None:
         """Claim, from now on, only points that reach the goal by this margin or more."""
-        self.required_margin[rows] = self.required_margin[rows].clamp(max=-margin)
+        self.margin_limit[rows] = self.margin_limit[rows].clamp(max=-margin)
 
     def record(self, rows: Tensor, x: Tensor, logits: Tensor, sent: Tensor | None, passes: tuple[int, int]) -> None:
         """Count the points `[rows, q, ...]` of these rows, in order, and claim the best of them.
@@ -211,23 +216,19 @@ class Ledger:
         feasible = in_box & (distance <= threat.radius)
         seen = threat.goal.margin(logits)
         self._note_lowest(rows, x, torch.where(feasible, seen, torch.inf))
-        required = (
-            self.required_margin[rows].clamp(max=-self.margin_error)
-            if self.margin_error
-            else self.required_margin[rows]
-        )
-        reached = threat.goal.reached(logits) & (seen <= required[:, None])
+        limit = self.margin_limit[rows].clamp(max=-self.margin_error) if self.margin_error else self.margin_limit[rows]
+        reached = threat.goal.reached(logits) & (seen <= limit[:, None])
         counts = reached & (in_box if self.seeks_minimum else feasible)
         self._claims.add(self._candidates(rows, x, counts, distance, seen))
         for best in self.objectives.values():
             best.add(rows, x, reached & in_box)
-        self._charge(rows, x.shape[1] if sent is None else sent.sum(1), passes)
+        self._count_queries(rows, x.shape[1] if sent is None else sent.sum(1), passes)
         self._max_spent += x.shape[1]
         if self._main is not None:
             self._main.record(self._main_rows[rows], x, logits, sent, passes)
 
     def _threat_of(self, rows: Tensor) -> _RowThreat:
-        """Return ball, goal and radius of these rows, cached: the same rows come again and again."""
+        """Return ball, goal and radius of these rows, cached: most queries are for the same rows as the one before."""
         if self._row_threat is None or self._row_threat.rows is not rows:
             ball = self.ball.among(rows)
             self._row_threat = _RowThreat(rows, ball, self.goal.among(rows), ball.reach[:, None])
@@ -243,12 +244,12 @@ class Ledger:
         before = self.lowest_margin[rows]
         lowest, at = margin.min(1) if margin.shape[1] > 1 else (margin[:, 0], None)
         self.lowest_margin = self.lowest_margin.index_copy(0, rows, torch.minimum(before, lowest))
-        if self.nearest_miss is not None:
+        if self.lowest_margin_point is not None:
             picked = x[:, 0] if at is None else x[torch.arange(len(at), device=at.device), at]
             nearer = per_row(lowest < before, picked)
-            self.nearest_miss[rows] = torch.where(nearer, picked, self.nearest_miss[rows])
+            self.lowest_margin_point[rows] = torch.where(nearer, picked, self.lowest_margin_point[rows])
 
-    def _charge(self, rows: Tensor, points: int | Tensor, passes: tuple[int, int]) -> None:
+    def _count_queries(self, rows: Tensor, points: int | Tensor, passes: tuple[int, int]) -> None:
         if passes not in self._pass_counts:  # kept on the device: a copy takes longer than the addition
             self._pass_counts[passes] = self._counts.new_tensor((0, *passes, 1))
         added = self._pass_counts[passes] * (points[:, None] if isinstance(points, Tensor) else points)

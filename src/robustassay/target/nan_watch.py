@@ -1,11 +1,11 @@
-"""Finds NaN in what a model returns, at once or, on a GPU, once in a while: every look makes a GPU wait."""
+"""Finds NaN in a model's outputs, at once or, on a GPU, every `CHECK_EVERY` iterations: each check makes a GPU wait."""
 
 from typing import Final, final
 
 from torch import Tensor
 
 CHECK_EVERY: Final = 50
-"""Iterations between two looks of a watch that checks late."""
+"""Iterations between two checks of a watch that checks late."""
 
 NAN_LOGITS: Final = (
     "The model returned NaN in the middle of the run: check it for overflow or division by zero "
@@ -48,7 +48,7 @@ class NanWatch:
         """Raise if any value seen so far was bad."""
         for problem, found in self._found.items():
             if found:
-                self.forget()
+                self.discard()
                 raise self._error(problem)
 
     def count_iteration(self) -> None:
@@ -57,6 +57,6 @@ class NanWatch:
         if self._iterations % CHECK_EVERY == 0:
             self.check()
 
-    def forget(self) -> None:
-        """Forget the values seen so far, as after a run that ended early."""
+    def discard(self) -> None:
+        """Discard the results of the values seen so far, as after a run that ended early."""
         self._found = {}

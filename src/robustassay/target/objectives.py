@@ -32,7 +32,7 @@ class BestPoints:
         self._least[rows[better]] = least[better]
         self.x_adv[rows[better]] = x[better, at[better]]
 
-    def forget(self, rows: Tensor) -> None:
+    def remove(self, rows: Tensor) -> None:
         """Remove the points of these rows."""
         self._least[rows] = torch.inf
         self.x_adv[rows] = self._centre[rows]

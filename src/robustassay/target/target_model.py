@@ -150,9 +150,9 @@ class TargetModel(ABC):
         self._watch.check()
 
     def count_iteration(self) -> None:
-        """Check every now and then."""
+        """Count an iteration; every `CHECK_EVERY` iterations, check as `check` does."""
         self._watch.count_iteration()
 
-    def forget(self) -> None:
-        """Forget what a run that ended early has left unchecked."""
-        self._watch.forget()
+    def discard_unchecked_outputs(self) -> None:
+        """Discard what a run that ended early has left unchecked, so that the next run does not raise its error."""
+        self._watch.discard()

@@ -16,7 +16,11 @@ from robustassay.threat import L1, L2, Ball, LInf, per_row, where_rows
 from robustassay.threat.losses import dlr, dlr_towards, ranked_classes
 
 RHO: Final = 0.75
-MOMENTUM: Final = 0.75
+"""The step size is halved where the loss rose in at most this fraction of the steps since the last checkpoint."""
+
+STEP_WEIGHT: Final = 0.75
+"""The paper's alpha: weight of the gradient step; the last move has weight 1 - alpha."""
+
 LOSSES: Final[dict[str, Loss]] = {"ce": lambda logits, goal: goal.loss(logits), "dlr": dlr}
 
 
@@ -46,7 +50,7 @@ class APGD(Attack[GradientAccess]):
             raise BadRequest(f"APGD: loss must be one of {', '.join(LOSSES)}, not {self.loss!r}.")
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
-        """Climb from a random point at full radius."""
+        """Ascend from a random point at full radius."""
         return ascend(view, self.steps, LOSSES[self.loss])
 
 
@@ -54,7 +58,7 @@ class APGD(Attack[GradientAccess]):
 @register("attack", "apgd-t")
 @dataclass(frozen=True)
 class APGDT(Attack[GradientAccess]):
-    """Auto-PGD towards several classes in turn; any wrong label counts (Croce & Hein 2020, arXiv:2003.01690).
+    """Auto-PGD towards several classes at once; any wrong label counts (Croce & Hein 2020, arXiv:2003.01690).
 
     `order` ranks the classes by clean logits, or by their distance if the model were linear, "malt"
     (Melamed et al. 2024, arXiv:2407.02240).
@@ -78,23 +82,25 @@ class APGDT(Attack[GradientAccess]):
             raise BadRequest(f"APGDT: order must be logits or malt, not {self.order!r}.")
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
-        """Climb towards all classes at once."""
+        """Ascend towards all classes at once."""
         order = nearest_classes if self.order == "malt" else likely_classes
 
-        def climb(many: GradientAccess, target: Tensor) -> Tensor:
+        def ascend_to(many: GradientAccess, target: Tensor) -> Tensor:
             return ascend(many, self.steps, dlr_towards, target)
 
-        return towards_each(view, order(view, x0, self.targets), climb)
+        return towards_each(view, order(view, x0, self.targets), ascend_to)
 
 
-def towards_each(view: GradientAccess, classes: Tensor, climb: Callable[[GradientAccess, Tensor], Tensor]) -> Tensor:
-    """Climb towards all columns of `classes` at once, with one copy of each row per column; query the last points.
+def towards_each(
+    view: GradientAccess, classes: Tensor, ascend_to: Callable[[GradientAccess, Tensor], Tensor]
+) -> Tensor:
+    """Ascend towards all columns of `classes` at once, with one copy of each row per column; query the last points.
 
     Copies fill the batches of the model; the first copy that succeeds ends the others of its row.
     """
     many = view.copied(classes.shape[1])
     with suppress(NoRowsLeft):
-        many.decisions(climb(many, classes.flatten()))
+        many.decisions(ascend_to(many, classes.flatten()))
     view.drop_finished()  # the rows that finished meanwhile, so that iterations count alike in any batch
     return view.ball.centre
 
@@ -108,31 +114,31 @@ def nearest_classes(view: GradientAccess, x0: Tensor, count: int) -> Tensor:
     """Rank the classes by their distance in a linear model at the clean image (MALT)."""
     jacobian, logits = view.jacobian(x0)
     own = view.goal.labels[:, None]
-    slopes = (jacobian - jacobian[torch.arange(len(own)), own.squeeze(1), None]).flatten(2)
+    differences = (jacobian - jacobian[torch.arange(len(own)), own.squeeze(1), None]).flatten(2)
     gap = logits.gather(1, own) - logits
-    distance = gap / view.ball.norm.dual.size(slopes).clamp(min=1e-12)
+    distance = gap / view.ball.norm.dual.size(differences).clamp(min=1e-12)
     return ranked_classes(-distance, view.goal, count)
 
 
-def ascend(view: GradientAccess, steps: int, loss: Loss, *known: Tensor) -> Tensor:
-    """Run Auto-PGD once; `known` holds further arguments of the loss, one per row."""
-    extra = list(known)
+def ascend(view: GradientAccess, steps: int, loss: Loss, *loss_arguments: Tensor) -> Tensor:
+    """Run Auto-PGD once; `loss_arguments` are further arguments of the loss, with one entry per row."""
+    arguments = list(loss_arguments)
     if view.ball.norm.name == "L1":
-        return _ascend_sparsely(view, steps, loss, extra)
+        return _ascend_l1(view, steps, loss, arguments)
     x_old = x = _at_full_radius(view)
-    gradient, logits = view.gradient(x, loss, *extra)
-    value = loss(logits, view.goal, *extra)
+    gradient, logits = view.gradient(x, loss, *arguments)
+    value = loss(logits, view.goal, *arguments)
     best, best_gradient, best_value, last_best = x, gradient, value, value
     length = 2 * view.ball.eps
     rises, halved = torch.zeros_like(value), torch.ones_like(value, dtype=torch.bool)
     view.start_iterations()
     checkpoints = _checkpoints(steps)
     for k in range(1, steps):
-        pull = MOMENTUM if k > 1 else 1.0
+        alpha = STEP_WEIGHT if k > 1 else 1.0
         ahead = view.ball.step(x, gradient, length)
-        x_old, x = x, view.ball.project(x + pull * (ahead - x) + (1 - pull) * (x - x_old))
-        gradient, logits = view.gradient(x, loss, *extra)
-        before, value = value, loss(logits, view.goal, *extra)
+        x_old, x = x, view.ball.project(x + alpha * (ahead - x) + (1 - alpha) * (x - x_old))
+        gradient, logits = view.gradient(x, loss, *arguments)
+        before, value = value, loss(logits, view.goal, *arguments)
         rises = rises + (value > before)
         better = value > best_value
         best, best_gradient = where_rows(better, x, best), where_rows(better, gradient, best_gradient)
@@ -144,10 +150,10 @@ def ascend(view: GradientAccess, steps: int, loss: Loss, *known: Tensor) -> Tens
             rises, halved, last_best = torch.zeros_like(rises), stuck, best_value
         points = (x, x_old, gradient, best, best_gradient)
         numbers = (value, best_value, last_best, length, rises, halved)
-        x, x_old, gradient, best, best_gradient, *rest = view.drop_finished(*points, *numbers, *extra)
-        value, best_value, last_best, length, rises, halved, *extra = rest
+        x, x_old, gradient, best, best_gradient, *rest = view.drop_finished(*points, *numbers, *arguments)
+        value, best_value, last_best, length, rises, halved, *arguments = rest
     ahead = view.ball.step(x, gradient, length)
-    return view.ball.project(x + MOMENTUM * (ahead - x) + (1 - MOMENTUM) * (x - x_old))
+    return view.ball.project(x + STEP_WEIGHT * (ahead - x) + (1 - STEP_WEIGHT) * (x - x_old))
 
 
 def _checkpoints(steps: int) -> dict[int, int]:
@@ -169,23 +175,23 @@ def _at_full_radius(view: GradientAccess) -> Tensor:
     return ball.project(ball.centre + noise * per_row((ball.eps / size).float(), noise))
 
 
-def _ascend_sparsely(view: GradientAccess, steps: int, loss: Loss, extra: list[Tensor]) -> Tensor:
-    """Under L1, climb in balls of 3, 2 and 1 times the radius, each time from the best point so far."""
-    known = [view.track(values) for values in extra]
+def _ascend_l1(view: GradientAccess, steps: int, loss: Loss, arguments: list[Tensor]) -> Tensor:
+    """Under L1, ascend in balls of 3, 2 and 1 times the radius, each time from the best point so far."""
+    tracked = [view.track(values) for values in arguments]
     view.start_iterations()
     x = view.ball.project(view.ball.centre + view.rng.normal(*view.ball.centre.shape[1:]))
     for part, factor in ((0.3, 3.0), (0.3, 2.0), (0.4, 1.0)):
         x = _wider(view.ball, factor).project(x)
-        x = _climb_sparsely(view, x, max(int(part * steps), 1), factor, loss, [values() for values in known])
+        x = _run_l1_stage(view, x, max(int(part * steps), 1), factor, loss, [values() for values in tracked])
     return x
 
 
-def _climb_sparsely(
-    view: GradientAccess, x: Tensor, steps: int, factor: float, loss: Loss, extra: list[Tensor]
+def _run_l1_stage(
+    view: GradientAccess, x: Tensor, steps: int, factor: float, loss: Loss, arguments: list[Tensor]
 ) -> Tensor:
     """Move the steepest share of the values; the share follows the number of values that the best point changed."""
-    gradient, logits = view.gradient(x, loss, *extra)
-    best, best_gradient, best_value = x, gradient, loss(logits, view.goal, *extra)
+    gradient, logits = view.gradient(x, loss, *arguments)
+    best, best_gradient, best_value = x, gradient, loss(logits, view.goal, *arguments)
     values = x[0].numel()
     share = torch.full_like(best_value, 0.2)
     changed_before = torch.full_like(best_value, values)
@@ -193,8 +199,8 @@ def _climb_sparsely(
     for k in range(1, steps + 1):
         ball = _wider(view.ball, factor)
         x = ball.project(x + per_row(shrink * ball.eps, x) * _steepest_share(x, gradient, share))
-        gradient, logits = view.gradient(x, loss, *extra)
-        value = loss(logits, view.goal, *extra)
+        gradient, logits = view.gradient(x, loss, *arguments)
+        value = loss(logits, view.goal, *arguments)
         better = value > best_value
         best, best_gradient = where_rows(better, x, best), where_rows(better, gradient, best_gradient)
         best_value = torch.where(better, value, best_value)
@@ -205,8 +211,8 @@ def _climb_sparsely(
             shrink = torch.where(sparser, torch.ones_like(shrink), shrink / 1.5).clamp(0.1, 1.0)
             x, gradient = where_rows(sparser, best, x), where_rows(sparser, best_gradient, gradient)
         points, numbers = (x, gradient, best, best_gradient), (best_value, share, changed_before, shrink)
-        x, gradient, best, best_gradient, *rest = view.drop_finished(*points, *numbers, *extra)
-        best_value, share, changed_before, shrink, *extra = rest
+        x, gradient, best, best_gradient, *rest = view.drop_finished(*points, *numbers, *arguments)
+        best_value, share, changed_before, shrink, *arguments = rest
     return best
 
 

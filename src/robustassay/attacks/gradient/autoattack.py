@@ -28,7 +28,7 @@ class AutoAttack(Attack[GradientAccess]):
 
     info = AttackInfo(
         papers=("2003.01690",),
-        formula="apgd on L, then apgd-t, fab and square, each on what those before left standing",
+        formula="apgd on L, then apgd-t, fab and square, each on the samples that those before did not break",
         reference="fra31/auto-attack",
     )
     access = GradientAccess

@@ -12,7 +12,8 @@ from robustassay.target import GradientAccess, Loss
 from robustassay.threat import L1, L2, LInf
 from robustassay.threat.losses import probability_margin
 
-MOMENTUM: Final = 0.75
+STEP_WEIGHT: Final = 0.75
+"""Weight of the gradient step (alpha of Auto-PGD); the last move has weight 1 - alpha."""
 
 
 @final
@@ -39,13 +40,13 @@ class PMA(Attack[GradientAccess]):
         return ascend_along_cosine(view, view.ball.sample(view.rng), self.steps, probability_margin)
 
 
-def ascend_along_cosine(view: GradientAccess, x: Tensor, steps: int, loss: Loss, *known: Tensor) -> Tensor:
+def ascend_along_cosine(view: GradientAccess, x: Tensor, steps: int, loss: Loss, *loss_arguments: Tensor) -> Tensor:
     """Climb with momentum; steps start at twice the radius and fall to nothing along half a cosine."""
-    x_old, per_row = x, list(known)
+    x_old, per_row = x, list(loss_arguments)
     for k in range(steps):
         gradient, _ = view.gradient(x, loss, *per_row)
         ahead = view.ball.step(x, gradient, (1 + math.cos(math.pi * k / steps)) * view.ball.eps)
-        pull = MOMENTUM if k else 1.0
-        x_old, x = x, view.ball.project(x + pull * (ahead - x) + (1 - pull) * (x - x_old))
+        alpha = STEP_WEIGHT if k else 1.0
+        x_old, x = x, view.ball.project(x + alpha * (ahead - x) + (1 - alpha) * (x - x_old))
         x, x_old, *per_row = view.drop_finished(x, x_old, *per_row)
     return x

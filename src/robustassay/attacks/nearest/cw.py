@@ -68,8 +68,8 @@ class CW(Attack[GradientAccess]):
             hinge = -self._minus_hinge(logits, view.goal)
             succeeded[row] |= view.goal.reached(logits) & (hinge == 0)
             loss = view.ball.distance(x).square() + c * hinge
-            of_x = 2 * (x - view.ball.centre) - per_row(c.float(), x) * gradient
-            mean, square = adam.update_moments(mean, square, of_x * ((1 - tanh.square()) / 2).float())
+            gradient_x = 2 * (x - view.ball.centre) - per_row(c.float(), x) * gradient
+            mean, square = adam.update_moments(mean, square, gradient_x * ((1 - tanh.square()) / 2).float())
             w = w - self.rate * adam.direction(mean, square, k)
             if self.abort_early and (k - 1) % check_interval(self.steps) == 0:
                 going, loss_before = ~stalled(loss, loss_before), loss

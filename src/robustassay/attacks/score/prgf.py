@@ -49,7 +49,7 @@ class PRGF(Attack[ScoreAccess]):
     info = AttackInfo(
         papers=("1906.06919",),
         formula="as rgf with u = sqrt(w) * v + sqrt(1 - w) * u', v the surrogate's gradient, u' orthogonal to it\n"
-        "w by closed form from the cosine between v and the slope, itself estimated from queries",
+        "w by closed form from the cosine between v and the gradient, itself estimated from queries",
         reference="thu-ml/Prior-Guided-RGF",
     )
     access = ScoreAccess
@@ -124,15 +124,15 @@ def _prior(name: str, x0: Tensor) -> Prior:
     """Open the surrogate, and try it on one image before queries are spent."""
     if name == NONE:
         return lambda view, x: view.rng.normal(*x.shape[1:])
-    network = LocalModel(models.load(name, x0.device), models.card(name).classes, x0.device, SURROGATE_BATCH)
+    surrogate = LocalModel(models.load(name, x0.device), models.card(name).classes, x0.device, SURROGATE_BATCH)
     try:
-        network.logits(x0[:1])
+        surrogate.logits(x0[:1])
     except ModelFailed as error:
         raise BadRequest(f"P-RGF: the surrogate {name} takes no images of shape {tuple(x0.shape[1:])}.") from error
 
     def gradient(view: ScoreAccess, x: Tensor) -> Tensor:
-        if int(view.goal.labels.max()) >= network.classes:
-            raise BadRequest(f"P-RGF: the surrogate {name} knows {network.classes} classes, fewer than the target.")
-        return network.gradient(x, lambda logits, goal: goal.loss(logits), view.goal)[0]
+        if int(view.goal.labels.max()) >= surrogate.classes:
+            raise BadRequest(f"P-RGF: the surrogate {name} knows {surrogate.classes} classes, fewer than the target.")
+        return surrogate.gradient(x, lambda logits, goal: goal.loss(logits), view.goal)[0]
 
     return gradient

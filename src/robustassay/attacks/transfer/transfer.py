@@ -52,15 +52,15 @@ class Transfer(Attack[DecisionAccess]):
         object.__setattr__(self, "norms", self.attack.norms)
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
-        """Attack the substitute to the end and return where that led."""
+        """Attack the substitute with all steps and return the last points."""
         return self.make(view.ball, view.goal, view.rng)
 
     def make(self, ball: Ball, goal: Goal, rng: Streams) -> Tensor:
-        """Make images on the substitute alone, for whoever will show them to something else."""
+        """Make adversarial images on the substitute, without a query to the target."""
         centre = ball.centre
         rows = torch.arange(len(centre), device=centre.device)
-        books = Ledger.never_done(ball, goal)
-        view = GradientAccess(load_substitute(self.source, centre.device), books, rng, rows, lambda ledger: None)
+        ledger = Ledger.never_done(ball, goal)
+        view = GradientAccess(load_substitute(self.source, centre.device), ledger, rng, rows, lambda _: None)
         last: Tensor = self.attack(view, centre)
         return last
 

@@ -68,7 +68,7 @@ class CurveChart:
     def _line(self, curve: Curve, places: Sequence[float]) -> list[str]:
         rates = [_known(partial(_rate, curve, place)) for place in places]
         mean = _known(lambda: formatting.bare_percent(curve.area(places[-1]) / places[-1]))
-        return [curve.label, str(len(curve.falls_at)), *rates, _known(lambda: self._median(curve)), mean]
+        return [curve.label, str(len(curve.breaks_at)), *rates, _known(lambda: self._median(curve)), mean]
 
     def _median(self, curve: Curve) -> str:
         if self.versus == "eps":

@@ -32,7 +32,7 @@ def draw(chart: "CurveChart", path: Path) -> None:
         axes.set_ylabel("attack success rate" if chart.measure == "success" else "accuracy under attack")
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         figure.legend(loc="outside upper left", frameon=False, handlelength=3.5, ncols=columns)
-        samples = sorted({len(curve.falls_at) for curve in chart.curves})
+        samples = sorted({len(curve.breaks_at) for curve in chart.curves})
         note = f"{' or '.join(f'{n:,}' for n in samples)} samples; bands: pointwise 95 % Wilson intervals"
         axes.annotate(note, (1, 1.01), xycoords="axes fraction", ha="right", va="bottom", fontsize=8, color="#666666")
 
@@ -59,7 +59,7 @@ def _end(curve: Curve) -> float:
         return 1.1 * max(curve.only_at)
     if np.isfinite(curve.end):
         return max(curve.end, 1.0)
-    broken = curve.falls_at[np.isfinite(curve.falls_at)]
+    broken = curve.breaks_at[np.isfinite(curve.breaks_at)]
     return 1.05 * float(broken.quantile(SHOWN)) if len(broken) and broken.max() > 0 else 1.0
 
 

@@ -117,7 +117,7 @@ def _thin(curve: Curve, axis: str, model_id: str, attack: str, pages: tuple[str,
         only_points=curve.only_at is not None,
         flat=curve.is_flat_after_end,
         end=_end(curve),
-        samples=len(curve.falls_at),
+        samples=len(curve.breaks_at),
         x=tuple(float(f"{step:.6g}") for step in steps),
         rates={
             kind: tuple(
@@ -133,7 +133,7 @@ def _end(curve: Curve) -> float:
     """Say where the axis may end: the last few samples to be broken would squeeze the rest."""
     if curve.only_at is not None:
         return 1.1 * max(curve.only_at)
-    broken = curve.falls_at[np.isfinite(curve.falls_at) & (curve.falls_at > 0)]
+    broken = curve.breaks_at[np.isfinite(curve.breaks_at) & (curve.breaks_at > 0)]
     if not len(broken):
         return curve.end if np.isfinite(curve.end) else 0.0
     return float(f"{1.05 * float(broken.quantile(SHOWN)):.6g}") if not np.isfinite(curve.end) else curve.end

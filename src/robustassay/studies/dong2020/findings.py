@@ -97,7 +97,7 @@ def _along_curves(measured: DongMeasurements) -> Iterator[_CurvePoint]:
 
 def _paired_at(one: Curve, two: Curve, where: float) -> Paired | None:
     try:
-        return pair(one.standing(where), two.standing(where))
+        return pair(one.unbroken(where), two.unbroken(where))
     except BadRequest:  # one of the runs has no value there
         return None
 
@@ -195,8 +195,8 @@ def _transformed(measured: DongMeasurements) -> Answer:
 
 def _larger_distances(one: Curve, two: Curve) -> tuple[int, int]:
     """Count the samples with the larger distance on one side, and on the other; clean errors have distance 0."""
-    common = one.falls_at.index.intersection(two.falls_at.index)
-    first, second = (np.where(curve.clean_ok.loc[common], curve.falls_at.loc[common], 0.0) for curve in (one, two))
+    common = one.breaks_at.index.intersection(two.breaks_at.index)
+    first, second = (np.where(curve.clean_ok.loc[common], curve.breaks_at.loc[common], 0.0) for curve in (one, two))
     return int((first > second).sum()), int((first < second).sum())
 
 

@@ -62,7 +62,7 @@ class DongMeasurements:
     def robust_samples(self, defense: str, attack: BenchmarkAttack, norm: Norm) -> pd.Series | None:
         """Say by sample id which samples withstand the untargeted attack at the fixed eps."""
         curve = self.fixed(defense, attack, norm)
-        return None if curve is None else curve.standing(norm.eps)
+        return None if curve is None else curve.unbroken(norm.eps)
 
     def robust_to_all(self, defense: str, norm: Norm, *groups: AttackGroup) -> tuple[pd.Series, list[str]] | None:
         """Say which samples withstand all attacks of these groups at the fixed eps, and name the attacks."""

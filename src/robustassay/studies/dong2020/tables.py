@@ -84,7 +84,7 @@ def _entry(
         "attack": attack.name,
         "defense": defense,
         "median_distance": math.nan if over_eps is None else over_eps.median,
-        "median_samples": 0 if over_eps is None else len(over_eps.falls_at),
+        "median_samples": 0 if over_eps is None else len(over_eps.breaks_at),
         "success" if targeted else "accuracy": rate.value,
         "low": low,
         "high": high,
