@@ -39,15 +39,24 @@ images of cifar10-1k is zero or close to it. The columns:
 
 - **foolbox, torchattacks**: their PGD-{steps}.
 - **AutoAttack**: pyautoattack with the four attacks of its standard version. Square runs first, which changes the
-  cost and not the verdict.
+  cost and not the result.
 - **best**: the lowest accuracy of these three. A forward pass verifies what each library returns; for a model that
   draws random numbers, the majority of {redraws} passes.
 - **PGD**: plain PGD-{steps} of robustassay. **adaptive**: the same with `--adaptive auto`.
-- **remedies**: those that broke samples which plain PGD and the earlier remedies had left standing.
+- **remedies**: those that broke samples which plain PGD and the earlier remedies had not broken.
 
-If plain PGD leaves nothing, an alarm costs the time of the diagnosis and changes no number. For a closed graph or
-flipped gradient signs this happens because robustassay searches on a traced surrogate, which has neither;
-`--precision exact` shows what the other libraries see.
+Some of the names need an explanation:
+
+- **closed graph**: the model runs under `torch.no_grad`, so it has no gradient.
+- **detached graph**: the model detaches its input, so it has no gradient.
+- **dead ReLU**: ReLUs round the input; for almost all values they are inactive or saturated, so the gradient is zero.
+- **label leak**: the model stores the first clean images with their labels, and returns the stored label with extreme
+  logits for any image closer than 0.001.
+
+If plain PGD already breaks every image, a false alarm only costs time. PGD of robustassay also breaks the models with a
+closed graph or with changed gradient signs, because it searches on a traced copy of the model (the surrogate). The copy
+repeats the forward operations only: it lacks `torch.no_grad` and the changed backward pass. With `--precision exact`
+it searches on the model itself, as the other libraries do.
 
 With so few images the table separates failed measurements from sound ones; it does not rank strong attacks. "k
 winners take all" is built on a ResNet-20, because it masks nothing in a shallow VGG-11: there is no alarm, and PGD
@@ -61,16 +70,32 @@ REDRAWS = 16
 LIMITS = """
 ## Limits
 
-Every indicator has a value and a limit. The third column is the largest value among {honest} models of the zoo
-without masking, each diagnosed on the first 32 images; {alarmed}. The last column counts the masked models that the
-indicator detects, of {broken}. The limits were chosen with these models in view. The table therefore shows that
-they fit these models; it does not show how often they are wrong on others. An indicator that detects none of them
-is tested on constructed attacks only. For a model that draws random numbers, "unstable predictions" compares
-gradients of several draws and has another limit ({spread:g}).
+Every indicator has a value and a limit, in the unit of the second column. The fourth column is the largest value among
+{honest} models of the zoo without masking, each diagnosed on the first 32 images; {alarmed}.
+The last column counts the masked models that the indicator detects, of {broken}. The limits were chosen on these same
+models. The table therefore shows that they fit these models; it does not show how often they are wrong on others. An
+indicator that detects none of them is tested on constructed attacks only. For a model that draws random numbers, the
+value of "unstable predictions" is one minus the cosine between the gradients of two draws, and its limit is
+{spread:g}.
 
-| indicator | limit | largest value without masking | masked models detected |
-|---|---|---|---|
+| indicator | unit | limit | largest value without masking | masked models detected |
+|---|---|---|---|---|
 """
+
+UNITS = {
+    "unavailable gradients": "fraction of images",
+    "misleading gradients": "relative error of the predicted change of the margin",
+    "unstable predictions": "fraction of images",
+    "vanishing loss": "powers of ten between the median margin and 1",
+    "test-time optimisation": "1 if found, else 0",
+    "silent success": "fraction of images",
+    "incomplete optimisation": "fraction of the clean margin",
+    "unbounded attack fails": "fraction of images",
+    "accuracy not falling with eps": "fraction of images",
+    "black-box beats white-box": "fraction of images",
+    "transfer beats white-box": "fraction of images",
+}
+"""What the value and the limit of each indicator measure."""
 
 Row = dict[str, Any]
 
@@ -249,7 +274,7 @@ def limit_line(indicator: str, kinds: Mapping[str, list[Row]]) -> str:
     seen = [row["values"][indicator] for row in kinds["honest"]]
     most = max((value for value, of in seen if of == limit), default=float("nan"))
     found = sum(indicator in row["alarms"] for row in kinds["broken"])
-    return f"| {indicator} | {limit:g} | {most:.2g} | {found} |\n"
+    return f"| {indicator} | {UNITS[indicator]} | {limit:g} | {most:.2g} | {found} |\n"
 
 
 if __name__ == "__main__":

@@ -275,10 +275,10 @@ def test_a_gap_is_more_than_chance():
 
 def test_the_page_says_so_where_there_is_no_gap():
     told = defenses_page.sentence(row(5, unaware=(40, 2), one_draw=(8, 2)))
-    assert "leaves 5%." in told
-    assert re.search(r"Gap: unaware 40% \(p = .e-\d+\)\.", told)
+    assert "leaves 5% (broken)." in told
+    assert re.search(r"Gap: non-adaptive 40% \(p = .e-\d+\)\.", told)
     assert "No gap: one draw 8% (p = 0.5)." in told
-    assert "not below 10%" in defenses_page.sentence(row(12, unaware=(40, 0)))
+    assert "leaves 12% (not broken)." in defenses_page.sentence(row(12, unaware=(40, 0)))
 
 
 def test_the_page_is_what_the_cards_say():

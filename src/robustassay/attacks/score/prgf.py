@@ -37,18 +37,18 @@ Prior = Callable[[ScoreAccess, Tensor], Tensor]
 @register("attack", "prgf")
 @dataclass(frozen=True)
 class PRGF(Attack[ScoreAccess]):
-    """RGF whose directions are biased towards a surrogate's gradient (Cheng et al. 2019, arXiv:1906.06919).
+    """RGF whose directions are biased towards a substitute's gradient (Cheng et al. 2019, arXiv:1906.06919).
 
-    A step queries the present point and one point along the surrogate's gradient; every tenth step ten more, to
+    A step queries the present point and one point along the substitute's gradient; every tenth step ten more, to
     estimate the norm of the gradient. It then uses `samples` directions that share the prior by the closed form, or
-    the prior alone, which costs no more queries. `surrogate` is a model of the zoo with the classes of the target; its
-    gradients are no queries. With "none" the prior is a random direction. Unlike the authors' code, there is no data
-    prior and no search for sigma, and the loss is the margin.
+    the prior alone, which costs no more queries. `surrogate` names the substitute, a model of the zoo with the classes
+    of the target; its gradients are no queries. With "none" the prior is a random direction. Unlike the authors' code,
+    there is no data prior and no search for sigma, and the loss is the margin.
     """
 
     info = AttackInfo(
         papers=("1906.06919",),
-        formula="as rgf with u = sqrt(w) * v + sqrt(1 - w) * u', v the surrogate's gradient, u' orthogonal to it\n"
+        formula="as rgf with u = sqrt(w) * v + sqrt(1 - w) * u', v the substitute's gradient, u' orthogonal to it\n"
         "w by closed form from the cosine between v and the gradient, itself estimated from queries",
         reference="thu-ml/Prior-Guided-RGF",
     )
