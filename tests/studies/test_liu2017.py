@@ -115,7 +115,7 @@ def test_a_committee_of_equals_is_attacked_as_one(goal, join: Join):
 
 @both_goals
 def test_summed_updates_of_equals_are_one_update_at_the_summed_rate(goal):
-    together = Liu(steps=8, rate=0.01).climb([view(network(toy(1)), X, goal) for _ in range(3)], X)
+    together = Liu(steps=8, rate=0.01).ascend([view(network(toy(1)), X, goal) for _ in range(3)], X)
     alone = Liu(steps=8, rate=0.03)(view(network(toy(1)), X, goal), X)
     assert torch.allclose(together, alone, atol=1e-5)
     assert not torch.allclose(together, Liu(steps=8, rate=0.01)(view(network(toy(1)), X, goal), X), atol=1e-2)

@@ -1,8 +1,8 @@
 """Calibration: whether confidence equals accuracy (Guo et al. 2017; Croce et al. 2021, section 4).
 
 The expected calibration error (ECE) has 15 bins of equal width, each open below and closed above. Temperatures are
-fitted to the likelihood, on images other than those they are judged on; the seed paper's variant minimises the ECE of
-the very images it reports, which can only flatter.
+fitted to the likelihood, on images other than those they are measured on; the seed paper's variant minimises the ECE of
+the images that it reports, so its ECE is too low.
 """
 
 from dataclasses import dataclass

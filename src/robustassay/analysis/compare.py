@@ -52,7 +52,7 @@ class Paired:
     def bootstrap(self, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0) -> tuple[float, float]:
         """Return the percentile bootstrap interval of the difference; it has no width where no sample differs.
 
-        Samples drawn with replacement fall into the four kinds as a multinomial, so no sample need be touched.
+        Samples drawn with replacement fall into the four kinds as a multinomial, so only the four counts are resampled.
         """
         kinds = np.array([self.only_first, self.only_second, self.both + self.neither])
         if not self.samples:

@@ -25,11 +25,11 @@ class Regions:
 
     def distinct(self) -> dict[str, int]:
         """Count the labels that each model predicts (Liu et al., Table 5)."""
-        return {name: len(np.unique(said)) for name, said in self.labels.items()}
+        return {name: len(np.unique(predicted)) for name, predicted in self.labels.items()}
 
     def share(self) -> dict[str, float]:
         """Return the share of the square that each model assigns to the class."""
-        return {name: float((said == self.about).mean()) for name, said in self.labels.items()}
+        return {name: float((predicted == self.about).mean()) for name, predicted in self.labels.items()}
 
     def reach_along(self, name: str) -> tuple[float, float]:
         """Return how far from the centre, to the left and to the right, a model predicts the class."""

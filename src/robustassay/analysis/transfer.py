@@ -114,13 +114,13 @@ def same_mistakes(outcomes: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """
     if outcomes["source"].nunique() > 1:
         raise BadRequest("Same mistakes are counted for the examples of one source: select its outcomes.")
-    said = outcomes.pivot(index="sample", columns="target", values="predicted")[outcomes["target"].unique()]
-    label = outcomes.drop_duplicates("sample").set_index("sample")["label"].loc[said.index]
-    labels = said.to_numpy(np.int64)
+    predicted = outcomes.pivot(index="sample", columns="target", values="predicted")[outcomes["target"].unique()]
+    label = outcomes.drop_duplicates("sample").set_index("sample")["label"].loc[predicted.index]
+    labels = predicted.to_numpy(np.int64)
     wrong = labels != label.to_numpy(np.int64)[:, None]
     both = wrong[:, :, None] & wrong[:, None, :]
     same = both & (labels[:, :, None] == labels[:, None, :])
-    names = list(said.columns)
+    names = list(predicted.columns)
     return pd.DataFrame(same.sum(0), names, names), pd.DataFrame(both.sum(0), names, names)
 
 
@@ -131,6 +131,6 @@ def wrong_labels(outcomes: pd.DataFrame, most: int = 5) -> pd.DataFrame:
     for target in outcomes["target"].unique():
         shown = int((outcomes["target"] == target).sum())
         common = wrong.loc[wrong["target"] == target, "predicted"].value_counts()
-        ranked = sorted(common.items(), key=lambda item: (-item[1], item[0]))[:most]  # equals by class, for all to see
+        ranked = sorted(common.items(), key=lambda item: (-item[1], item[0]))[:most]  # ties are ordered by class
         found += [(target, label, count, count / shown) for label, count in ranked]
     return pd.DataFrame(found, columns=["target", "label", "count", "part"])

@@ -29,14 +29,14 @@ nearly flat in it. (The authors penalise the shape instead.)"""
 class Fit:
     """A reverse Weibull distribution `exp(-((end - x) / scale) ** shape)` for x below its end point.
 
-    Where none fits, the end is the largest value itself, and it is said why.
+    Where none fits, the end is the largest value itself, and `fallback` says why.
     """
 
     end: float
     shape: float
     scale: float
     p_value: float  # of Kolmogorov and Smirnov's test of the values against the fit; of the failed one, if there was
-    fallback: str = ""  # why the largest value stands for the end
+    fallback: str = ""  # why the largest value is taken as the end
 
     @property
     def fell_back(self) -> bool:

@@ -18,11 +18,11 @@ def unavailable_gradients(probes: ProbeSet) -> IndicatorResult:
     """Count the images with a zero gradient, at the image and at a random point of its ball."""
     away = probes.ball(probes.norm.eps).sample(Streams.of(SEED, probes.ids, probes.x0.device))
     here, there = (_zero_gradient(probes, x) for x in (probes.x0, away))
-    stuck = here | there
+    zero_somewhere = here | there
     only_here = bool(here.any() and not there.any())
     return IndicatorResult(
         "unavailable gradients",
-        float(stuck.float().mean()),
+        float(zero_somewhere.float().mean()),
         0.0,
         f"the gradient is exactly zero at {int(here.sum())} of {len(probes)} images, and at {int(there.sum())} of the "
         "random points around them",

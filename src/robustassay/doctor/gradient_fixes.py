@@ -66,7 +66,7 @@ class Bypass(GradientFix):
         """Return the same logits with the gradient of the linear map."""
         calls, start = 0, x
 
-        def remember(layer: nn.Module, given: Any, output: Tensor) -> None:
+        def keep_output(layer: nn.Module, given: Any, output: Tensor) -> None:
             nonlocal start
             start = output
 
@@ -82,7 +82,7 @@ class Bypass(GradientFix):
         with ExitStack() as hooks:
             hooks.enter_context(self.layer.register_forward_pre_hook(replace_input))
             if self.source is not None:
-                hooks.enter_context(self.source.register_forward_hook(remember))
+                hooks.enter_context(self.source.register_forward_hook(keep_output))
             return forward_pass(x)
 
 

@@ -25,7 +25,7 @@ from robustassay.evaluation.wave_runner import OnStep, Rows, WaveRunner, ignore_
 from robustassay.malloc_settings import keep_freed_memory
 
 MAX_WORKER_DEATHS: Final = 5
-"""Workers that may die before a run ends: the machine may be the cause of a few deaths, the model is that of more."""
+"""Workers that may die before the run is stopped: a few may die because of the machine, more because of the model."""
 
 Watch = Callable[[int], OnStep]
 """From the size of a wave to a function that is called at each step of the attack on it."""

@@ -17,7 +17,7 @@ from robustassay.target.batching import LANES
 from robustassay.threat import ThreatModel
 
 _TOLERANCE: Final = 1e-3
-"""Relative difference between two outputs for one image that rounding does not explain."""
+"""Relative difference between two outputs for one image; a larger one cannot come from rounding."""
 
 
 @final
@@ -71,7 +71,7 @@ def check_attack(attack: Attack[Any], threat: ThreatModel, flags: Sequence[Flag]
 
 
 def probe(module: nn.Module, dataset: Dataset, device: torch.device) -> list[float]:
-    """Return the logits of the first image and of a fixed pattern: they tell apart models with equal hashes."""
+    """Return the logits of the first image and of a fixed pattern: they distinguish models with equal hashes."""
     first = dataset.images(slice(0, 1))
     pattern = (torch.arange(first.numel()) % 7 / 6).view_as(first)
     x = torch.cat((first, pattern)).repeat(LANES // 2, *(1,) * (first.dim() - 1)).to(device)

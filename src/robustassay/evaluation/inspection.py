@@ -22,7 +22,7 @@ _SURROGATE_IMAGES: Final = 8
 
 CONTRADICTS: Final = Flag(
     "contradicts-itself",
-    "The service gave two answers to one image: it draws random numbers or has changed, so a sample that stands may "
+    "The service gave two answers to one image: it draws random numbers or has changed, so an unbroken sample may "
     "be broken at the next try.",
 )
 

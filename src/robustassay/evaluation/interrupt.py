@@ -30,7 +30,7 @@ _active: StopRequest | None = None
 def graceful_interrupt() -> Iterator[StopRequest]:
     """Turn Ctrl-C and SIGTERM into a stop request while this block runs.
 
-    Blocks nest: an evaluation inside a study sees, and leaves behind, the request of the study.
+    Blocks nest: an evaluation inside a study shares the stop request of the study.
     """
     global _active
     if threading.current_thread() is not threading.main_thread():

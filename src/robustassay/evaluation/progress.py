@@ -57,9 +57,9 @@ class ProgressMeter:
             if time.monotonic() < due:
                 return
             due = time.monotonic() + MIN_SECONDS
-            alive = int((~ledger.done).sum())
-            part = rows - alive + alive * min(1.0, int(ledger.iterations.max()) / length)
-            robust_so_far = Rate(self._robust.count + alive, self._robust.total + rows)
+            unfinished = int((~ledger.done).sum())
+            part = rows - unfinished + unfinished * min(1.0, int(ledger.iterations.max()) / length)
+            robust_so_far = Rate(self._robust.count + unfinished, self._robust.total + rows)
             self._progress.update(self.finished + part, robust_so_far)
 
         return on_step

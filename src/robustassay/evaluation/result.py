@@ -108,10 +108,10 @@ class Result:
         return curves.merge(confirmed, f"worst case of {', '.join(parts)}")
 
     def counting_uint8_only(self) -> "Result":
-        """Return a copy that counts only successes that survive rounding to 8 bits."""
-        survives = self.records["success"] & self.records["uint8_ok"].fillna(False)
+        """Return a copy that counts only successes that remain after rounding to 8 bits."""
+        still_succeeds = self.records["success"] & self.records["uint8_ok"].fillna(False)
         manifest = {**self.manifest, "counting": "8-bit successes only"}
-        return dataclasses.replace(self, manifest=manifest, records=self.records.assign(success=survives))
+        return dataclasses.replace(self, manifest=manifest, records=self.records.assign(success=still_succeeds))
 
     @classmethod
     def worst_of(cls, parts: Mapping[str, "Result"]) -> "Result":

@@ -1,4 +1,4 @@
-"""From an address, an adapter file or a module to a service: the functions that other rooms use."""
+"""From an address, an adapter file or a module to a service: the functions that other packages use."""
 
 import torch
 

@@ -1,6 +1,6 @@
-"""Rounds images to what is really sent, before anyone counts, measures or claims them.
+"""Rounds images to what is really sent, before they are counted, measured or claimed.
 
-So a claim is an image that survives the encoding, and its distance is that of the encoded image.
+So a claim is an image that still succeeds after the encoding, and its distance is that of the encoded image.
 """
 
 from typing import Final

@@ -20,7 +20,7 @@ from robustassay.threat import Goal
 
 PATTERNS: Final = 4
 PATTERNS_WITH_LABELS_ONLY: Final = 16
-"""How many images tell two models apart: scores differ on every image, labels only on some."""
+"""How many images distinguish two models: scores differ on every image, labels only on some."""
 
 NO_GRADIENTS: Final = "A service shows no gradients: use an attack on scores or on labels."
 

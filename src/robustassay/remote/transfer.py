@@ -88,11 +88,11 @@ def submit(
         answers = service.answers(x, "transfer")
         return [answer.labels[0] for answer in answers], meaning.logits(answers).argmax(1).tolist()
 
-    said, predicted = ask(x_adv)
-    clean_said: Sequence[str | None] = [None] * len(x_adv)
+    answered, predicted = ask(x_adv)
+    clean_answered: Sequence[str | None] = [None] * len(x_adv)
     clean_predicted: Sequence[int | None] = [None] * len(x_adv)
     if x0 is not None:
-        clean_said, clean_predicted = ask(x0)
+        clean_answered, clean_predicted = ask(x0)
     aims: Sequence[int | None] = [None] * len(x_adv) if targets is None else torch.as_tensor(targets).tolist()
-    rows = zip(said, predicted, labels.tolist(), aims, clean_said, clean_predicted, strict=True)
+    rows = zip(answered, predicted, labels.tolist(), aims, clean_answered, clean_predicted, strict=True)
     return Transfer(tuple(Submitted(*row) for row in rows))

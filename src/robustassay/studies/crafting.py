@@ -159,7 +159,7 @@ class Crafting:
         if self.join == "updates" and isinstance(self.attack, Liu):
             first, *others = targets
             accesses = [access(first, on_step), *(access(other, lambda _: None) for other in others)]
-            x_adv = self.attack.climb(accesses, x0)
+            x_adv = self.attack.ascend(accesses, x0)
         else:
             x_adv = self.attack(access(source, on_step), x0)
         seconds = time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""The only door to a model: what an attacker may see of it, and the ledger of what was seen."""
+"""The only access to a model: what an attack may ask, and the ledger that counts its queries."""
 
 from robustassay.target.access import DecisionAccess, NoRowsLeft, ScoreAccess
 from robustassay.target.calls import Loss

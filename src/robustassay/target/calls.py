@@ -140,7 +140,7 @@ class BatchedCalls:
         return logits
 
     def _or_zeros(self, gradient: Tensor | None, images: Tensor) -> Tensor:
-        """Replace a missing gradient by zeros: flags tell the user before a run that a model has none."""
+        """Replace a missing gradient by zeros: flags warn the user before a run that a model has none."""
         if gradient is None:
             return torch.zeros_like(images)
         self._watch.see_gradient(gradient)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 NEVER: Final = -1
-"""Stands for an iteration or query count that did not happen."""
+"""Iteration and query count of a row without a claim."""
 
 MAX_PENDING_VALUES: Final = 1 << 26
 """Values of candidates that may be stored, which takes a copy; with more, the wait for the device is negligible."""

@@ -19,7 +19,7 @@ InputTransform = Callable[[Streams, Tensor], RowTransform]
 
 CHECKED_ITERATIONS: Final = 8
 CHECK_EVERY: Final = 4
-"""On a GPU finished rows are looked for in each of the first iterations, and later in every so many."""
+"""On a GPU, finished rows are dropped in the first `CHECKED_ITERATIONS`, then every `CHECK_EVERY` iterations."""
 
 
 class GradientAccess(ScoreAccess):
@@ -28,7 +28,7 @@ class GradientAccess(ScoreAccess):
     def with_input_transform(self, transform: InputTransform) -> "GradientAccess":
         """Return the access of the same rows with gradients through a change of the input.
 
-        Success is still judged on the images themselves, so a gradient costs one more forward pass.
+        Success is still measured on the images themselves, so a gradient costs one more forward pass.
         """
         assert self._copies == 1, "a change of the input is drawn for rows, not for their copies"
         access = GradientAccess(

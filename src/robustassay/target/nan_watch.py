@@ -13,13 +13,13 @@ NAN_LOGITS: Final = (
 )
 NAN_GRADIENT: Final = (
     "The model's gradient is NaN on an image inside [0, 1]: look for a square root, a norm or a "
-    "division at zero; an attack would stand still there and the model look robust."
+    "division at zero; an attack would not move there and the model would look robust."
 )
 
 
 @final
 class NanWatch:
-    """Remembers whether any logit or gradient was NaN, and raises `error` when checked.
+    """Records whether any logit or gradient was NaN, and raises `error` when checked.
 
     With `late`, nothing is raised before `check`. With `finite`, infinity counts as NaN does: reduced precision
     overflows to infinity.
@@ -31,11 +31,11 @@ class NanWatch:
         self._iterations = 0
 
     def see_logits(self, logits: Tensor) -> None:
-        """Look at logits."""
+        """Check logits, or note the result for later."""
         self._see(logits, NAN_LOGITS)
 
     def see_gradient(self, gradient: Tensor) -> None:
-        """Look at a gradient."""
+        """Check a gradient, or note the result for later."""
         self._see(gradient, NAN_GRADIENT)
 
     def _see(self, values: Tensor, problem: str) -> None:

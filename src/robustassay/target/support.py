@@ -9,7 +9,7 @@ from robustassay.target.target_model import TargetModel
 
 
 class NeedsAccess(Protocol):
-    """An attack, as far as this check knows it."""
+    """The attributes of an attack that this check needs."""
 
     @property
     def access(self) -> Any:

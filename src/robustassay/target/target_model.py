@@ -1,4 +1,4 @@
-"""The model under attack, as the engine and the attacks see it: the only way to ask it anything."""
+"""The model under attack, as the evaluation and the attacks call it; nothing else calls its module."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -31,7 +31,7 @@ def blocks(count: int) -> Iterator[int]:
 
 
 def attack_loss(view: ScoreAccess, x: Tensor) -> Tensor:
-    """Return the loss to climb: minus the logit margin, whose gradient does not vanish where the model is confident."""
+    """Return the loss to maximise: minus the logit margin: its gradient does not vanish at high confidence."""
     return -view.goal.margin(view.scores(x))
 
 

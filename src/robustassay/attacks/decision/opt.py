@@ -14,7 +14,7 @@ from robustassay.target import DecisionAccess
 from robustassay.threat import L2, per_row, where_rows
 
 FINEST: Final = 1e-5
-"""Directions closer than this cannot be told apart in float32."""
+"""Directions closer than this are equal in float32."""
 COARSE: Final = 1e-3
 """How finely, relative to it, a distance is known while a better one may still be found."""
 TRIES: Final = 15

@@ -219,7 +219,8 @@ def _run_l1_stage(
 def _steepest_share(x: Tensor, gradient: Tensor, share: Tensor) -> Tensor:
     """Return the signs of the largest part of the gradient, scaled to unit L1 length.
 
-    Values at 0 or 1 that the gradient pushes outwards are left out; the authors' code spends steps on them.
+    Values at 0 or 1 that a step along the gradient would move outside [0, 1] are left out; the authors' code
+    includes them.
     """
     blocked = ((x <= 0) & (gradient < 0)) | ((x >= 1) & (gradient > 0))
     flat = gradient.masked_fill(blocked, 0).flatten(1)

@@ -29,7 +29,7 @@ class BIM(Attack[GradientAccess]):
     rel_step: float = 0.2
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
-        """Climb the loss, each step a fixed part of eps."""
+        """Maximise the loss, each step a fixed part of eps."""
         x = x0
         for _ in range(self.steps):
             gradient, _ = view.gradient(x)

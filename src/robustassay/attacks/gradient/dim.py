@@ -50,7 +50,7 @@ class DIM(Attack[GradientAccess]):
             )
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
-        """Climb along the momentum, each step through a new random transform."""
+        """Ascend along the momentum, each step through a new random transform."""
         change = diverse(self.low, self.probability)
 
         def gradient(x: Tensor) -> Tensor:

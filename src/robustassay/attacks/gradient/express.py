@@ -20,7 +20,7 @@ from robustassay.threat import L1, L2, LInf, Norm
 # each: of samples broken later, the first stage had left 0.36 at most, and twenty targeted steps 0.02.
 CLOSE: Final = 0.08
 FAR: Final = 0.6
-UNMOVED: Final = 0.95  # no progress at all: the climb failed, and the margin says nothing
+UNMOVED: Final = 0.95  # no progress at all: the ascent failed, and the margin does not show how far the boundary is
 
 CHECKED: Final = 1 / 8
 
@@ -32,13 +32,13 @@ class Express(Attack[GradientAccess]):
     """A fast cascade: short attacks on all samples, longer ones on those close to the boundary; no settings.
 
     First PMA. Then `nearest`, except where most of the margin is left. Then Auto-PGD towards the same classes where
-    little margin is left. Last, against misleading gradients, a short FAB and Square on one survivor in eight, drawn
-    from the sample's own random stream.
+    little margin is left. Last, against misleading gradients, a short FAB and Square on one unbroken sample in eight,
+    drawn from the sample's own random stream.
     """
 
     info = AttackInfo(
         formula="pma (20 steps); nearest (20) where it may decide; apgd-t (100, 3 classes) at small margins;\n"
-        "fab (10) and square (200) on one survivor in eight",
+        "fab (10) and square (200) on one unbroken sample in eight",
     )
     access = GradientAccess
     norms = (LInf, L2, L1)

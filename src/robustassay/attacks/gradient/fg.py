@@ -15,7 +15,10 @@ from robustassay.threat import L1, L2
 @register("attack", "fg")
 @dataclass(frozen=True)
 class FG(Attack[GradientAccess]):
-    """One full step along the gradient (Liu et al. 2017, arXiv:1611.02770); L1 spends it on the steepest values."""
+    """One full step along the gradient (Liu et al. 2017, arXiv:1611.02770).
+
+    Under L1 the step changes only the values of the largest gradient.
+    """
 
     info = AttackInfo(
         papers=("1611.02770",),

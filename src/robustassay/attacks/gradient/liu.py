@@ -22,7 +22,7 @@ class Liu(Attack[GradientAccess]):
     """Adam on the image, without a term for the distance (Liu et al. 2017, arXiv:1611.02770).
 
     The learning rate decides how far it goes; 4/255 and 100 steps are the paper's, and points are projected into the
-    ball. It climbs log(1 - p) of the true class, or log p of the target.
+    ball. It maximises log(1 - p) of the true class, or log p of the target.
     """
 
     info = AttackInfo(
@@ -38,11 +38,11 @@ class Liu(Attack[GradientAccess]):
     rate: float = 4 / 255
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
-        """Climb on the model under attack alone."""
-        return self.climb([view], x0)
+        """Ascend on the model under attack alone."""
+        return self.ascend([view], x0)
 
-    def climb(self, views: Sequence[GradientAccess], x0: Tensor) -> Tensor:
-        """Climb on several models at once: each has its own Adam, and an image moves by the sum of their updates.
+    def ascend(self, views: Sequence[GradientAccess], x0: Tensor) -> Tensor:
+        """Ascend on several models at once: each has its own Adam, and an image moves by the sum of their updates.
 
         The views are of the same rows; with more than one, none of these may be done before the end.
         """

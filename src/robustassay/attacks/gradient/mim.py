@@ -35,7 +35,7 @@ class MIM(Attack[GradientAccess]):
     path: float = 1.0
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
-        """Climb along the momentum of the plain gradient."""
+        """Ascend along the momentum of the plain gradient."""
         return climb_with_momentum(view, x0, self, lambda x: view.gradient(x)[0])
 
 
@@ -61,7 +61,7 @@ class MomentumSettings(Protocol):
 def climb_with_momentum(
     view: GradientAccess, x: Tensor, settings: MomentumSettings, gradient: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """Climb along accumulated gradients, however they are taken."""
+    """Ascend along accumulated gradients, however they are taken."""
     momentum = torch.zeros_like(x)
     for _ in range(settings.steps):
         momentum = settings.decay * momentum + _unit_l1(gradient(x))

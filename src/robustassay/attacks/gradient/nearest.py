@@ -1,4 +1,4 @@
-"""Short targeted climbs towards the nearest classes."""
+"""Short targeted ascents towards the nearest classes."""
 
 from dataclasses import dataclass
 from typing import final
@@ -35,9 +35,9 @@ class Nearest(Attack[GradientAccess]):
     targets: int = 3
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
-        """Climb towards all classes at once."""
+        """Ascend towards all classes at once."""
 
-        def climb(many: GradientAccess, target: Tensor) -> Tensor:
+        def ascend_to(many: GradientAccess, target: Tensor) -> Tensor:
             return ascend_along_cosine(many, many.ball.sample(many.rng), self.steps, dlr_towards, target)
 
-        return towards_each(view, nearest_classes(view, x0, self.targets), climb)
+        return towards_each(view, nearest_classes(view, x0, self.targets), ascend_to)

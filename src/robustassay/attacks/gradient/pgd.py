@@ -30,7 +30,7 @@ class PGD(Attack[GradientAccess]):
     restarts: int = 1
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
-        """Climb the loss from a fresh start, each step a fixed part of eps."""
+        """Maximise the loss from a fresh start, each step a fixed part of eps."""
         x = view.ball.sample(view.rng)
         for _ in range(self.steps):
             gradient, _ = view.gradient(x)

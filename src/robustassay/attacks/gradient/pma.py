@@ -36,12 +36,12 @@ class PMA(Attack[GradientAccess]):
     restarts: int = 1
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
-        """Climb from a random point of the ball."""
+        """Ascend from a random point of the ball."""
         return ascend_along_cosine(view, view.ball.sample(view.rng), self.steps, probability_margin)
 
 
 def ascend_along_cosine(view: GradientAccess, x: Tensor, steps: int, loss: Loss, *loss_arguments: Tensor) -> Tensor:
-    """Climb with momentum; steps start at twice the radius and fall to nothing along half a cosine."""
+    """Ascend with momentum; steps start at twice the radius and decrease to zero along half a cosine."""
     x_old, per_row = x, list(loss_arguments)
     for k in range(steps):
         gradient, _ = view.gradient(x, loss, *per_row)

@@ -42,7 +42,7 @@ class TIM(Attack[GradientAccess]):
         check_kernel("TIM", self.kernel)
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
-        """Climb along the momentum of smoothed gradients."""
+        """Ascend along the momentum of smoothed gradients."""
 
         def gradient(x: Tensor) -> Tensor:
             return smoothed(view.gradient(x)[0], self.kernel)

@@ -203,5 +203,5 @@ def needed_c(x0: Tensor, gradient: Tensor, hinge: Tensor, weight: float) -> Tens
 
 
 def _minus_hinge(logits: Tensor, goal: Goal) -> Tensor:
-    """Return the loss to climb: zero once the goal is reached."""
+    """Return the loss to maximise: zero once the goal is reached."""
     return -goal.margin(logits).clamp(min=0)

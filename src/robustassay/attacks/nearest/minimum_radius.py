@@ -73,7 +73,7 @@ class MinimumRadius(Attack[DecisionAccess]):
         return view.ball.centre
 
     def _try(self, trial: DecisionAccess, eps: Tensor) -> Tensor:
-        """Attack at these radii; return larger ones to try next, where the margin would be gone if it fell evenly."""
+        """Attack at these radii; return larger ones to try next, at which a linear margin would be zero."""
         attack, left = self.attack, trial.track_margins() if isinstance(trial, GradientAccess) else None
         with suppress(NoRowsLeft):
             for _ in range(attack.repeats):
@@ -85,7 +85,7 @@ class MinimumRadius(Attack[DecisionAccess]):
         return reach.clamp(1 + self.tolerance, 4) * eps
 
     def _draw_closer(self, view: DecisionAccess, improved: Tensor) -> None:
-        """Halve the way from the clean image to the new points; the books keep the closest that still succeeds."""
+        """Bisect between the clean image and the new points; the ledger keeps the closest success."""
         rows = view.subset(improved)
         clean, far = rows.ball.centre, rows.closest_claim()
         low, high = torch.zeros(len(far), device=far.device), torch.ones(len(far), device=far.device)

@@ -35,7 +35,7 @@ class NES(Attack[ScoreAccess]):
     info = AttackInfo(
         papers=("1804.08598", "1912.11852"),
         formula="g = mean over u of (m(x - sigma * u) - m(x + sigma * u)) / (2 * sigma) * u, u normal\n"
-        "x <- P(x + step(g, rel_step * eps)); the step is halved where the margin stands still",
+        "x <- P(x + step(g, rel_step * eps)); the step is halved where the margin does not change",
         reference="labsix/limited-blackbox-attacks, ARES",
     )
     access = ScoreAccess
@@ -48,7 +48,7 @@ class NES(Attack[ScoreAccess]):
     plateau: int = 20
 
     def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
-        """Climb the estimated gradient, with shorter steps on plateaus."""
+        """Ascend along the estimated gradient, with shorter steps on plateaus."""
         x, length = x0, self.rel_step * view.ball.eps
         past = x0.new_full(
             (len(x0), self.plateau), -torch.inf

@@ -62,7 +62,7 @@ class PRGF(Attack[ScoreAccess]):
     surrogate: str = "resnet20-natural"
 
     def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
-        """Climb along a mix of the surrogate's gradient and the estimated one."""
+        """Ascend along a mix of the surrogate's gradient and the estimated one."""
         prior = _prior(self.surrogate, x0)
         x, length = x0, torch.zeros(len(x0), dtype=torch.float64, device=x0.device)
         for step in range(self.steps):

@@ -43,7 +43,7 @@ class RGF(Attack[ScoreAccess]):
     rel_step: float = 0.1
 
     def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
-        """Climb from the clean image."""
+        """Ascend from the clean image."""
         x = x0
         for _ in range(self.steps):
             loss = attack_loss(view, x)

@@ -39,7 +39,7 @@ class SPSA(Attack[ScoreAccess]):
     rel_step: float = 0.125
 
     def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
-        """Climb from the clean image; the projected image goes on, with the moments as they are."""
+        """Ascend from the clean image; the projected image goes on, with the moments as they are."""
         x, mean, square = x0, torch.zeros_like(x0), torch.zeros_like(x0)
         whole = view.ball.norm.size(torch.ones_like(x0[:1]).flatten(1)).float()
         for step in range(1, self.steps + 1):
