@@ -4,10 +4,11 @@ The network is a small convolutional one with fixed random weights, computed in 
 sign of a gradient. Its last bias lets class 3 win everywhere by so much that no iterate reaches a goal: assay lets
 broken rows go, the others do not, and this way all of them walk the whole path and last points can be compared.
 
-Which oracle for what: FGSM, FG and BIM against foolbox, torchattacks and ART; PGD against foolbox, which can be given
-a start; MIM against torchattacks and ART (foolbox accumulates signs, which is another attack). L1 steps differ by
-design: foolbox scales the gradient, ART puts all on the one steepest value and ignores its room. Where that room
-suffices ART is right and is compared with; elsewhere the step is checked by a linear program.
+The reference implementation of each attack: FGSM, FG and BIM against foolbox, torchattacks and ART; PGD against
+foolbox, which can be given a start; MIM against torchattacks and ART (foolbox accumulates signs, which is another
+attack). L1 steps differ by design: foolbox scales the gradient, ART puts all on the one steepest value and ignores how
+far it can still change. Where that suffices ART is right and is compared with; elsewhere the step is checked by a
+linear program.
 """
 
 import contextlib
@@ -331,7 +332,7 @@ def test_mim_is_that_of_torchattacks_and_art(net: Net, photos: Tensor, decay: fl
 
 
 def test_mim_is_not_that_of_foolbox(net: Net, photos: Tensor) -> None:
-    """foolbox takes signs before it accumulates. Should this fail one day, foolbox is mended and joins the oracles."""
+    """foolbox takes signs before it accumulates. If this fails, foolbox has changed: compare with it."""
     eps, steps = 8 / 255, 8
     found = ours(f"mim:steps={steps}", net, LInf(eps), photos, targeted=False)
     attack = foolbox.attacks.LinfMomentumIterativeFastGradientMethod

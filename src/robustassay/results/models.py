@@ -77,7 +77,7 @@ class ModelResult:
 
     @property
     def invalid_claims(self) -> int:
-        """How many claims of its attacks did not verify."""
+        """How many claims of its attacks were not verified."""
         return sum(attack.numbers.invalid_claims for attack in self.attacks)
 
     @property

@@ -11,7 +11,7 @@ from robustassay.results.identity import confirmed_run_keys, is_noise
 
 
 class SingleRun(Protocol):
-    """A manifest and its records; `Result` and `RunRecords` are such."""
+    """A manifest with its records, such as a `Result` or a `RunRecords`."""
 
     @property
     def manifest(self) -> Mapping[str, Any]:
@@ -65,7 +65,7 @@ def has_iterated_attack(runs: Iterable[SingleRun]) -> bool:
 
 
 def invalid_claims(runs: Iterable[SingleRun]) -> int:
-    """Count the claimed successes that did not verify, over all runs."""
+    """Count the claimed successes that were not verified, over all runs."""
     return sum(sum(trust.invalid_claims(run.records).values()) for run in runs)
 
 

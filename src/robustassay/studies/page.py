@@ -11,7 +11,7 @@ MISSING: Final = "–"
 
 Verdict = Literal["holds", "holds in part", "does not hold", "cannot be said"]
 Answer = tuple[Verdict, list[str]]
-"""A verdict on a claim, and the numbers that it rests on."""
+"""A verdict on a claim, and the numbers behind it."""
 
 
 @final
@@ -40,7 +40,7 @@ class Table:
 @final
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """One image file; figures with the same `group` stand side by side under it."""
+    """One image file; figures with the same `group` are shown side by side under it."""
 
     name: str  # of its file
     title: str

@@ -174,7 +174,7 @@ def setup(measured: ServiceMeasurements) -> list[str]:
 
 
 def no_findings(measured: ServiceMeasurements) -> list[Finding]:
-    """Return none: the paper's rates stand in the setup."""
+    """Return none: the setup states the paper's rates."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""The look that all pictures share, and the function that opens and writes a figure."""
+"""The colours and fonts that all pictures share, and the function that opens and writes a figure."""
 
 import io
 from collections.abc import Iterator

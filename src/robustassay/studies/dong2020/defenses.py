@@ -1,4 +1,4 @@
-"""The defenses of Dong et al.'s Tables 1 and 2, and the model that stands for each here."""
+"""The defenses of Dong et al.'s Tables 1 and 2, and the model that represents each of them here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,12 @@ DEFENSES: Final = (
     BenchmarkDefense("DeepDefense", "resnet20-deepdefense", "robust training", "L2", 0.797),
     BenchmarkDefense("TRADES", "resnet20x3-trades", "robust training", "L∞ (eps = 0.031)", 0.849),
     BenchmarkDefense(
-        "Convex", "convnet-ibp", "(certified) robust training", "L∞ (eps = 2/255)", 0.663, "interval bounds stand in"
+        "Convex",
+        "convnet-ibp",
+        "(certified) robust training",
+        "L∞ (eps = 2/255)",
+        0.663,
+        "trained with interval bounds instead",
     ),
     BenchmarkDefense("JPEG", "jpeg:quality=75|resnet56-natural", "input transformation", "general", 0.809),
     BenchmarkDefense("RSE", "vgg16-rse", "randomisation and ensemble", "L2", 0.861),

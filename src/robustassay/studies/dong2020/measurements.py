@@ -60,12 +60,12 @@ class DongMeasurements:
         return self._curve(self.find(defense, attack, norm, targeted, "fixed", "both"), defense, "eps", targeted)
 
     def robust_samples(self, defense: str, attack: BenchmarkAttack, norm: Norm) -> pd.Series | None:
-        """Say by sample id which samples withstand the untargeted attack at the fixed eps."""
+        """Say by sample id which samples the untargeted attack does not break at the fixed eps."""
         curve = self.fixed(defense, attack, norm)
         return None if curve is None else curve.unbroken(norm.eps)
 
     def robust_to_all(self, defense: str, norm: Norm, *groups: AttackGroup) -> tuple[pd.Series, list[str]] | None:
-        """Say which samples withstand all attacks of these groups at the fixed eps, and name the attacks."""
+        """Say which samples no attack of these groups breaks at the fixed eps, and name the attacks."""
         found = {
             attack.name: robust
             for attack in ATTACKS

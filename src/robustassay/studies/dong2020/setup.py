@@ -1,4 +1,4 @@
-"""How the benchmark was run here, what differs from the paper, and what casts doubt on a run."""
+"""How the benchmark was run here, what differs from the paper, and the flags of runs."""
 
 from collections import defaultdict
 
@@ -41,7 +41,7 @@ def deviations(measured: DongMeasurements) -> list[str]:
 
 
 def flags(measured: DongMeasurements) -> list[str]:
-    """List every flag with the runs that carry it."""
+    """List every flag with the runs that have it."""
     texts, keys = {}, defaultdict[str, list[Key]](list)
     for key, result in measured.results.items():
         found = dict(result.flags)

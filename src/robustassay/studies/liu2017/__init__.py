@@ -1,7 +1,7 @@
 """Liu et al. 2017, *Delving into Transferable Adversarial Examples and Black-box Attacks* (arXiv:1611.02770).
 
 Examples crafted on one model, or on the ensemble of all models but one, are tested on every model: untargeted and
-targeted, by optimisation, fast gradient and fast gradient sign at equal distortion. Beside them stand the minimal
+targeted, by optimisation, fast gradient and fast gradient sign at equal distortion. Further results are the minimal
 transferable distance, random noise, the mistakes that models share, and the geometry around an image.
 """
 

@@ -9,7 +9,7 @@ def setup(experiment: LiuExperiment) -> list[str]:
     """Describe the scale and the deviations."""
     settings, images, classes = experiment.settings, len(experiment.images), len(experiment.dataset.classes)
     top = top_of(experiment)
-    top_text = "" if top == 5 else f"; top-{top} stands for its top-5, as there are {classes} classes"
+    top_text = "" if top == 5 else f"; top-{top} replaces its top-5, as there are {classes} classes"
     lines = [
         f"Models: {comma_list(experiment.models)}. Scale: {settings.description}.",
         f"Images: the first {images} of {experiment.dataset.name} that all models classify correctly, so that both "

@@ -101,7 +101,7 @@ def _ood(measured: ModelMeasurements, made: Analyses) -> Answer:
             f"{ood}: mean AUROC {natural.mean():.3f} of {len(natural)} natural models, {against.mean():.3f} of "
             f"{len(against)} trained against attacks (Mann-Whitney p = {chance:.2g})."
         )
-    reasons.append("Noise, scrambled and shuffled images stand in for the paper's CIFAR-100, SVHN and textures.")
+    reasons.append("Noise, scrambled and shuffled images replace the paper's CIFAR-100, SVHN and textures.")
     return _combined(verdicts), reasons
 
 

@@ -98,7 +98,7 @@ def attach(study: RobustBenchMeasurements, out: Path) -> None:
 
 
 def _tables(analysis: Analysis) -> list[Table]:
-    """Format the tables of an analysis; its sentences stand below the first."""
+    """Format the tables of an analysis; its sentences are below the first."""
     title = f"{analysis.title} (as {FIGURES[analysis.name]})"
     return [
         Table(
