@@ -120,7 +120,7 @@ def images_for(model: nn.Module, rows: int) -> tuple[Tensor, Tensor]:
 
 
 def ours(spec: str, norm: Norm, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """Run our attack as the engine does and return its points, clean images where it failed."""
+    """Run our attack as the evaluation does and return its points, clean images where it failed."""
     network = LocalModel(model, 10, torch.device("cpu"), 32)
     wave = Wave([str(row) for row in range(len(x))], x, y)
     return run_wave(network, attacks.create(spec), ThreatModel(norm, None), wave, 0, None, lambda ledger: None)[1]

@@ -2,8 +2,8 @@
 
     python -m benchmarks.crosscheck_queries [--images 8] [--seeds 2] [--queries 1000] [--only square,boundary]
 
-Every attack, ours too, runs on one image at a time behind `benchmarks.recorder.Door`, which alone says how many images
-were sent and what they reached.
+Every attack, ours too, runs on one image at a time through a `benchmarks.recorder.QueryRecorder`. It alone counts the
+images sent and measures the distances reached.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from benchmarks import peers
 from benchmarks.crosscheck_random import random_page, rows_for, run_trial, trials
 from benchmarks.query_bouts import MODELS, Outcome, Task, bouts
 from benchmarks.query_page import queries_page
-from benchmarks.recorder import Door, Spent
+from benchmarks.recorder import QueriesSpent, QueryRecorder
 from robustassay import attacks, data
 from robustassay.evaluation.verify import ClaimedImages, verify
 from robustassay.evaluation.wave import Wave, run_wave
@@ -56,9 +56,11 @@ def run_task(task: Task) -> Outcome:
         x, y = sample.images([row]), sample.labels[[row]]
         farthest = float(np.linalg.norm(torch.maximum(x, 1 - x).double().flatten(), order))
         for seed in range(task.seeds):
-            door = Door(frozen, x[0], int(y), order, task.marks[-1])
-            counts += _ours(task, door, row, seed) if task.library == "ours" else _theirs(task, door, x, y, seed)
-            found = [door.reached(mark) for mark in task.marks]
+            recorder = QueryRecorder(frozen, x[0], int(y), order, task.marks[-1])
+            counts += (
+                _ours(task, recorder, row, seed) if task.library == "ours" else _theirs(task, recorder, x, y, seed)
+            )
+            found = [recorder.reached(mark) for mark in task.marks]
             claims += [(x[0], point, y[0]) for _, point in found if point is not None]
             distance.append([min(size, farthest) for size, _ in found])
     shaped = np.array(distance).reshape(-1, task.seeds, len(task.marks))
@@ -74,11 +76,11 @@ def run_task(task: Task) -> Outcome:
     return Outcome(shaped, len(claims), *_judge(model, claims), *counts.tolist())
 
 
-def _ours(task: Task, door: Door, row: int, seed: int) -> tuple[int, int, int]:
-    """Run our attack as the engine does, on the wrapped model; its records must agree with the wrapper."""
+def _ours(task: Task, recorder: QueryRecorder, row: int, seed: int) -> tuple[int, int, int]:
+    """Run our attack as the evaluation does, on the wrapped model; its records must agree with the wrapper."""
     sample, (model, _) = data.load("cifar10-1k"), _subject(task.model)
     network = LocalModel(model, 10, torch.device("cpu"), 32)
-    vars(network)["logits"] = door
+    vars(network)["logits"] = recorder
     spec = f"{task.attack}:{task.bout.settings.format(queries=task.marks[-1])}"
     wave = Wave(
         [sample.ids[row]], sample.images([row]), sample.labels[[row]], StartImages(sample.labels, sample.images)
@@ -86,17 +88,17 @@ def _ours(task: Task, door: Door, row: int, seed: int) -> tuple[int, int, int]:
     threat = ThreatModel(lookup("norm", task.norm)(task.bout.eps))
     records, _ = run_wave(network, attacks.create(spec), threat, wave, seed, task.marks[-1], lambda ledger: None)
     entries = records["improvements"][0].as_py()
-    astray = [entry for entry in entries if abs(door.after_image[entry["query"]] - entry["distance"]) > 1e-6]
+    astray = [entry for entry in entries if abs(recorder.after_image[entry["query"]] - entry["distance"]) > 1e-6]
     return len(entries), len(astray), 0
 
 
-def _theirs(task: Task, door: Door, x: Tensor, y: Tensor, seed: int) -> tuple[int, int, int]:
+def _theirs(task: Task, recorder: QueryRecorder, x: Tensor, y: Tensor, seed: int) -> tuple[int, int, int]:
     torch.manual_seed(seed)
     np.random.seed(seed)
     try:
         with _shimmed(seed):
-            task.bout.theirs[task.library](task.marks[-1])(door, x, y)
-    except Spent:
+            task.bout.theirs[task.library](task.marks[-1])(recorder, x, y)
+    except QueriesSpent:
         pass
     except Exception as error:
         print(task.model, task.attack, task.library, repr(error), flush=True)
@@ -120,7 +122,7 @@ def _shimmed(seed: int) -> Iterator[None]:
 def _judge(model: nn.Module, points: list[tuple[Tensor, Tensor, Tensor]]) -> tuple[int, int]:
     """Count the points that the model itself, asked afresh, gets wrong only 0.1 % further out, and those it never does.
 
-    The door asks a frozen copy, whose last digits differ, and many attacks end where only these decide.
+    The recorder asks a frozen copy, whose last digits differ, and many attacks end where only these decide.
     """
     if not points:
         return 0, 0

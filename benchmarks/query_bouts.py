@@ -104,7 +104,7 @@ class Outcome:
     """Distances `[images, seeds, marks]`, that of the farthest corner where nothing was found, and what checks showed.
 
     Of `points` behind them `edge` verify only a little further out, and `refused` not even there; of `entries` in our
-    records `astray` differ from what the door saw; `raised` runs ended in an error.
+    records `astray` differ from what the recorder saw; `raised` runs ended in an error.
     """
 
     distance: np.ndarray

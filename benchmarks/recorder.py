@@ -1,4 +1,4 @@
-"""A door in front of a model that sees every image sent through it: one yardstick for the queries of any library."""
+"""Records every image that a model receives: queries of all libraries are counted in the same way."""
 
 from hashlib import blake2b
 from typing import Any, final
@@ -8,20 +8,20 @@ import torch
 from torch import Tensor, nn
 
 
-class Spent(BaseException):
-    """The purse is empty; no library's `except Exception` may swallow this."""
+class QueriesSpent(BaseException):
+    """The query budget is spent; not an `Exception`, so that no library catches it."""
 
 
 @final
-class Door(nn.Module):
-    """Answers for one clean image's attacker, and keeps the best distance reached after each query.
+class QueryRecorder(nn.Module):
+    """Answers the queries of an attack on one image, and keeps the best distance reached after each query.
 
-    Whoever attacks remembers answers, so an image sent again costs nothing, nor does the clean one. A point counts
-    if it lies in the pixel box and gets another label. Once all queries are spent the door ends the attack.
+    An image that is sent again is not counted, nor is the clean one: an attacker can store answers. A point counts
+    if it lies in the pixel box and gets another label. Once all queries are spent the recorder ends the attack.
     """
 
     ENOUGH = 20
-    """An attack that sends so many times as many images as it has queries asks in circles, and is ended too."""
+    """An attack that sends this many times more images than it has queries repeats itself, and is ended too."""
 
     def __init__(self, model: Any, x0: Tensor, label: int, order: float, queries: int) -> None:
         super().__init__()
@@ -36,13 +36,13 @@ class Door(nn.Module):
         self.after_image: list[float] = []
         """The same after each image sent, with those that cost nothing."""
         self.points: dict[int, Tensor] = {}
-        """The image behind each number of queries at which the distance fell."""
+        """The image behind each number of queries at which the distance decreased."""
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
-        """Look at each image in order, then answer."""
+        """Count each image in order, then answer."""
         if len(self.after_image) > self.ENOUGH * self._queries:
-            raise Spent
+            raise QueriesSpent
         names = [_name(image) for image in x]
         fresh = [row for row, name in enumerate(names) if name not in self._answers and name not in names[:row]]
         known = {}
@@ -52,13 +52,13 @@ class Door(nn.Module):
         for row, name in enumerate(names):
             if name not in self._answers:
                 if len(self.best) == self._queries:
-                    raise Spent
+                    raise QueriesSpent
                 self._answers[name] = known[name]
-                self._look(x[row].detach(), known[name])
+                self._record(x[row].detach(), known[name])
             self.after_image.append(self._least)
         return torch.stack([self._answers[name] for name in names])
 
-    def _look(self, image: Tensor, logits: Tensor) -> None:
+    def _record(self, image: Tensor, logits: Tensor) -> None:
         flat = image.double().flatten().numpy()
         if int(logits.argmax()) != self._label and flat.min() >= 0 and flat.max() <= 1:
             distance = float(np.linalg.norm(flat - self._x0, self._order))

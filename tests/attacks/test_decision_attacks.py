@@ -197,7 +197,7 @@ def test_they_see_labels_by_type_and_seek_the_minimum(name: str) -> None:
 @pytest.mark.parametrize("budget", [1, 2, 90])
 @every_attack
 def test_a_budget_is_met_exactly_with_the_start_in_it(name: str, budget: int, own: bool) -> None:
-    """Every distinct image the model saw was paid for, whoever counts; all lie in the box."""
+    """Every distinct image the model received counts as a query; all lie in the pixel box."""
     spy, x = Spy(two_classes(12, seed=12, margin=0.1)), images(3, (12,), low=0.0, high=1.0)
     for image in x.split(1):
         goal = Untargeted(spy.module(image).argmax(1))

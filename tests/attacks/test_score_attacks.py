@@ -451,7 +451,7 @@ def test_simba_tries_every_pattern_once_a_pass_and_low_waves_first(basis: str) -
     attack = attacks.create(f"simba:steps={1 + 2 * 64},basis={basis}")
     attack(open_score_box(spy, x, L2(0.1)), x)
     tried = torch.stack([batch for batch in spy.seen[1:] if len(batch) == 8][1:]) - 0.5
-    assert len(tried) == 2 * 64 - 1, "all but the first look, and the last which is left to the engine"
+    assert len(tried) == 2 * 64 - 1, "all but the first look, and the last which is left to the evaluation"
     assert torch.allclose(tried[0::2][:63], -tried[1::2][:63], atol=1e-6), "up, then down"
     span = PatternBasis.of(x, {"pixel": pixels, "dct": cosines}[basis])
     patterns = span.pattern(torch.arange(32)[None])[0].flatten(1)

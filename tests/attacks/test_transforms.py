@@ -200,7 +200,7 @@ def test_what_a_row_that_stands_pays() -> None:
 
 
 class Through(Attack[GradientAccess]):
-    """Any attack through any transform, as the engine runs it."""
+    """Any attack through any transform, as the evaluation runs it."""
 
     access = GradientAccess
     norms = (LInf, L2, L1)

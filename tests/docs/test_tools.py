@@ -1,9 +1,9 @@
-"""The door behind which docs/queries.md compares libraries: it must count and judge what it sees, whoever sends it."""
+"""The recorder with which docs/queries.md compares libraries: it counts every query and measures every point."""
 
 import numpy as np
 import pytest
 import torch
-from benchmarks.recorder import Door, Spent
+from benchmarks.recorder import QueriesSpent, QueryRecorder
 from torch import Tensor
 
 CLEAN = torch.full((1, 2, 2), 0.5)
@@ -21,12 +21,12 @@ def shifted(*by: float) -> Tensor:
     return images
 
 
-def door(queries: int, order: float = 2) -> Door:
-    return Door(says_one_above_half, CLEAN, 0, order, queries)
+def recorder(queries: int, order: float = 2) -> QueryRecorder:
+    return QueryRecorder(says_one_above_half, CLEAN, 0, order, queries)
 
 
 def test_the_nearest_point_in_the_box_with_another_label_counts_from_its_query_on():
-    seen = door(6)
+    seen = recorder(6)
     answers = seen(shifted(-0.1, 0.6, 0.4, 0.45, 0.2, -0.3))
     assert torch.equal(answers, says_one_above_half(shifted(-0.1, 0.6, 0.4, 0.45, 0.2, -0.3)))
     assert seen.best == pytest.approx([np.inf, np.inf, 0.4, 0.4, 0.2, 0.2])
@@ -42,13 +42,13 @@ def test_the_nearest_point_in_the_box_with_another_label_counts_from_its_query_o
 def test_distance_is_taken_in_the_norm_asked_for():
     point = CLEAN[None] + 0.1
     for order, size in ((2.0, 0.2), (np.inf, 0.1), (1.0, 0.4)):
-        seen = door(1, order)
+        seen = recorder(1, order)
         seen(point)
         assert seen.reached(1)[0] == pytest.approx(size)
 
 
 def test_an_image_sent_again_costs_nothing_and_neither_does_the_clean_one():
-    seen = door(2)
+    seen = recorder(2)
     for _ in range(5):
         seen(torch.cat((CLEAN[None], shifted(0.3, 0.3, 0.1))))
     assert seen.best == pytest.approx([0.3, 0.1])
@@ -56,17 +56,17 @@ def test_an_image_sent_again_costs_nothing_and_neither_does_the_clean_one():
     assert seen.after_image[:4] == pytest.approx([np.inf, 0.3, 0.3, 0.1])
 
 
-def test_the_door_shuts_after_the_last_query_and_keeps_what_came_before():
-    seen = door(2)
-    with pytest.raises(Spent):
+def test_the_recorder_ends_the_attack_after_the_last_query_and_keeps_what_came_before():
+    seen = recorder(2)
+    with pytest.raises(QueriesSpent):
         seen(shifted(0.3, 0.2, 0.1))
     assert seen.best == pytest.approx([0.3, 0.2])
-    assert not issubclass(Spent, Exception), "a library's own handler would swallow it"
+    assert not issubclass(QueriesSpent, Exception), "a library's own handler would swallow it"
 
 
 def test_an_attack_that_asks_in_circles_is_ended():
-    seen = door(1)
-    for _ in range(Door.ENOUGH + 1):
+    seen = recorder(1)
+    for _ in range(QueryRecorder.ENOUGH + 1):
         seen(shifted(0.3))
-    with pytest.raises(Spent):
+    with pytest.raises(QueriesSpent):
         seen(shifted(0.3))

@@ -1,4 +1,4 @@
-"""Several workers: the same records as one process, whoever dies on the way."""
+"""Several workers: the same records as one process, even if workers die."""
 
 import os
 import signal

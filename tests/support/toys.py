@@ -203,7 +203,7 @@ def run(
     query_budget: int | None = None,
     batch_size: int = 32,
 ) -> tuple[pd.DataFrame, Tensor]:
-    """Send one wave through the engine; return its verified records and adversarial images."""
+    """Attack one wave; return its verified records and adversarial images."""
     network = open_target(module, x, batch_size)
     wave = Wave(list(ids or names(len(x))), x, labels)
     records, x_adv = run_wave(network, attack, ThreatModel(norm, target), wave, seed, query_budget, ignore_step)

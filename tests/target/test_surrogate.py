@@ -100,7 +100,7 @@ def test_a_model_in_training_has_none():
 
 
 class Halved(nn.Module):
-    """A surrogate as the engine sees it, whose logits are off by so much."""
+    """A surrogate as the evaluation sees it, whose logits are off by so much."""
 
     def __init__(self, model: nn.Module, off: float) -> None:
         super().__init__()
@@ -243,7 +243,7 @@ def test_where_memory_runs_out_batches_are_halved_and_nothing_is_lost():
     assert greedy.batch_size == 16
 
 
-def test_a_model_with_no_memory_for_the_smallest_batch_is_told_so():
+def test_a_model_with_no_memory_for_the_smallest_batch_raises_an_error():
     class Never(Greedy):
         def forward(self, x):
             raise torch.OutOfMemoryError("CUDA out of memory")

@@ -1,4 +1,4 @@
-"""The door to a model and the books behind it: what is counted, what is claimed, and what verification refuses."""
+"""Access to a model, and its ledger: what is counted, what is claimed, and what verification refuses."""
 
 from dataclasses import dataclass
 from typing import Any, final
@@ -37,7 +37,7 @@ def zeros(rows: int) -> Tensor:
     return torch.zeros(rows, dtype=torch.int64)
 
 
-def untargeted_books(rows: int, norm: Norm | None = None, **settings: Any) -> Ledger:
+def untargeted_ledger(rows: int, norm: Norm | None = None, **settings: Any) -> Ledger:
     return open_ledger(norm or LInf(0.2), grey(rows), Untargeted(zeros(rows)), **settings)
 
 
@@ -64,11 +64,11 @@ def test_accesses_answer_what_the_model_says() -> None:
     x = images(5, (2, 3), low=0, high=1)
     model = Linear(torch.randn(4, 6, generator=torch.Generator().manual_seed(0)), torch.zeros(4))
     labels = torch.tensor([0, 1, 2, 3, 0])
-    box = open_access(GradientAccess, model, open_ledger(LInf(0.1), x, Untargeted(labels)))
+    view = open_access(GradientAccess, model, open_ledger(LInf(0.1), x, Untargeted(labels)))
     logits = model(x).detach()
-    assert torch.equal(box.scores(x), logits)
-    assert torch.equal(box.decisions(x), logits.argmax(1))
-    gradient, seen = box.gradient(x)
+    assert torch.equal(view.scores(x), logits)
+    assert torch.equal(view.decisions(x), logits.argmax(1))
+    gradient, seen = view.gradient(x)
     p = logits.softmax(1) - torch.eye(4)[labels]
     torch.testing.assert_close(gradient.flatten(1), p @ model.weight.detach())
     assert torch.equal(seen, logits)
@@ -78,32 +78,32 @@ def test_many_points_a_row_get_the_answers_of_one_by_one() -> None:
     model = Linear(torch.randn(3, 6, generator=torch.Generator().manual_seed(0)), torch.zeros(3))
     x = images(4, (2, 3))
     labels = torch.tensor([0, 1, 2, 0])
-    box = open_access(GradientAccess, model, open_ledger(LInf(0.4), x, Targeted(labels)))
+    view = open_access(GradientAccess, model, open_ledger(LInf(0.4), x, Targeted(labels)))
     points = torch.stack([images(4, (2, 3), seed) for seed in range(5)], 1)
-    gradient, logits = box.gradient(points)
+    gradient, logits = view.gradient(points)
     assert gradient.shape == points.shape
     for q in range(5):
-        one_gradient, one_logits = box.gradient(points[:, q])
+        one_gradient, one_logits = view.gradient(points[:, q])
         torch.testing.assert_close(gradient[:, q], one_gradient)
         torch.testing.assert_close(logits[:, q], one_logits)
-        assert torch.equal(box.decisions(points)[:, q], box.decisions(points[:, q]))
+        assert torch.equal(view.decisions(points)[:, q], view.decisions(points[:, q]))
 
 
 def test_a_loss_of_ones_own_knows_the_goals_of_its_rows() -> None:
     """More points than one micro-batch holds: each must still meet the goal of its own row."""
     model = Linear(torch.eye(3, 6), torch.zeros(3))
     x = images(3, (6,))
-    box = open_access(GradientAccess, model, open_ledger(LInf(0.4), x, Untargeted(torch.tensor([0, 1, 2]))))
-    gradient, _ = box.gradient(
+    view = open_access(GradientAccess, model, open_ledger(LInf(0.4), x, Untargeted(torch.tensor([0, 1, 2]))))
+    gradient, _ = view.gradient(
         x[:, None].repeat(1, 50, 1), lambda logits, goal: logits.gather(1, goal.labels[:, None])[:, 0]
     )
     assert torch.equal(gradient, torch.eye(3, 6)[:, None].expand(3, 50, 6))
 
 
-def test_an_attack_cannot_reach_the_clean_images_of_the_books() -> None:
-    ledger = untargeted_books(2)
-    box = open_access(GradientAccess, first_value_decides(), ledger)
-    box.ball.centre.zero_()
+def test_an_attack_cannot_reach_the_clean_images_of_the_ledger() -> None:
+    ledger = untargeted_ledger(2)
+    view = open_access(GradientAccess, first_value_decides(), ledger)
+    view.ball.centre.zero_()
     assert torch.equal(ledger.ball.centre, grey(2))
 
 
@@ -118,18 +118,18 @@ def test_padding_shows_whole_lanes_and_returns_only_what_was_asked(n: int) -> No
     assert all(len(batch) % LANES == 0 for batch in spy.seen)
 
 
-# ---------------------------------------------------------------- the books
+# ---------------------------------------------------------------- the ledger
 
 
 def test_counts_are_exact_row_by_row() -> None:
-    ledger = untargeted_books(3)
-    box = open_access(GradientAccess, first_value_decides(), ledger)
+    ledger = untargeted_ledger(3)
+    view = open_access(GradientAccess, first_value_decides(), ledger)
     x = grey(3)
-    box.gradient(x)
-    box.gradient(with_first_value(x, 0.1, 0.2, 0.3))
-    box.scores(with_first_value(x, 0.1, 0.2))
-    box.decisions(x)
-    inner = box.subset(torch.tensor([False, True, False]))
+    view.gradient(x)
+    view.gradient(with_first_value(x, 0.1, 0.2, 0.3))
+    view.scores(with_first_value(x, 0.1, 0.2))
+    view.decisions(x)
+    inner = view.subset(torch.tensor([False, True, False]))
     inner.gradient(x[1:2])
     inner.subset(torch.tensor([True])).decisions(with_first_value(x[1:2], 0.1, 0.2, 0.3, 0.4))
     assert ledger.backwards.tolist() == [4, 5, 4]
@@ -155,16 +155,16 @@ def test_the_query_budget_is_cut_exactly_and_nothing_past_it_is_shown(
     access: type[DecisionAccess], budget: int, q: int
 ) -> None:
     spy = Spy(first_value_decides())
-    ledger = untargeted_books(3, query_budget=budget)
-    box = open_access(access, spy, ledger)
+    ledger = untargeted_ledger(3, query_budget=budget)
+    view = open_access(access, spy, ledger)
     spy.seen.clear()
-    inner = box.subset(torch.tensor([True, False, False]))
+    inner = view.subset(torch.tensor([True, False, False]))
     inner.decisions(grey(1, first=0.001))  # so that rows have different budgets left
     asked = 0
     for turn in range(budget + 2):
         points = with_first_value(grey(3), *(0.01 * (1 + turn * q + i) for i in range(q)))
         points[:, :, 1] = 0.1 * torch.arange(3)[:, None]  # tells the rows apart
-        box.gradient(points) if access is GradientAccess else box.decisions(points)
+        view.gradient(points) if access is GradientAccess else view.decisions(points)
         asked += q
         spent = min(asked, budget)
         assert ledger.queries.tolist() == [min(asked + 1, budget), spent, spent]
@@ -179,9 +179,9 @@ def test_the_query_budget_is_cut_exactly_and_nothing_past_it_is_shown(
 
 
 def test_a_success_past_the_budget_does_not_exist() -> None:
-    ledger = untargeted_books(2, query_budget=2)
-    box = open_access(DecisionAccess, first_value_decides(), ledger)
-    box.decisions(with_first_value(grey(2), 0.41, 0.42, 0.55))
+    ledger = untargeted_ledger(2, query_budget=2)
+    view = open_access(DecisionAccess, first_value_decides(), ledger)
+    view.decisions(with_first_value(grey(2), 0.41, 0.42, 0.55))
     assert not ledger.claimed.any()
     assert ledger.done.all()
 
@@ -189,8 +189,8 @@ def test_a_success_past_the_budget_does_not_exist() -> None:
 def test_an_answer_that_was_never_given_is_no_success() -> None:
     """Points past the budget are answered with zeros, which read as class 0: here, a wrong label."""
     ledger = open_ledger(LInf(0.2), grey(2, first=0.6), Untargeted(zeros(2) + 1), query_budget=2)
-    box = open_access(DecisionAccess, first_value_decides(), ledger)
-    box.decisions(with_first_value(grey(2), 0.61, 0.62, 0.63, 0.64))
+    view = open_access(DecisionAccess, first_value_decides(), ledger)
+    view.decisions(with_first_value(grey(2), 0.61, 0.62, 0.63, 0.64))
     assert not ledger.claimed.any()
     assert ledger.lowest_margin.tolist() == pytest.approx([0.11, 0.11])
 
@@ -198,10 +198,10 @@ def test_an_answer_that_was_never_given_is_no_success() -> None:
 def test_a_half_paid_query_keeps_points_goals_and_answers_together() -> None:
     x = images(3, (6,))
     ledger = open_ledger(LInf(0.4), x, Untargeted(torch.tensor([0, 1, 2])), query_budget=3)
-    box = open_access(GradientAccess, Linear(torch.eye(3, 6), torch.zeros(3)), ledger)
-    box.subset(torch.tensor([True, False, False])).decisions(x[:1, None].repeat(1, 2, 1))
+    view = open_access(GradientAccess, Linear(torch.eye(3, 6), torch.zeros(3)), ledger)
+    view.subset(torch.tensor([True, False, False])).decisions(x[:1, None].repeat(1, 2, 1))
     points = torch.stack([images(3, (6,), seed) for seed in (1, 2)], 1)
-    gradient, logits = box.gradient(points, lambda logits, goal: logits.gather(1, goal.labels[:, None])[:, 0])
+    gradient, logits = view.gradient(points, lambda logits, goal: logits.gather(1, goal.labels[:, None])[:, 0])
     expected = torch.eye(3, 6)[:, None].repeat(1, 2, 1)
     expected[0, 1] = 0.0  # the first row could pay for one point only
     assert torch.equal(gradient, expected)
@@ -211,19 +211,19 @@ def test_a_half_paid_query_keeps_points_goals_and_answers_together() -> None:
 
 
 def test_the_first_success_is_claimed_at_its_own_query_and_iteration() -> None:
-    ledger = untargeted_books(3)
-    box = open_access(DecisionAccess, first_value_decides(), ledger)
+    ledger = untargeted_ledger(3)
+    view = open_access(DecisionAccess, first_value_decides(), ledger)
     points = with_first_value(grey(3), 0.41, 0.42, 0.43)
-    box.decisions(points)
-    box.drop_finished()
+    view.decisions(points)
+    view.drop_finished()
     points[0, 1, 0], points[0, 2, 0], points[1, 2, 0] = 0.55, 0.58, 0.52
-    box.decisions(points)
+    view.decisions(points)
     assert ledger.claimed.tolist() == [True, True, False]
     assert ledger.claims.query.tolist() == [5, 6, -1]
     assert ledger.claims.iteration.tolist() == [1, 1, -1]
     torch.testing.assert_close(ledger.x_adv[:, 0], torch.tensor([0.55, 0.52, 0.4]))
     np.testing.assert_allclose(ledger.distance[:2].numpy(), [0.15, 0.12], atol=1e-6)
-    box.decisions(with_first_value(grey(3), 0.51))
+    view.decisions(with_first_value(grey(3), 0.51))
     assert ledger.claims.query.tolist() == [5, 6, 7], "an earlier claim stands"
     torch.testing.assert_close(ledger.x_adv[:, 0], torch.tensor([0.55, 0.52, 0.51]))
 
@@ -232,36 +232,36 @@ def test_the_first_success_is_claimed_at_its_own_query_and_iteration() -> None:
 def test_points_outside_ball_or_box_are_never_claimed(norm: str) -> None:
     eps = 1.0 if norm == "L0" else 0.2
     ledger = open_ledger(NORMS[norm](eps), grey(1), Untargeted(zeros(1)))
-    box = open_access(DecisionAccess, first_value_decides(), ledger)
+    view = open_access(DecisionAccess, first_value_decides(), ledger)
     too_far = grey(1, first=0.4 + 0.2 + 1e-5)
     if norm == "L0":
         too_far = grey(1, first=0.55)
         too_far[0, 1] += 1e-3
     outside = grey(1, first=1 + 1e-6)
     for point in (too_far, outside):
-        assert box.decisions(point).tolist() == [1], "the model is fooled"
+        assert view.decisions(point).tolist() == [1], "the model is fooled"
         assert not ledger.claimed.any()
     assert ledger.lowest_margin.isinf().all(), "a margin out of reach is no margin"
-    box.decisions(grey(1, first=0.55))
+    view.decisions(grey(1, first=0.55))
     assert ledger.claimed.all()
 
 
 def test_an_attack_that_seeks_the_minimum_keeps_its_closest_point() -> None:
-    ledger = untargeted_books(1, LInf(0.05), seeks_minimum=True)
-    box = open_access(DecisionAccess, first_value_decides(), ledger)
+    ledger = untargeted_ledger(1, LInf(0.05), seeks_minimum=True)
+    view = open_access(DecisionAccess, first_value_decides(), ledger)
     for first, closest, at in ((0.9, 0.9, 1), (0.7, 0.7, 2), (0.8, 0.7, 2), (0.45, 0.7, 2), (0.51, 0.51, 5)):
-        box.decisions(grey(1, first=first))
+        view.decisions(grey(1, first=first))
         assert float(ledger.x_adv[0, 0]) == pytest.approx(closest)
         assert float(ledger.distance) == pytest.approx(closest - 0.4)
         assert ledger.claims.query.tolist() == [at]
-    box.decisions(with_first_value(grey(1), 0.52, 0.506, 0.504, 0.509))
+    view.decisions(with_first_value(grey(1), 0.52, 0.506, 0.504, 0.509))
     assert float(ledger.x_adv[0, 0]) == pytest.approx(0.504)
     assert ledger.claims.query.tolist() == [8]
     assert not ledger.done.any()
 
 
 def test_seeking_the_minimum_claims_nothing_outside_the_box() -> None:
-    ledger = untargeted_books(1, seeks_minimum=True)
+    ledger = untargeted_ledger(1, seeks_minimum=True)
     open_access(DecisionAccess, first_value_decides(), ledger).decisions(grey(1, first=1.5))
     assert not ledger.claimed.any()
 
@@ -276,11 +276,11 @@ def test_seeking_the_minimum_ends_where_the_clean_image_is_already_lost() -> Non
 
 
 def test_lowest_margin_is_that_of_the_best_point_seen() -> None:
-    ledger = untargeted_books(1)
-    box = open_access(DecisionAccess, first_value_decides(), ledger)
-    box.decisions(with_first_value(grey(1), 0.3, 0.45, 0.35))
+    ledger = untargeted_ledger(1)
+    view = open_access(DecisionAccess, first_value_decides(), ledger)
+    view.decisions(with_first_value(grey(1), 0.3, 0.45, 0.35))
     assert float(ledger.lowest_margin) == pytest.approx(0.05)
-    box.decisions(grey(1, first=0.2))
+    view.decisions(grey(1, first=0.2))
     assert float(ledger.lowest_margin) == pytest.approx(0.05)
 
 
@@ -290,38 +290,38 @@ def test_lowest_margin_is_that_of_the_best_point_seen() -> None:
 def test_keep_lets_finished_rows_go_and_shrinks_everything_together() -> None:
     ids = names(4)
     ledger = open_ledger(LInf(0.2), grey(4), Targeted(torch.tensor([1, 1, 1, 0])))
-    box = open_access(GradientAccess, first_value_decides(), ledger, ids=ids)
+    view = open_access(GradientAccess, first_value_decides(), ledger, ids=ids)
     x = grey(4)
     x[1:, 0] = 0.55
-    box.decisions(x)
+    view.decisions(x)
     payload = torch.arange(4)
-    kept, also = box.drop_finished(x, payload)
+    kept, also = view.drop_finished(x, payload)
     assert also.tolist() == [0, 3]
     assert torch.equal(kept, x[[0, 3]])
-    assert box.goal.labels.tolist() == [1, 0]
-    assert len(box.ball.centre) == 2
-    fresh = open_access(GradientAccess, first_value_decides(), untargeted_books(4), ids=ids)
-    assert torch.equal(box.rng.uniform(5), fresh.rng.uniform(5)[[0, 3]])
-    assert box.gradient(kept)[0].shape == kept.shape
-    box.drop_finished()
+    assert view.goal.labels.tolist() == [1, 0]
+    assert len(view.ball.centre) == 2
+    fresh = open_access(GradientAccess, first_value_decides(), untargeted_ledger(4), ids=ids)
+    assert torch.equal(view.rng.uniform(5), fresh.rng.uniform(5)[[0, 3]])
+    assert view.gradient(kept)[0].shape == kept.shape
+    view.drop_finished()
     assert ledger.iterations.tolist() == [2, 1, 1, 2]
-    box.decisions(torch.cat((grey(1, first=0.55), grey(1))))
+    view.decisions(torch.cat((grey(1, first=0.55), grey(1))))
     with pytest.raises(NoRowsLeft):
-        box.drop_finished(kept)
+        view.drop_finished(kept)
 
 
 def test_a_spent_budget_ends_a_row() -> None:
-    ledger = untargeted_books(2, query_budget=3)
-    box = open_access(DecisionAccess, first_value_decides(), ledger)
-    box.subset(torch.tensor([False, True])).decisions(with_first_value(grey(1), 0.1, 0.2, 0.3))
-    (rows,) = box.drop_finished(torch.arange(2))
+    ledger = untargeted_ledger(2, query_budget=3)
+    view = open_access(DecisionAccess, first_value_decides(), ledger)
+    view.subset(torch.tensor([False, True])).decisions(with_first_value(grey(1), 0.1, 0.2, 0.3))
+    (rows,) = view.drop_finished(torch.arange(2))
     assert rows.tolist() == [0]
 
 
 def test_copies_of_a_row_are_asked_apart_and_finish_together() -> None:
-    ledger = untargeted_books(3)
-    box = open_access(GradientAccess, first_value_decides(), ledger)
-    many = box.copied(2)
+    ledger = untargeted_ledger(3)
+    view = open_access(GradientAccess, first_value_decides(), ledger)
+    many = view.copied(2)
     assert torch.equal(many.ball.centre, grey(3).repeat_interleave(2, 0))
     tags = many.track(torch.arange(6))
     x = grey(6)
@@ -336,24 +336,24 @@ def test_copies_of_a_row_are_asked_apart_and_finish_together() -> None:
     assert torch.equal(ledger.x_adv[1], x[3])
     assert ledger.queries.tolist() == [2, 2, 2]
     assert ledger.iterations.tolist() == [1, 1, 1]
-    (left,) = box.drop_finished(torch.arange(3))
+    (left,) = view.drop_finished(torch.arange(3))
     assert left.tolist() == [0, 2]
 
 
 def test_copies_stay_within_the_budget_of_their_row() -> None:
-    ledger = untargeted_books(2, query_budget=5)
+    ledger = untargeted_ledger(2, query_budget=5)
     many = open_access(GradientAccess, first_value_decides(), ledger).copied(3)
     for _ in range(3):
         many.decisions(grey(6))
     assert ledger.queries.tolist() == [5, 5]
 
 
-def test_a_box_that_looks_away_misses_no_claim_and_takes_none_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU rows leave a little late; what they do meanwhile is booked and changes nothing."""
+def test_an_access_that_checks_rarely_misses_no_claim_and_takes_none_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU rows are dropped a little late; their queries until then are counted and change nothing."""
     x = images(6, (4,), low=0.3, high=0.7)
     labels = first_value_decides()(x).argmax(1)
     at_once, at_once_adv = run(first_value_decides(), create("pgd:steps=20"), LInf(0.08), x, labels)
-    monkeypatch.setattr(GradientAccess, "_skips_check", lambda box: box._iteration % 4 != 0)
+    monkeypatch.setattr(GradientAccess, "_skips_check", lambda view: view._iteration % 4 != 0)
     late, late_adv = run(first_value_decides(), create("pgd:steps=20"), LInf(0.08), x, labels)
     assert 0 < at_once["success"].sum() < len(x)
     assert torch.equal(late_adv, at_once_adv)
@@ -363,18 +363,18 @@ def test_a_box_that_looks_away_misses_no_claim_and_takes_none_back(monkeypatch: 
 
 
 def test_a_claim_is_the_point_that_was_asked_about_whatever_becomes_of_the_tensor() -> None:
-    ledger = untargeted_books(1)
-    box = open_access(GradientAccess, first_value_decides(), ledger)
+    ledger = untargeted_ledger(1)
+    view = open_access(GradientAccess, first_value_decides(), ledger)
     x = grey(1, first=0.55)
-    box.decisions(x)
+    view.decisions(x)
     x.fill_(0.1)
     assert ledger.x_adv[0, 0] == pytest.approx(0.55)
     assert ledger.distance.tolist() == pytest.approx([0.15])
 
 
 def test_a_view_of_no_rows_answers_with_nothing() -> None:
-    box = open_access(GradientAccess, first_value_decides(), untargeted_books(2))
-    inner = box.subset(torch.zeros(2, dtype=torch.bool))
+    view = open_access(GradientAccess, first_value_decides(), untargeted_ledger(2))
+    inner = view.subset(torch.zeros(2, dtype=torch.bool))
     assert inner.decisions(grey(2)[:0]).shape == (0,)
     assert inner.gradient(grey(2)[:0])[0].shape == (0, 4)
 
@@ -550,7 +550,7 @@ def test_eight_bits_are_looked_at_apart() -> None:
 @final
 @dataclass(frozen=True)
 class Liar(Attack[GradientAccess]):
-    """Forges the books: writes a point into them that never passed through a query."""
+    """Forges the ledger: writes a point into it that never passed through a query."""
 
     access = GradientAccess
     norms = (LInf,)

@@ -27,10 +27,10 @@ class AttackInfo:
 
 @dataclass(frozen=True)
 class Attack(ABC, Generic[Access]):
-    """An attack declares what it may ask, which norms it supports and what it seeks; the engine does the rest.
+    """An attack declares what it may ask, which norms it supports and what it seeks; the evaluation does the rest.
 
     Some fields state the planned cost by their names: `steps`, the iterations of one descent; `search_steps`, how many
-    descents a search makes; `restarts`, how often the engine runs the attack on the samples that survived; `queries`,
+    descents a search makes; `restarts`, how often the evaluation runs the attack on the unbroken samples; `queries`,
     how many queries it makes per sample in all.
     """
 

@@ -16,7 +16,7 @@ FACTORS: Final = (0.5, 2.0, 4.0)
 """Further radii to attack at, as multiples of the radius of the threat."""
 
 FEW_STEPS: Final = 10
-"""Steps at these radii; the steps are longer in return."""
+"""Steps at these radii; each step is twice as long."""
 
 MAX_SILENT: Final = 0.25
 """Fraction of images that may be broken during the attack but not at its last point."""

@@ -16,7 +16,7 @@ MAX_LEAD: Final = 0.08
 """Fraction of images that the attack with less access alone may break: two of thirty."""
 
 SUBSTITUTES: Final = ("resnet20-pgd", "resnet20-natural")
-"""Examples crafted on a robust model transfer to natural models, and those of a natural model to its like."""
+"""Examples crafted on a robust model transfer to natural models, and those of a natural model to other natural ones."""
 
 
 def black_box(probes: ProbeSet, unbroken: Tensor) -> IndicatorResult:

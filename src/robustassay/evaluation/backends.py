@@ -1,4 +1,4 @@
-"""Backends: who runs the waves. This process (serial), several processes on this machine, or a Ray cluster.
+"""Backends, which run the waves: this process (serial), several processes on this machine, or a Ray cluster.
 
 Workers return their records, and the process that was called writes them all. So a run needs no shared disk, and a
 worker that dies leaves nothing half written.

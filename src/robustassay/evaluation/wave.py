@@ -148,7 +148,8 @@ class _WaveSearch:
     def _recheck_lowest_margin_points(self, to_attack: Tensor) -> None:
         """After a search on a surrogate, evaluate each row's point of lowest margin on the exact model.
 
-        Rows whose margin there is within twice the margin error get a few more gradient steps on the exact model."""
+        Rows whose margin there is at most twice the margin error get a few more gradient steps on the exact model.
+        """
         ledger, exact, margin_error = self.ledger, self.target.exact, self.target.margin_error
         rows = (to_attack & ~ledger.claimed).nonzero().squeeze(1)
         if ledger.lowest_margin_point is None or not len(rows):

@@ -50,7 +50,7 @@ class Ledger:
         self.query_budget = query_budget
         self.lowest_margin = torch.full((rows,), torch.inf, device=device)
         self.clean_margin = self.lowest_margin
-        self.margin_limit = torch.full((rows,), torch.inf, device=device)
+        self.margin_limit = torch.full((rows,), torch.inf, device=device)  # a claim's margin must not be above this
         self.margin_error = margin_error
         self.lowest_margin_point = ball.centre.clone() if margin_error else None
         self.noise = torch.zeros(rows, device=device)
@@ -173,7 +173,7 @@ class Ledger:
         self.margin_limit = torch.where(noise > 0, -noise, self.margin_limit)
 
     def reject(self, rows: Tensor, verified_margin: Tensor, problems: list[str]) -> None:
-        """Remove claims that did not verify, and record why; lower the `margin_limit` by the error of this claim."""
+        """Remove claims that did not verify, and record why; the next claim of these rows needs a lower margin."""
         claims = self.claims
         self.rejected |= dict(zip(rows.tolist(), problems, strict=True))
         error = (verified_margin - claims.margin[rows]).abs() + claims.margin[rows].abs()

@@ -17,7 +17,7 @@ from robustassay.target.target_model import TargetModel
 
 
 class SurrogateFailed(Exception):
-    """The surrogate raised an error or left the range of its precision: the engine goes on with the model itself."""
+    """The surrogate raised an error or left the range of its precision: the search goes on with the model."""
 
 
 @final

@@ -1,4 +1,4 @@
-"""The target is the only way to a model: no other room calls a module, and none asks what kind of target it has."""
+"""The target is the only way to a model: no other package calls a module, and none asks what kind of target it has."""
 
 import ast
 from collections.abc import Iterator
