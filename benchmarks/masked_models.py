@@ -49,7 +49,7 @@ Some of the names need an explanation:
 
 - **closed graph**: the model runs under `torch.no_grad`, so it has no gradient.
 - **detached graph**: the model detaches its input, so it has no gradient.
-- **dead ReLU**: ReLUs round the input; for almost all values they are inactive or saturated, so the gradient is zero.
+- **dead ReLU**: ReLUs round the input; for almost all pixel values they are inactive or saturated and pass no gradient.
 - **label leak**: the model stores the first clean images with their labels, and returns the stored label with extreme
   logits for any image closer than 0.001.
 
