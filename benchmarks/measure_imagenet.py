@@ -20,7 +20,7 @@ from robustassay import data, models
 from robustassay.analysis.intervals import wilson
 from robustassay.data import Dataset
 from robustassay.files import write_atomically
-from robustassay.models.architectures.imagenet.catalogue import ENTRIES, MEASURED, Entry
+from robustassay.models.architectures.imagenet.catalogue import ENTRIES, MEASURED, PublishedNetwork
 from robustassay.models.input_frame import as_model_input
 from robustassay.models.sources.imagenet import available
 
@@ -92,7 +92,7 @@ def table(known: dict[str, Any]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def row(entry: Entry, found: dict[str, Any]) -> tuple[str, ...]:
+def row(entry: PublishedNetwork, found: dict[str, Any]) -> tuple[str, ...]:
     """Return the row of one network."""
     low, high = (float(end) for end in wilson(round(found["top1"] * found["images"]), found["images"]))
     five = "–" if entry.top5 is None else f"{entry.top5:.1%}"

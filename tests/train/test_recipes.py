@@ -30,7 +30,7 @@ from robustassay.train.adp import ADP, entropy, log_determinant, log_diversity
 from robustassay.train.alp import LogitPairing
 from robustassay.train.deepdefense import DeepDefense, linearised_distance
 from robustassay.train.ensemble_adversarial import EnsembleAdversarial, fgsm
-from robustassay.train.gaussian import GaussianNoise
+from robustassay.train.gaussian import GaussianNoiseTraining
 from robustassay.train.ibp import BoundTraining
 from robustassay.train.measure import clean_accuracy
 from robustassay.train.recipe import Recipe
@@ -86,7 +86,7 @@ LEARNING: list[tuple[Recipe, Any, int]] = [
     (SelfEnsembleTraining(batch=25), RandomSelfEnsemble(depth=11, width=4, passes=2), 6),
     (DeepDefense(batch=25, weight=1, rate=0.05, rivals=1), TINY, 3),
     (BoundTraining(batch=25, eps=0.5 / 255, rate=0.1), ConvNet(width=2, hidden=8), 5),
-    (GaussianNoise(batch=25, sigma=0.1), TINY, 3),
+    (GaussianNoiseTraining(batch=25, sigma=0.1), TINY, 3),
 ]
 
 
@@ -250,7 +250,7 @@ class TestNoise:
         network = Linear().float()
         network.register_forward_hook(lambda module, args, out: seen.append(args[0]))
         x = torch.full((500, 3, 2, 2), 0.5)
-        GaussianNoise(sigma=0.25).loss(network, x, torch.zeros(500, dtype=torch.int64), stream(), HALFWAY)
+        GaussianNoiseTraining(sigma=0.25).loss(network, x, torch.zeros(500, dtype=torch.int64), stream(), HALFWAY)
         assert float((seen[0] - x).std()) == pytest.approx(0.25, rel=0.05)
         assert abs(float((seen[0] - x).mean())) < 0.02
 

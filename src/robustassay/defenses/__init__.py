@@ -10,16 +10,16 @@ from typing import Any
 
 from robustassay import registry
 from robustassay.defenses.defended import Defended, OwnGradient, UndefendedGradient
-from robustassay.defenses.defense import Chain, Defense, chained
+from robustassay.defenses.defense import Defense, DefenseChain, chained
 from robustassay.defenses.ensemble import Ensemble
 from robustassay.defenses.feature_denoising import DenoisingBlock, insert_after
 from robustassay.defenses.smoothing import Smoothed
 from robustassay.errors import BadRequest
 
 __all__ = [
-    "Chain",
     "Defended",
     "Defense",
+    "DefenseChain",
     "DenoisingBlock",
     "Ensemble",
     "OwnGradient",

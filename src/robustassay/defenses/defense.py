@@ -35,7 +35,7 @@ class Defense(ABC):
     @property
     def links(self) -> "tuple[Defense, ...]":
         """The single defenses of a chain, in the order of their application."""
-        return self.defenses if isinstance(self, Chain) else (self,)
+        return self.defenses if isinstance(self, DefenseChain) else (self,)
 
     @overload
     def __or__(self, other: "Defense") -> "Defense": ...
@@ -57,7 +57,7 @@ class Defense(ABC):
 
 @final
 @dataclass(frozen=True)
-class Chain(Defense):
+class DefenseChain(Defense):
     """Several defenses, in the order of their application."""
 
     defenses: tuple[Defense, ...]
@@ -140,7 +140,7 @@ def straight_through(x: Tensor, changed: Tensor) -> Tensor:
 
 def chained(defenses: Sequence[Defense]) -> Defense:
     """Return a chain of defenses, or the defense itself if there is only one."""
-    return defenses[0] if len(defenses) == 1 else Chain(tuple(defenses))
+    return defenses[0] if len(defenses) == 1 else DefenseChain(tuple(defenses))
 
 
 def as_module(model: nn.Module | str) -> nn.Module:

@@ -7,13 +7,13 @@ from robustassay.remote.adapter import Adapter, is_service
 from robustassay.remote.opening import as_service, open_remote, open_service
 from robustassay.remote.remote_model import RemoteModel
 from robustassay.remote.service import Service
-from robustassay.remote.transfer import Transfer, submit
+from robustassay.remote.transfer import ServiceTransfer, submit
 
 __all__ = [
     "Adapter",
     "RemoteModel",
     "Service",
-    "Transfer",
+    "ServiceTransfer",
     "as_service",
     "is_service",
     "open_remote",

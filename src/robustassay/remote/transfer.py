@@ -41,7 +41,7 @@ class Submitted:
 
 @final
 @dataclass(frozen=True)
-class Transfer:
+class ServiceTransfer:
     """Transfer rates, over the images whose clean original the service classified correctly."""
 
     images: tuple[Submitted, ...]
@@ -78,7 +78,7 @@ def submit(
     classes: Sequence[str],
     targets: Tensor | None = None,
     x0: Tensor | None = None,
-) -> Transfer:
+) -> ServiceTransfer:
     """Send each image once, and its clean original where given, and compare the labels."""
     if len(x_adv) != len(labels) or any(more is not None and len(more) != len(x_adv) for more in (targets, x0)):
         raise BadRequest("The numbers of images, labels, targets and clean images must be equal.")
@@ -95,4 +95,4 @@ def submit(
         clean_answered, clean_predicted = ask(x0)
     aims: Sequence[int | None] = [None] * len(x_adv) if targets is None else torch.as_tensor(targets).tolist()
     rows = zip(answered, predicted, labels.tolist(), aims, clean_answered, clean_predicted, strict=True)
-    return Transfer(tuple(Submitted(*row) for row in rows))
+    return ServiceTransfer(tuple(Submitted(*row) for row in rows))

@@ -9,7 +9,7 @@ from robustassay.data import Dataset
 from robustassay.data.frame import Frame
 from robustassay.data.photo_frames import apply_frame, photo_reader_of
 from robustassay.errors import BadRequest
-from robustassay.models.architectures.imagenet.catalogue import BY_NAME, Entry
+from robustassay.models.architectures.imagenet.catalogue import BY_NAME, PublishedNetwork
 from robustassay.models.input_frame import input_frame
 
 IMAGENET: Final = "imagenet:"
@@ -37,7 +37,7 @@ def available_networks(names: Sequence[str]) -> list[str]:
     return found or networks(None)
 
 
-def entry_of(model: str) -> Entry | None:
+def entry_of(model: str) -> PublishedNetwork | None:
     """Return the catalogue entry of a model, without its defenses; None for models from elsewhere."""
     inner = model.rpartition("|")[2].strip()
     return BY_NAME.get(inner.removeprefix(IMAGENET).partition(":")[0]) if inner.startswith(IMAGENET) else None

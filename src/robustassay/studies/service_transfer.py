@@ -18,7 +18,7 @@ from robustassay.attacks.transfer.transfer import Transfer as TransferAttack
 from robustassay.attacks.transfer.transfer import load_substitute
 from robustassay.data import Dataset
 from robustassay.evaluation.progress import Progress
-from robustassay.remote import Service, Transfer, submit
+from robustassay.remote import Service, submit
 from robustassay.rng import Streams
 from robustassay.studies.page import Figure, Finding, Table
 from robustassay.studies.scope import Scope
@@ -68,7 +68,7 @@ class GroupResult:
 
     group: ExampleGroup
     x_adv: Tensor = field(repr=False)
-    answers: Transfer = field(repr=False)
+    answers: ServiceTransfer = field(repr=False)
 
     def examples(self) -> list[int]:
         """Return the rows of the images to draw."""

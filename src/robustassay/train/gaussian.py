@@ -14,7 +14,7 @@ from robustassay.train.recipe import Recipe
 
 @register("recipe", "gaussian")
 @dataclass(frozen=True, kw_only=True)
-class GaussianNoise(Recipe):
+class GaussianNoiseTraining(Recipe):
     """Cross-entropy on images under normal noise of deviation `sigma`, which may leave [0, 1] as in smoothing."""
 
     title: ClassVar[str] = "training under Gaussian noise"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """One source of models: the form of its names, its description, and its adapter."""
 
     spelled: str
@@ -35,36 +35,36 @@ class Loaded:
 # A new adapter needs one row here; load_model, the command line and the docs then know it.
 SOURCES = MappingProxyType(
     {
-        "torchvision": Source(
+        "torchvision": ModelSource(
             "torchvision:NAME[:WEIGHTS]",
             "torchvision's models; WEIGHTS is one of its own sets or a file of yours",
             "robustassay.models.sources.torchvision",
         ),
-        "timm": Source(
+        "timm": ModelSource(
             "timm:NAME[:FILE]", "timm's models, with its weights or a file of yours", "robustassay.models.sources.timm"
         ),
-        "hf": Source(
+        "hf": ModelSource(
             "hf:ORG/REPO[@REVISION]",
             "image classifiers on the Hugging Face hub, or a folder in the same layout; safetensors only",
             "robustassay.models.sources.hub",
         ),
-        "robustbench": Source(
+        "robustbench": ModelSource(
             "robustbench:NAME[:THREAT]",
             "RobustBench's zoo; THREAT is such as Linf (the default), L2 or imagenet/Linf",
             "robustassay.models.sources.robustbench",
         ),
-        "imagenet": Source(
+        "imagenet": ModelSource(
             "imagenet:NAME[:FILE]",
             "networks of ours for ImageNet, with published weights from the folder that ASSAY_WEIGHTS names",
             "robustassay.models.sources.imagenet",
         ),
-        "background": Source(
+        "background": ModelSource(
             "background:MODEL",
             "a model of 1,001 classes, of which the first is background: its logit is dropped",
             "robustassay.models.sources.background",
         ),
-        "onnx": Source("onnx:FILE", "an ONNX file, made differentiable", "robustassay.models.sources.onnx"),
-        "onnx-scores": Source(
+        "onnx": ModelSource("onnx:FILE", "an ONNX file, made differentiable", "robustassay.models.sources.onnx"),
+        "onnx-scores": ModelSource(
             "onnx-scores:FILE",
             "an ONNX file as its runtime computes it: scores without gradients",
             "robustassay.models.sources.onnx_scores",

