@@ -75,7 +75,7 @@ class Bowl(nn.Module):
         self.place = nn.Parameter(place.double())
         self.eval()
 
-    def forward_difference(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         depth = 40 * (x.double().flatten(1) - self.place).square().sum(1)
         return torch.stack((0 * depth, -30 - depth), 1)
 
@@ -327,7 +327,7 @@ def test_spsa_walks_as_adam_does(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = torch.Generator().manual_seed(0)
     slopes = [torch.randn(2, 5, generator=draw) for _ in range(12)]
     given = iter(slopes)
-    monkeypatch.setattr(spsa, "slope", lambda *_: next(given))
+    monkeypatch.setattr(spsa, "estimate_gradient", lambda *_: next(given))
     x = grey(2, 5)
     found = attacks.create("spsa:steps=12,rel_step=0.05")(open_score_box(Constant(), x, LInf(0.4)), x)
     walker = x.clone().requires_grad_()

@@ -18,7 +18,7 @@ from robustassay.attacks.transfer.transfer import Transfer as TransferAttack
 from robustassay.attacks.transfer.transfer import load_substitute
 from robustassay.data import Dataset
 from robustassay.evaluation.progress import Progress
-from robustassay.remote import Service, submit
+from robustassay.remote import Service, ServiceTransfer, submit
 from robustassay.rng import Streams
 from robustassay.studies.page import Figure, Finding, Table
 from robustassay.studies.scope import Scope
