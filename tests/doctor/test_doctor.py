@@ -1,7 +1,9 @@
 """The doctor: silent on honest models, loud on every broken one, and remedies that work."""
 
+import ast
 import dataclasses
 import importlib
+import inspect
 import json
 import math
 import pickle
@@ -14,7 +16,17 @@ from torch import Tensor, nn
 import robustassay as ra
 from robustassay import data
 from robustassay.cli import main
-from robustassay.doctor import REMEDIES, Diagnosis, IndicatorResult, diagnose
+from robustassay.doctor import (
+    REMEDIES,
+    Diagnosis,
+    IndicatorResult,
+    attack_checks,
+    cross_checks,
+    diagnose,
+    diagnosis,
+    gradient_checks,
+    output_checks,
+)
 from robustassay.doctor.attack_checks import PlainAttack
 from robustassay.doctor.gradient_fixes import (
     Bypass,
@@ -419,3 +431,15 @@ def test_bad_requests_say_what_to_do(natural):
         diagnose(natural, wrong)
     with pytest.raises(UnknownName, match="adviser"):
         ra.evaluate(natural, images, LInf(EPS), "pgd", limit=2, search=ra.Search(adaptive="nurse"))
+
+
+@pytest.mark.parametrize("module", [attack_checks, cross_checks, gradient_checks, output_checks])
+def test_every_check_is_part_of_a_diagnosis(module):
+    functions = [node for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.FunctionDef)]
+    checks = [one.name for one in functions if one.returns and ast.unparse(one.returns) == "IndicatorResult"]
+    public = [name for name in checks if not name.startswith("_")]
+    assert public
+    for name in public:
+        assert f".{name}(" in inspect.getsource(diagnosis._results), (
+            f"{name} never runs: yield it in _results"
+        )

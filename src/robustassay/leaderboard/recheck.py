@@ -23,14 +23,11 @@ from robustassay.leaderboard import records_file, whitelist
 from robustassay.leaderboard.admission import Check
 from robustassay.leaderboard.audit import is_random
 from robustassay.models.input_frame import as_model_input
+from robustassay.registry import registered
 from robustassay.target import LocalModel
 from robustassay.threat import (
-    L0,
-    L1,
-    L2,
     LabelList,
     LeastLikely,
-    LInf,
     RandomTarget,
     TargetRule,
     ThreatModel,
@@ -38,12 +35,12 @@ from robustassay.threat import (
 )
 
 REATTACKED: Final = 16
-"""Standing samples that are attacked again by default."""
+"""Unbroken samples that are attacked again by default."""
 
 _AGREE: Final = 0.998
 """Share of labels that must be equal: on another device, a sample at the boundary may get another label."""
 
-_NORMS: Final = {norm.name: norm for norm in (LInf, L2, L1, L0)}
+_NORMS: Final = {norm.name: norm for norm in registered("norm").values()}
 _MOST_DRAWS: Final = 1_000
 _CONFIRMS: Final = "confirms"
 
