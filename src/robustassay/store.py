@@ -20,7 +20,7 @@ import hashlib
 import json
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
@@ -132,16 +132,8 @@ class Store:
 
     def records(self) -> pa.Table:
         """Read all records, one per sample; refuse shards that contradict each other."""
-        tables = [shard.records for shard in self._shards()]
-        whole = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
-        chosen: dict[str, int] = {}
-        repeated: dict[str, list[int]] = {}
-        for row, sample in enumerate(whole["sample_id"].to_pylist()):
-            if chosen.setdefault(sample, row) != row:
-                repeated.setdefault(sample, [chosen[sample]]).append(row)
-        if repeated:
-            chosen |= self._choose(whole, repeated)
-        return whole.take(pa.array(chosen.values(), pa.int64()))
+        held = list(self._shards())
+        return _all_records(held).take(pa.array(self._chosen_rows(held).values(), pa.int64()))
 
     def done(self, with_images: bool = False) -> frozenset[str]:
         """Return the ids of all finished samples, or of those whose images were kept."""
@@ -153,12 +145,18 @@ class Store:
         )
 
     def images(self) -> dict[str, "torch.Tensor"]:
-        """Read the adversarial images by sample id; empty where none were kept."""
+        """Read the adversarial images by sample id; where a sample has several, that of its record."""
+        held = list(self._shards())
+        chosen = self._chosen_rows(held)
         found: dict[str, torch.Tensor] = {}
-        for shard in self._shards():
+        row = 0
+        for shard in held:
+            samples = shard.records["sample_id"].to_pylist()
             if shard.has_images:
-                for sample, image in zip(shard.records["sample_id"].to_pylist(), shard.images(), strict=True):
-                    found.setdefault(sample, image)
+                for at, (sample, image) in enumerate(zip(samples, shard.images(), strict=True), row):
+                    if chosen[sample] == at or sample not in found:
+                        found[sample] = image
+            row += len(samples)
         return found
 
     def check_room(self, samples: int, image_bytes: int) -> None:
@@ -186,6 +184,16 @@ class Store:
         continued = {name for binding in bindings for name in binding.previous}
         known = present.union(*(binding.lost for binding in bindings))
         return tuple(sorted(present - continued)), tuple(sorted(continued - known))
+
+    def _chosen_rows(self, held: Sequence[Shard]) -> dict[str, int]:
+        """Return the row of each sample among all records of these shards."""
+        whole = _all_records(held)
+        chosen: dict[str, int] = {}
+        repeated: dict[str, list[int]] = {}
+        for row, sample in enumerate(whole["sample_id"].to_pylist()):
+            if chosen.setdefault(sample, row) != row:
+                repeated.setdefault(sample, [chosen[sample]]).append(row)
+        return chosen | self._choose(whole, repeated) if repeated else chosen
 
     def _choose(self, records: pa.Table, repeated: Mapping[str, list[int]]) -> dict[str, int]:
         """Choose among several records of one sample the worst for the model, and refuse a contradiction.
@@ -236,6 +244,10 @@ def check_schema(manifest: Mapping[str, Any], path: Path) -> None:
             f"{path} was written by version {str(version)[:40]} with records of schema {str(found)[:20]}, and this "
             f"version reads schema {SCHEMA_VERSION}: delete it or choose another folder with --out, and run again."
         )
+
+
+def _all_records(held: Sequence[Shard]) -> pa.Table:
+    return pa.concat_tables([shard.records for shard in held]) if held else SCHEMA.empty_table()
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -440,6 +440,4 @@ def test_every_check_is_part_of_a_diagnosis(module):
     public = [name for name in checks if not name.startswith("_")]
     assert public
     for name in public:
-        assert f".{name}(" in inspect.getsource(diagnosis._results), (
-            f"{name} never runs: yield it in _results"
-        )
+        assert f".{name}(" in inspect.getsource(diagnosis._results), f"{name} never runs: yield it in _results"

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -403,3 +404,13 @@ def test_a_declared_gradient_does_not_admit(capsys):
     assert main(["leaderboard", "check", "bit-depth|resnet20-natural"]) == 2
     told = " ".join(capsys.readouterr().out.split())
     assert "declares a substitute" in told
+
+
+def test_a_confirming_run_alone_is_no_entry(runs, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(runs, copy)
+    for manifest in copy.rglob("manifest.json"):
+        held = json.loads(manifest.read_text())
+        manifest.write_text(json.dumps(held | {"confirms": ["0123456789abcdef"]}))
+    with pytest.raises(BadRequest, match="confirming runs"):
+        gather([copy])

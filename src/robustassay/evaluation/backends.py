@@ -92,8 +92,8 @@ class ProcessBackend:
                 try:
                     while in_flight or (waiting and not stop.asked):
                         while waiting and len(in_flight) < self.workers and not stop.asked:
-                            rows = waiting.popleft()
-                            in_flight[pool.submit(_run_in_worker, rows)] = rows
+                            future = pool.submit(_run_in_worker, waiting[0])  # raises if the pool broke meanwhile
+                            in_flight[future] = waiting.popleft()
                         for future in wait(in_flight, return_when=FIRST_COMPLETED).done:
                             result = future.result()
                             in_flight.pop(future)

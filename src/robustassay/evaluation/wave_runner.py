@@ -82,6 +82,7 @@ class WaveRunner:
 
     def _attack(self, rows: Rows, on_step: OnStep) -> WaveResult:
         target, whole = self.target, self.dataset.whole
+        target.discard_unchecked_outputs()  # of an attempt that an error ended
         wave = Wave(
             ids=[self.dataset.ids[row] for row in rows],
             x0=target.quantise(self.dataset.images(rows).to(target.device)),

@@ -9,6 +9,7 @@ import pandas as pd
 from robustassay.analysis import rates, trust
 from robustassay.analysis.compare import robust_samples
 from robustassay.eps import format_eps
+from robustassay.errors import BadData
 from robustassay.evaluation import Result
 from robustassay.leaderboard.card import EntryCard
 from robustassay.results import run_warnings
@@ -174,7 +175,9 @@ def _worst(known: Accuracy, card: EntryCard, threat: BoardThreat) -> Accuracy:
 
 
 def _base(results: Sequence[Result]) -> Result:
-    complete = [result for result in results if not confirmed_run_keys(result.manifest)] or list(results)
+    complete = [result for result in results if not confirmed_run_keys(result.manifest)]
+    if not complete:
+        raise BadData("Only confirming runs, on samples that another run left in doubt: add the run that they confirm.")
     for name in STANDARD:
         if found := [result for result in complete if attack_name(result.manifest) == name]:
             return max(found, key=lambda result: len(result.records))

@@ -95,7 +95,11 @@ def _entries(by_model: Iterable[_ModelRuns], problems: list[str]) -> list[Entry]
         by_threat: dict[Any, list[Result]] = defaultdict(list)
         for result in runs.results.values():
             by_threat[board_threat(result.manifest["spec"])].append(result)
-        entries += [measured_entry(named, together) for together in by_threat.values()]
+        for together in by_threat.values():
+            try:
+                entries.append(measured_entry(named, together))
+            except AssayError as error:
+                problems.append(f"{named.name[:80]!r}: {error}")
     return entries
 
 

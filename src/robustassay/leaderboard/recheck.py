@@ -24,6 +24,7 @@ from robustassay.leaderboard.admission import Check
 from robustassay.leaderboard.audit import is_random
 from robustassay.models.input_frame import as_model_input
 from robustassay.registry import registered
+from robustassay.results.identity import confirmed_run_keys
 from robustassay.target import LocalModel
 from robustassay.threat import (
     LabelList,
@@ -42,7 +43,6 @@ _AGREE: Final = 0.998
 
 _NORMS: Final = {norm.name: norm for norm in registered("norm").values()}
 _MOST_DRAWS: Final = 1_000
-_CONFIRMS: Final = "confirms"
 
 
 @final
@@ -106,7 +106,7 @@ def _mismatch(run: Rebuilt, title: str) -> Check | None:
 def _samples(run: Rebuilt) -> Check:
     """Check that nobody chose the samples: a run is on the first ones of its dataset."""
     count, total = len(run.result.records), len(run.dataset)
-    if _CONFIRMS in run.result.manifest:
+    if confirmed_run_keys(run.result.manifest):
         return Check("samples", None, f"A confirming run on {count} samples that another run left in doubt.")
     first = set(run.dataset.ids[:count]) == set(run.result.records["sample_id"])
     text = f"The records are of the first {count} of {total} samples."

@@ -46,6 +46,11 @@ class MinimumRadius(Attack[DecisionAccess]):
     tolerance: float = 0.05
     rounds: int = 20
 
+    @property
+    def sigma(self) -> float | None:
+        """The step of the inner attack's queries, where it has one: a service of 8 bits must see it."""
+        return getattr(self.attack, "sigma", None)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.attack.seeks_minimum:
