@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import robustassay as ra
-from robustassay import data, leaderboard, models
+from robustassay import attacks, data, leaderboard, models
 from robustassay.analysis import rates
 from robustassay.cli import main
 from robustassay.errors import BadData, BadRequest
@@ -28,6 +28,7 @@ from robustassay.leaderboard.recheck import check_records
 from robustassay.leaderboard.records_file import ABOUT, pack, read
 from robustassay.leaderboard.submission import Submission, add
 from robustassay.records import SCHEMA, to_pandas
+from robustassay.registry import describe
 from tests.support import toys
 from tests.support.forging import forge
 
@@ -109,7 +110,7 @@ def fake(name, falls, clean=None, attack="autoattack", weights=None, eps=8 / 255
         model={"name": name, "weights": weights or name, "structure": "s"},
         data={"name": "cifar10", "sha256": "0" * 64},
         threat={"norm": "Linf", "eps": eps, "target": None, "query_budget": None},
-        attack={"name": attack},
+        attack=describe("attack", attacks.create(attack)),
         seed=0,
     )
     manifest = {"key": spec.key, "spec": dataclasses.asdict(spec), "started": "2024-05-06T00:00:00", "title": name}
@@ -414,3 +415,13 @@ def test_a_confirming_run_alone_is_no_entry(runs, tmp_path):
         manifest.write_text(json.dumps(held | {"confirms": ["0123456789abcdef"]}))
     with pytest.raises(BadRequest, match="confirming runs"):
         gather([copy])
+
+
+def test_an_autoattack_with_other_settings_is_not_the_standard_attack():
+    weak = fake("m", [True, False, False, False], attack="autoattack:steps=1,queries=1")
+    strong = fake("m", [True, True, True, False], attack="pgd")
+    entry = measured_entry(EntryCard(name="m"), [weak, strong])
+    assert (entry.robust.value, entry.robust.by) == (0.25, "pgd")
+    alone = measured_entry(EntryCard(name="m"), [weak])
+    assert alone.robust.by == "autoattack, other settings"
+    assert to_model_info(alone)["autoattack_acc"] is None

@@ -19,7 +19,7 @@ from robustassay.results.labels import attack_labels, threat_label
 from robustassay.results.ranking import rank_on_shared_samples
 from robustassay.results.run_warnings import RunRecords
 from robustassay.results.runs import StoredRun, find_runs
-from robustassay.results.worst_case import comparable, worst_case
+from robustassay.results.worst_case import comparable, merge_records, worst_case
 from robustassay.store import MANIFEST, Store
 from tests.support import toys
 
@@ -210,3 +210,28 @@ def test_a_manifest_of_something_else_is_refused(tmp_path):
     (tmp_path / MANIFEST).write_text(json.dumps({"key": "k", "schema": SCHEMA_VERSION}))
     with pytest.raises(StoreFailed, match="run the evaluation again"):
         find_runs([tmp_path])
+
+
+def test_a_sample_on_which_the_model_failed_does_not_take_its_attack_out_of_the_worst_case():
+    weak = run("weak", records(""))
+    strong = RunRecords(
+        {"key": "strong", "spec": {"attack": {"name": "autoattack"}}}, records("ab", samples="abc"), {"d": "NaN"}
+    )
+    found = comparable([weak, strong])
+    assert found.keys() == {"weak", "strong"}
+    merged = worst_case(found)
+    assert merged["sample_id"].tolist() == ["a", "b", "c"], "unbroken, and unknown under one attack: left out"
+    assert merged["success"].tolist() == [True, True, False]
+    assert comparable([weak, run("few", records("abc", samples="abc"))]).keys() == {"weak"}
+
+
+def test_a_run_on_all_samples_confirms_nothing_whatever_shares_its_key():
+    whole, part, other = {"key": "k"}, {"key": "k", "confirms": ["a"]}, {"key": "k", "confirms": ["b"]}
+    assert "confirms" not in identity.merge_manifests([part, whole])
+    assert "confirms" not in identity.merge_manifests([whole, part])
+    assert identity.merge_manifests([part, other])["confirms"] == ["a", "b"]
+
+
+def test_where_two_folders_of_one_run_differ_a_success_counts():
+    merged = merge_records([records("a", samples="ab"), records("bc", samples="abc")])
+    assert merged.set_index("sample_id")["success"].to_dict() == {"a": True, "b": True, "c": True}

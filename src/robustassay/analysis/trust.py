@@ -102,15 +102,6 @@ def invalid_claims(records: pd.DataFrame) -> dict[str, int]:
     return {str(problem): int(count) for problem, count in counts.items()}
 
 
-def covering(parts: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Keep the parts that hold the same samples as the largest.
-
-    A part with fewer samples would make the worst case too high: samples that it did not attack would count as robust.
-    """
-    wanted = set(max(parts.values(), key=len)["sample_id"])
-    return {name: records for name, records in parts.items() if set(records["sample_id"]) == wanted}
-
-
 def doubtful(records: pd.DataFrame, flags: Collection[str]) -> pd.Series:
     """Say which unbroken samples are in doubt: their margin is almost zero, or no attack reduced it.
 

@@ -16,7 +16,7 @@ from robustassay.records import SCHEMA, to_pandas
 from robustassay.results import run_warnings
 from robustassay.results.discovery import child_run_folders
 from robustassay.results.identity import comparison, confirmed_run_keys
-from robustassay.results.worst_case import worst_case
+from robustassay.results.worst_case import attacked_samples, worst_case
 from robustassay.store import Store
 
 if TYPE_CHECKING:
@@ -118,24 +118,18 @@ class Result:
         """Merge the results of several attacks on one model, threat and set of samples."""
         parts = dict(sorted(parts.items(), key=lambda item: bool(confirmed_run_keys(item[1].manifest))))
         first = next(iter(parts.values()))
-        everyone = first._samples
+        everyone = attacked_samples(first)
         for name, part in parts.items():
             if comparison(part.manifest["spec"]) != comparison(first.manifest["spec"]):
                 raise BadRequest(f"{name} is a run of another model, data or threat: load the runs one by one.")
-            samples = part._samples
+            samples = attacked_samples(part)
             if not (samples <= everyone if confirmed_run_keys(part.manifest) else samples == everyone):
                 raise BadRequest(f"{name} covers other samples than the rest: finish all runs first, or load it alone.")
         records = worst_case(parts)
-        # If one attack broke a sample it is broken; if none did and the model failed under another, it is unknown.
         failed = {sample: why for part in parts.values() for sample, why in part.failures.items()}
-        records = records[records["success"] | ~records["sample_id"].isin(list(failed))].reset_index(drop=True)
         failures = {sample: why for sample, why in failed.items() if sample not in set(records["sample_id"])}
         manifest = {"parts": {name: part.manifest for name, part in parts.items()}}
         return cls(manifest, records, _gather_images(records, parts), dict(parts), failures)
-
-    @property
-    def _samples(self) -> set[str]:
-        return {*self.records["sample_id"], *self.failures}
 
     def save(self, path: str | Path) -> None:
         """Write the result to a folder that `Result.load` reads; records already there are kept."""

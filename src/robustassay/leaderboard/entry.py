@@ -6,12 +6,14 @@ from typing import Any, Final, Literal, final
 
 import pandas as pd
 
+from robustassay import attacks
 from robustassay.analysis import rates, trust
 from robustassay.analysis.compare import robust_samples
 from robustassay.eps import format_eps
 from robustassay.errors import BadData
 from robustassay.evaluation import Result
 from robustassay.leaderboard.card import EntryCard
+from robustassay.registry import describe
 from robustassay.results import run_warnings
 from robustassay.results.identity import attack_name, confirmed_run_keys, hardware_name, run_key
 
@@ -138,7 +140,7 @@ def measured_entry(card: EntryCard, results: Sequence[Result]) -> Entry:
     confirmed = {key: parts[key] for key in [base_key, *confirming]}
     headline, worst = rates.worst_case(confirmed), rates.worst_case(parts)
     flags = _warnings(counted)
-    by = attack_name(base.manifest) + (", confirmed" if len(confirmed) > 1 else "")
+    by = _attack_label(base.manifest) + (", confirmed" if len(confirmed) > 1 else "")
     known = Accuracy.of(rates.robust_accuracy(worst), by if len(parts) == len(confirmed) else f"{len(parts)} runs")
     threat = board_threat(base.manifest["spec"])
     sha = str(base.manifest["spec"]["data"]["sha256"])
@@ -174,12 +176,19 @@ def _worst(known: Accuracy, card: EntryCard, threat: BoardThreat) -> Accuracy:
     return Accuracy(lowest.accuracy, lowest.by, external=True)
 
 
+def _attack_label(manifest: Mapping[str, Any]) -> str:
+    """Return the name of an attack; a standard attack has it only with its default settings."""
+    name = attack_name(manifest)
+    standard = name not in STANDARD or manifest["spec"]["attack"] == describe("attack", attacks.create(name))
+    return name if standard else f"{name}, other settings"
+
+
 def _base(results: Sequence[Result]) -> Result:
     complete = [result for result in results if not confirmed_run_keys(result.manifest)]
     if not complete:
         raise BadData("Only confirming runs, on samples that another run left in doubt: add the run that they confirm.")
     for name in STANDARD:
-        if found := [result for result in complete if attack_name(result.manifest) == name]:
+        if found := [result for result in complete if _attack_label(result.manifest) == name]:
             return max(found, key=lambda result: len(result.records))
     most = max(len(result.records) for result in complete)
     largest = [result for result in complete if len(result.records) == most]
@@ -200,7 +209,7 @@ def _entry_run(result: Result) -> EntryRun:
     part = f" on {len(records)} in doubt" if confirmed_run_keys(manifest) else ""
     return EntryRun(
         attack=manifest["spec"]["attack"],
-        robust=Accuracy.of(rates.robust_accuracy(records), attack_name(manifest) + part),
+        robust=Accuracy.of(rates.robust_accuracy(records), _attack_label(manifest) + part),
         stages=result.stages,
         forwards=float(records["forwards"].mean()),
         backwards=float(records["backwards"].mean()),

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
-import pandas as pd
-
 from robustassay.errors import AssayError, BadRequest
 from robustassay.evaluation import Result
 from robustassay.leaderboard import records_file
@@ -16,7 +14,8 @@ from robustassay.leaderboard.entry import Entry, board_threat, measured_entry
 from robustassay.leaderboard.model_info import read_folder
 from robustassay.results.cards import embedded_card
 from robustassay.results.discovery import run_folders
-from robustassay.results.identity import nameless_model_id, run_key
+from robustassay.results.identity import merge_manifests, nameless_model_id, run_key
+from robustassay.results.worst_case import merge_records
 
 CARD: Final = "card.json"
 
@@ -42,12 +41,10 @@ class _ModelRuns:
         """Add a run; if its key is known, add the samples that are new."""
         key = run_key(result.manifest)
         if (held := self.results.get(key)) is not None:
-            both = pd.concat([held.records, result.records], ignore_index=True)
-            both = both.sort_values("success", ascending=False, kind="stable")  # where they differ, a success counts
-            records = both.drop_duplicates("sample_id").reset_index(drop=True)
+            records = merge_records([held.records, result.records])
             done, failed = set(records["sample_id"]), {**held.failures, **result.failures}
             failures = {sample: why for sample, why in failed.items() if sample not in done}
-            result = Result(held.manifest, records, None, failures=failures)
+            result = Result(dict(merge_manifests([held.manifest, result.manifest])), records, None, failures=failures)
         self.results[key] = result
 
 

@@ -21,7 +21,7 @@ CLAIMED: Final = "the authors' own evaluation or another's, as published"
 def to_model_info(entry: Entry) -> dict[str, Any]:
     """Write an entry in RobustBench's fields; `autoattack_acc` is left empty where another attack was run."""
     card, threat = entry.card, entry.threat
-    by_autoattack = entry.robust.by.startswith("autoattack") or entry.kind == "published"
+    by_autoattack = entry.robust.by in ("autoattack", "autoattack, confirmed") or entry.kind == "published"
     below = entry.best_known if entry.best_known.value < entry.robust.value or not by_autoattack else None
     notes = [card.footnote, "" if below is None else f"{_percent(below.value)}% robust accuracy is due to {below.by}."]
     info = {

@@ -1,7 +1,7 @@
 """What a manifest says about the identity of a run: its model, its attack, and the runs that it confirms."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 CONFIRMS: Final = "confirms"
@@ -54,6 +54,14 @@ def is_noise(manifest: Mapping[str, Any]) -> bool:
 def confirmed_run_keys(manifest: Mapping[str, Any]) -> frozenset[str]:
     """Return the keys of the runs whose samples in doubt this run covers; empty for an ordinary run."""
     return frozenset(map(str, manifest.get(CONFIRMS, ())))
+
+
+def merge_manifests(manifests: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the manifest of several folders with one key: the run only confirms others if all of them do."""
+    first = manifests[0]
+    confirmed = [confirmed_run_keys(manifest) for manifest in manifests]
+    without = {key: value for key, value in first.items() if key != CONFIRMS}
+    return {**without, CONFIRMS: sorted(frozenset().union(*confirmed))} if all(confirmed) else without
 
 
 def hardware_name(manifest: Mapping[str, Any]) -> str:

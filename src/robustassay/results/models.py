@@ -29,6 +29,7 @@ class AttackSummary:
     run: StoredRun
     label: str  # the attack, with the settings in which it differs from others of the same name
     numbers: trust.RunNumbers
+    failures: Mapping[str, str] = field(repr=False)  # the error of each sample on which the model failed
     flags: Mapping[str, str]
     effort: trust.Effort
     stages: Mapping[str, Rate]  # of a composed attack: the robust accuracy after each stage
@@ -138,6 +139,7 @@ def _summarise(
         run=run,
         label=label,
         numbers=trust.summarise(records),
+        failures=failures,
         flags=loaded.flags,
         effort=run_warnings.effort(loaded),
         stages=trust.after_each_stage(records, run.manifest.get("stages", ())),
@@ -148,7 +150,7 @@ def _summarise(
 
 def combine_attacks(attacks: Sequence[AttackSummary], frames: Frames) -> ModelResult:
     """Take the worst case over the attacks on one model under one threat, all of which have records."""
-    runs = [RunRecords(attack.run.manifest, frames[attack.key]) for attack in attacks]
+    runs = [RunRecords(attack.run.manifest, frames[attack.key], attack.failures) for attack in attacks]
     parts = comparable(runs)
     worst = worst_case(parts)
     counted = tuple(attack for attack in attacks if attack.key in parts)

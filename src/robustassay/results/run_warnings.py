@@ -22,6 +22,10 @@ class SingleRun(Protocol):
         """One row per sample."""
 
     @property
+    def failures(self) -> Mapping[str, str]:
+        """The error of each sample that has no record because the model failed on it."""
+
+    @property
     def flags(self) -> Mapping[str, str]:
         """Reasons to doubt the robust accuracy."""
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 import pandas as pd
-import pyarrow as pa
 
 from robustassay.eps import format_eps
 from robustassay.errors import StoreFailed
@@ -17,6 +16,7 @@ from robustassay.records import to_pandas
 from robustassay.results import identity
 from robustassay.results.discovery import find_stores
 from robustassay.results.labels import settings_label, threat_label
+from robustassay.results.worst_case import merge_records
 from robustassay.store import MANIFEST, Store
 
 if TYPE_CHECKING:
@@ -113,8 +113,7 @@ class StoredRun:
 
     def read(self) -> pd.DataFrame:
         """Read all records, one row per sample, in the order of their ids."""
-        table = pa.concat_tables([store.records() for store in self.stores])
-        records = to_pandas(table).drop_duplicates("sample_id")
+        records = merge_records([to_pandas(store.records()) for store in self.stores])
         records["sample_id"] = records["sample_id"].astype(object)  # plain strings compare fastest
         length = records["sample_id"].str.len()
         ordered = records.assign(_length=length).sort_values(["_length", "sample_id"], ignore_index=True)
@@ -130,8 +129,11 @@ class StoredRun:
         return any(next((store.path / "shards").glob("*.safetensors"), None) for store in self.stores)
 
     def images(self) -> "dict[str, torch.Tensor]":
-        """Load the adversarial images by sample id."""
-        return {sample: image for store in self.stores for sample, image in store.images().items()}
+        """Load the adversarial images by sample id, each from the folder of the sample's record."""
+        images = [store.images() for store in self.stores]
+        records = merge_records([to_pandas(one.records()).assign(place=at) for at, one in enumerate(self.stores)])
+        placed = zip(records["sample_id"], records["place"], strict=True)
+        return {sample: images[at][sample] for sample, at in placed if sample in images[at]}
 
 
 def find_runs(folders: Sequence[Path]) -> tuple[StoredRun, ...]:
@@ -142,7 +144,10 @@ def find_runs(folders: Sequence[Path]) -> tuple[StoredRun, ...]:
         if MEMBERS in manifest["spec"]["model"]:
             continue  # images that a study crafted on an ensemble to show to other models; their cost was not counted
         by_key.setdefault(manifest["key"], []).append((store, manifest))
-    runs = (StoredRun(found[0][1], tuple(store for store, _ in found)) for found in by_key.values())
+    runs = (
+        StoredRun(identity.merge_manifests([manifest for _, manifest in found]), tuple(store for store, _ in found))
+        for found in by_key.values()
+    )
     return tuple(sorted(runs, key=_order))
 
 
