@@ -40,7 +40,7 @@ class Binding:
 
     run: str  # the key of the run
     previous: tuple[str, ...] = ()  # the last shards of the folder when this one was written
-    lost: tuple[str, ...] = ()  # shards that were missing then, whose samples this run has done again
+    lost: tuple[str, ...] = ()  # shards that were missing then, whose samples are all done again
     images: str | None = None  # SHA-256 of the image file; None where no images were kept
     schema: int = SCHEMA_VERSION
 

@@ -10,8 +10,8 @@ processes can write to one folder. If two of them did the same sample, the rows 
 
 Shards form a hash chain: each names the last shards that were there when it was written, and names are hashes. The
 links are inside the shards, so no second file must be kept in step: a kill between two shards leaves a valid chain, and
-two processes write two branches that the next shard joins. A shard that was deleted leaves a name without a file; a
-run that is resumed does its samples again, and says so in its next shard.
+two processes write two branches that the next shard joins. A shard that was deleted leaves a name without a file. A
+run that is resumed does its samples again; once all samples of the run are done, a shard without records says so.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import hashlib
 import json
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
@@ -92,10 +92,18 @@ class Store:
 
     def append(self, records: pa.Table, images: "torch.Tensor | None" = None) -> None:
         """Add the records of some samples, and their images, as one shard that appears whole."""
+        self._write_shard(records, images, lost=())
+
+    def note_redone(self, samples: Collection[str]) -> None:
+        """Note that deleted shards are made good, if all these samples of the run have a record or have failed."""
+        lost = self.missing()
+        if lost and self.done() | self.failures().keys() >= set(samples):
+            self._write_shard(SCHEMA.empty_table(), None, lost)
+
+    def _write_shard(self, records: pa.Table, images: "torch.Tensor | None", lost: tuple[str, ...]) -> None:
         kept = None if images is None else shards.encode_images(images)
-        previous, lost = self._ends()
         sha256 = None if kept is None else hashlib.sha256(kept).hexdigest()
-        binding = Binding(str(self.manifest().get("key")), previous, lost, sha256)
+        binding = Binding(str(self.manifest().get("key")), self._ends()[0], lost, sha256)
         name, content = shards.encode(records, binding)
         path = self.path / "shards" / f"{name}.parquet"
         with _explained(self.path):

@@ -175,6 +175,22 @@ def test_of_a_random_model_the_record_that_is_worse_for_it_counts(tmp_path):
         assert store.records()["success"].to_pylist() == [True]
 
 
+def test_the_image_of_a_sample_with_several_records_is_that_of_the_record_that_counts(tmp_path):
+    """The names of shards are random, so that of four attempts some read the record that counts first, others last."""
+    random = {**MANIFEST, "spec": {"model": {"name": "m", "eot": 20}}}
+    for attempt in range(4):
+        store = Store.open(tmp_path / str(attempt), random)
+        for success in (False, True, False):
+            one = rows("2").set_column(SCHEMA.get_field_index("success"), "success", pa.array([success]))
+            store.append(one, torch.full((1, 3, 2, 2), float(success)))
+        assert store.images()["2"].unique().tolist() == [1.0]
+    lacking = Store.open(tmp_path / "lacking", random)
+    lacking.append(rows("2"))
+    kept = rows("2").set_column(SCHEMA.get_field_index("success"), "success", pa.array([False]))
+    lacking.append(kept, torch.zeros(1, 3, 2, 2))
+    assert lacking.images()["2"].unique().tolist() == [0.0], "the only image there is"
+
+
 def test_images_that_no_shard_mentions_are_not_read(tmp_path):
     store = Store.open(tmp_path / "run", MANIFEST)
     store.append(rows("1"))
@@ -195,8 +211,27 @@ def test_a_deleted_shard_is_known_until_its_samples_are_done_again(tmp_path):
     first.unlink()
     resumed = Store.open(tmp_path / "run", MANIFEST)
     assert resumed.missing() == store.missing() == (first.stem,)
+    resumed.append(rows("4"))
+    resumed.note_redone(["1", "2", "3", "4"])
+    assert Store.at(tmp_path / "run").missing() == (first.stem,), "its sample is not done again yet"
     resumed.append(rows("1"))
+    resumed.note_redone(["1", "2", "3", "4"])
     assert Store.at(tmp_path / "run").missing() == ()
+    assert sorted(resumed.records()["sample_id"].to_pylist()) == ["1", "2", "3", "4"]
+
+
+def test_a_deleted_shard_whose_samples_stand_in_others_or_failed_is_made_good_without_new_records(tmp_path):
+    store = Store.open(tmp_path / "run", MANIFEST)
+    store.append(rows("1"))
+    first = only_shard(tmp_path / "run")
+    store.append(rows("1", "2"))
+    first.unlink()
+    store.note_failures({"3": "the model failed"})
+    store.note_redone(["1", "2", "3"])
+    assert Store.at(tmp_path / "run").missing() == ()
+    before = sorted((tmp_path / "run" / "shards").iterdir())
+    store.note_redone(["1", "2", "3"])
+    assert sorted((tmp_path / "run" / "shards").iterdir()) == before, "nothing is missing, so nothing is written"
 
 
 def test_two_writers_leave_two_branches_that_the_next_shard_joins(tmp_path):

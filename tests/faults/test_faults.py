@@ -56,6 +56,18 @@ class Fussy(Net):
         return torch.where(hurt[:, None], torch.nan, self.layers(x))
 
 
+class Steep(Fussy):
+    """Answers as the net does; near some images its gradient is NaN, as that of torch.where(x > 0, x.sqrt(), 0)."""
+
+    def forward(self, x):
+        hurt = torch.zeros(len(x), dtype=torch.bool)
+        for image in self.bad:
+            hurt |= (x - image).abs().amax((1, 2, 3)) < 3 / 255
+        zero = 0 * x.flatten(1).sum(1)
+        root = torch.where(hurt, zero, 1 + zero)
+        return self.layers(x) + 0 * torch.where(root > 0, root.sqrt(), 0)[:, None]
+
+
 @pytest.fixture(scope="module")
 def data():
     """Images with the labels the net gives them, so that each is right before an attack."""
@@ -102,6 +114,28 @@ def test_a_sample_the_model_fails_on_is_recorded_with_its_error_and_the_rest_goe
     again = ra.Result.load(out)
     assert again.failures == result.failures
     assert again.flags == result.flags
+
+
+@pytest.mark.parametrize("bad", [[0], [3, 7], [20, 39]], ids=str)
+def test_a_sample_whose_gradient_is_nan_is_recorded_and_the_rest_goes_on(data, whole, bad):
+    """Also one of the first images, on which the flags of a model are found."""
+    result = ra.evaluate(Steep(data.images(bad)), data, THREAT, ATTACK, name="Net")
+    assert result.failures.keys() == {f"s{row}" for row in bad}
+    assert all("gradient is NaN" in why for why in result.failures.values())
+    expected = whole.records[~whole.records["sample_id"].isin(result.failures)]
+    pd.testing.assert_frame_equal(comparable(result.records), comparable(expected))
+    assert result.flags.keys() == {"unjudged", *whole.flags}
+
+
+def test_a_model_whose_gradient_is_nan_on_all_first_images_is_refused_before_the_run(data):
+    with pytest.raises(errors.ModelFailed, match="gradient is NaN on an image"):
+        ra.evaluate(Steep(data.images(slice(None))), data, THREAT, ATTACK)
+
+
+def test_an_attack_without_gradients_judges_samples_whose_gradient_is_nan(data):
+    result = ra.evaluate(Steep(data.images([0, 20])), data, THREAT, "square:steps=5", limit=24)
+    assert not result.failures
+    assert len(result.records) == 24
 
 
 def first_of_each(stands: "pd.Series[bool]") -> tuple[int, int]:

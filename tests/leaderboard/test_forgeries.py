@@ -12,7 +12,8 @@ from robustassay import data
 from robustassay.cli import main
 from robustassay.errors import BadData, BadRequest
 from robustassay.evaluation import Result
-from robustassay.leaderboard import gather, records_file
+from robustassay.leaderboard import add, gather, records_file
+from robustassay.leaderboard.card import EntryCard
 from robustassay.leaderboard.recheck import check_records
 from robustassay.shards import read_binding
 from tests.support.forging import forge
@@ -181,3 +182,47 @@ def test_honest_runs_of_other_kinds_of_attacks_pass(tmp_path, attack):
     ra.evaluate("resnet20-natural", DATA, ra.L2(0.5), attack, out=tmp_path / "run", limit=8)
     found = seen(tmp_path / "run")
     assert all(passed is not False for passed, _ in found.values()), found
+
+
+@pytest.fixture(scope="module")
+def confirmed(tmp_path_factory) -> Path:
+    """A run on all samples, and one that confirms it on a few."""
+    out: Path = tmp_path_factory.mktemp("confirmed")
+    weak, search = "bim:steps=1,rel_step=0.01", ra.Search(confirm="bim:steps=3")
+    result = ra.evaluate("resnet20-pgd", DATA, ra.LInf(EPS), weak, limit=12, out=out, search=search)
+    assert 0 < len(result.parts["confirm"].records) < 12
+    return out
+
+
+def sent(tmp_path: Path, *runs: Path) -> dict[str, tuple[bool | None, str]]:
+    added = add(EntryCard(name="m"), list(runs), tmp_path / "board")
+    return {check.rule: (check.passed, check.text) for check in added.check(None, None, CPU, 0)}
+
+
+def test_a_confirming_run_needs_the_complete_run_it_confirms_in_the_same_submission(confirmed, honest, tmp_path):
+    assert sent(tmp_path / "both", confirmed / "bim", confirmed / "confirm")["confirms"][0] is True
+    passed, text = sent(tmp_path / "alone", confirmed / "confirm")["confirms"]
+    assert passed is False
+    assert "no run of this submission" in text
+    assert "confirms" not in sent(tmp_path / "plain", honest)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda about: about.update(confirms=[about["key"]]), "confirms no complete run"),
+        (lambda about: about["spec"]["threat"].update(eps=1 / 255), "another model, dataset or threat"),
+    ],
+)
+def test_a_run_of_chosen_samples_does_not_pass_for_a_confirming_one(confirmed, tmp_path, change, says):
+    forged = forge(confirmed / "confirm", tmp_path / "forged", change)
+    passed, text = sent(tmp_path, confirmed / "bim", forged)["confirms"]
+    assert passed is False
+    assert says in text
+
+
+def test_a_confirming_run_has_only_samples_of_the_run_it_confirms(confirmed, tmp_path):
+    few = forge(confirmed / "bim", tmp_path / "few", keep=lambda row: row["label"] == 8)
+    passed, text = sent(tmp_path, few, confirmed / "confirm")["confirms"]
+    assert passed is False
+    assert "samples that a run it confirms does not have" in text

@@ -1,11 +1,10 @@
 """Concludes an evaluation: applies remedies, confirms samples in doubt, and merges all parts into the worst case."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from robustassay import attacks
 from robustassay.evaluation.adaptive import ADAPTIVE, Remedy
-from robustassay.evaluation.checks import check_attack
 from robustassay.evaluation.interrupt import StopRequest
 from robustassay.evaluation.prepare import PreparedEvaluation
 from robustassay.evaluation.result import Result
@@ -21,7 +20,7 @@ def conclude(
         (only,) = results.values()
         return only
     parts = apply_remedies(prepared, results, folder, stop)
-    return Result.worst_of(confirm(prepared, parts, folder, stop) if prepared.search.confirm else parts)
+    return Result.worst_of(confirm(prepared, parts, folder, stop))
 
 
 def apply_remedies(
@@ -31,12 +30,18 @@ def apply_remedies(
     parts = dict(results)
     for remedy in prepared.advice.remedies:
         for number, attack in enumerate(remedy.attacks, 1):
-            name = f"{remedy.name}-{number}" if len(remedy.attacks) > 1 else remedy.name
+            name = _part_name(remedy, number, prepared.attacks)
             unbroken = _unbroken(Result.worst_of(parts))
             if unbroken:
                 smaller = prepared.on_samples(unbroken).with_target(prepared.target.with_module(remedy.module))
                 parts[name] = _run_remedy(smaller, remedy, attack, results, folder.part(name), stop)
     return parts
+
+
+def _part_name(remedy: Remedy, number: int, taken: Collection[str]) -> str:
+    """Name the part of one attack of a remedy; an attack of the evaluation may have the same name as the remedy."""
+    name = f"{remedy.name}-{number}" if len(remedy.attacks) > 1 else remedy.name
+    return f"remedy-{name}" if name in taken else name
 
 
 def _run_remedy(
@@ -62,13 +67,11 @@ def _run_remedy(
 def confirm(
     prepared: PreparedEvaluation, parts: dict[str, Result], folder: OutputFolder, stop: StopRequest
 ) -> dict[str, Result]:
-    """Attack the samples in doubt again; return the results so far and this one."""
-    in_doubt = set(Result.worst_of(parts).doubtful)
-    if not in_doubt:
+    """Attack the samples in doubt again if a confirming attack is given; return the results so far and this one."""
+    attack = prepared.confirming
+    in_doubt = set() if attack is None else set(Result.worst_of(parts).doubtful)
+    if attack is None or not in_doubt:
         return parts
-    by = prepared.search.confirm
-    attack = attacks.create(by if isinstance(by, str) else "autoattack")
-    check_attack(attack, prepared.threat, prepared.flags, prepared.search.despite_flags)
     entries = {CONFIRMS: [part.manifest["key"] for part in parts.values()]}
     smaller, place = prepared.on_samples(in_doubt), folder.part("confirm")
     store = open_store(smaller, attack, place.path, smaller.spec(attack), entries)

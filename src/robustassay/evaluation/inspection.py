@@ -9,12 +9,11 @@ from torch import nn
 from robustassay.data import Dataset
 from robustassay.errors import ModelFailed
 from robustassay.evaluation.checks import ModelTraits, check_model
-from robustassay.evaluation.flags import Flag, find_flags
+from robustassay.evaluation.flags import SAMPLES, Flag, find_flags
 from robustassay.evaluation.options import Precision
 from robustassay.remote import as_service, open_remote
 from robustassay.rng import seeded
 from robustassay.target import LocalModel, SurrogateModel, TargetModel
-from robustassay.target.batching import LANES
 from robustassay.target.surrogate import find_surrogate
 
 _SURROGATE_IMAGES: Final = 8
@@ -59,12 +58,28 @@ def inspect_model(
         try:
             flags = find_flags(local, dataset.whole, traits.probabilities)
             local.check()
-        except ModelFailed:  # perhaps on some sample only: use the images that it classified before
+        except ModelFailed:  # perhaps on some samples only
             local = local.on(device)
-            flags = find_flags(local, dataset.take(min(LANES, len(dataset))), traits.probabilities)
+            flags = find_flags(local, _without_failing(local, dataset.whole), traits.probabilities)
             local.check()
     if precision == "fast" and not (traits.random or local.is_adaptive):
         surrogate = find_surrogate(module, dataset.images(slice(0, _SURROGATE_IMAGES)).to(device))
         if surrogate is not None:
             return InspectedModel(SurrogateModel(local, surrogate), traits, flags)
     return InspectedModel(local, traits, flags)
+
+
+def _without_failing(local: LocalModel, dataset: Dataset) -> Dataset:
+    """Return the first images without those on which the model or its gradient fails; raise if it fails on all."""
+    kept: list[int] = []
+    for row in range(min(SAMPLES, len(dataset))):
+        try:
+            find_flags(local, dataset.select([row]), probabilities=False)
+            local.check()
+            kept.append(row)
+        except ModelFailed as error:
+            local.discard_unchecked_outputs()
+            last = error
+    if not kept:
+        raise last
+    return dataset.select(kept)

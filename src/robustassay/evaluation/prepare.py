@@ -45,6 +45,7 @@ class PreparedEvaluation:
     execution: Execution
     backend: Backend
     progress: Progress
+    confirming: Attack[Any] | None = None  # attacks the samples in doubt at the end
     advice: Advice = field(default_factory=Advice)
 
     @property
@@ -142,6 +143,7 @@ def prepare(
         execution=execution,
         backend=choose_backend(execution),
         progress=progress or NoProgress(),
+        confirming=_confirming_attack(search.confirm),
     )
     _check_attacks(prepared)
     return replace(prepared, advice=ask_adviser(search.adaptive, prepared.inspected, dataset.whole, prepared.threat))
@@ -180,11 +182,18 @@ def _create_attacks(requested: Sequence[str | Attack[Any]], smallest_eps: bool) 
     return chosen
 
 
+def _confirming_attack(confirm: bool | str) -> Attack[Any] | None:
+    if not confirm:
+        return None
+    return attacks.create(confirm if isinstance(confirm, str) else "autoattack")
+
+
 def _check_attacks(prepared: PreparedEvaluation) -> None:
     """Check targets against labels, and attacks against the threat and the model."""
     dataset, threat = prepared.dataset, prepared.threat
     if threat.target is not None:
         threat.target.check(dataset.ids, dataset.labels, prepared.target.classes)
-    for attack in prepared.attacks.values():
+    confirming = () if prepared.confirming is None else (prepared.confirming,)
+    for attack in (*prepared.attacks.values(), *confirming):
         check_attack(attack, threat, prepared.flags, prepared.search.despite_flags)
         check_supports(prepared.target, attack)

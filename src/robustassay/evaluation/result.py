@@ -145,6 +145,7 @@ class Result:
         if new.any():
             table = pa.Table.from_pandas(self.records[new], schema=SCHEMA, preserve_index=False)
             store.append(table, None if self.x_adv is None else self.x_adv[new])
+        store.note_redone(self.records["sample_id"].tolist())
         store.note_failures({sample: why for sample, why in self.failures.items() if sample not in store.failures()})
 
     @classmethod

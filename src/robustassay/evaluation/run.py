@@ -65,7 +65,7 @@ def open_store(
     """Start the folder of a run, or open it; refuse a folder of another run or another model."""
     dataset, target = prepared.dataset, prepared.target
     Store(folder).check_room(len(dataset), dataset.images(slice(0, 1)).nbytes if prepared.keep_images else 0)
-    outputs = probe(prepared.model_ref.module, dataset, target.device)
+    outputs = probe(prepared.model_ref.module, dataset.whole, target.device)
     manifest = write_manifest(spec, prepared.title(attack), target.device) | {
         "flags": {flag.name: flag.text for flag in prepared.flags},
         "stages": _stages(prepared, attack),
@@ -103,6 +103,7 @@ def run_attack(
     if meter.finished < len(wanted):
         then = "nothing is saved without an output folder" if temporary else "run the same command again to resume"
         raise Interrupted(f"Stopped after {meter.finished} of {len(wanted)} samples: {then}.")
+    store.note_redone(prepared.dataset.ids)
     return Result.of_store(store, [prepared.dataset.ids[row] for row in wanted])
 
 

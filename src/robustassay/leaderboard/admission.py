@@ -43,11 +43,12 @@ def admit(model_ref: ModelRef, dataset: Dataset, device: torch.device) -> list[C
         return [Check("model", None, "A service gives no gradients and no code, so the rules cannot be checked.")]
     try:
         inspected = inspect_model(model_ref.module, dataset, device, None, _EOT, despite_flags=True)
+        gradients = _gradients(inspected.target, dataset)
     except AssayError as error:
         return [Check("can be judged", False, str(error))]
     found = {flag.name: flag.text for flag in inspected.flags}
     checks = [
-        _gradients(inspected.target, dataset),
+        gradients,
         Check(
             "deterministic",
             "randomised" not in found,

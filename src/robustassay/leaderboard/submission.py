@@ -1,6 +1,7 @@
 """A submission: a folder with a card and records files. Its author may be anybody."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -8,14 +9,17 @@ from typing import final
 import torch
 
 from robustassay import models
-from robustassay.errors import BadData, BadRequest
+from robustassay.errors import AssayError, BadData, BadRequest
+from robustassay.evaluation import Result
 from robustassay.files import write_atomically
 from robustassay.leaderboard import records_file
 from robustassay.leaderboard.admission import Check, admit
 from robustassay.leaderboard.card import EntryCard, card_of_zoo
+from robustassay.leaderboard.confirmed import check_confirmed
 from robustassay.leaderboard.gather import CARD
 from robustassay.leaderboard.recheck import REATTACKED, Rebuilt, check_records
 from robustassay.names import slug
+from robustassay.results.identity import run_key
 
 
 @final
@@ -47,12 +51,22 @@ class Submission:
             checks.append(Check("card", False, str(error)))
         if not self.files:
             return [*checks, Check("records", False, f"{self.folder} holds no records file.")]
+        checks += check_confirmed(self._results())
         run: Rebuilt | None = None
         for path in self.files:
             found, rebuilt = check_records(path, model, data, device, reattack)
             checks += found
             run = run or rebuilt
         return checks if run is None else checks + admit(run.model_ref, run.dataset, device)
+
+    def _results(self) -> dict[str, Result]:
+        """Read its runs by their keys, without those that cannot be read."""
+        found = {}
+        for path in self.files:
+            with suppress(AssayError):
+                result = records_file.read(path)
+                found[run_key(result.manifest)] = result
+        return found
 
 
 def add(card: EntryCard, runs: Sequence[Path], board: Path) -> Submission:

@@ -129,6 +129,7 @@ class Crafting:
                         raise Interrupted("Stopped between two waves: run the same command again to resume.")
         finally:
             progress.finish()
+        store.note_redone(self.dataset.ids)
         return self._read(store)
 
     def _read(self, store: Store) -> Examples:
