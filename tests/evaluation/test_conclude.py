@@ -28,7 +28,7 @@ def dataset(model) -> Dataset:
 
 
 def test_shards_of_a_confirmed_run_share_one_folder(model, dataset, tmp_path):
-    """Each shard leaves other samples in doubt, and the first image of those was once taken for the model's identity."""
+    """Each shard leaves other samples in doubt, and their first image once stood for the model."""
     search = ra.Search(confirm="bim:steps=5")
     for part in (1, 2):
         execution = ra.Execution(shard=(part, 2))
