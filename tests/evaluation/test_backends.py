@@ -111,11 +111,11 @@ def test_an_interrupt_keeps_what_is_in_flight_and_the_same_command_goes_on(tmp_p
         "eval",
         "model.py:make",
         "--attack",
-        "pgd:steps=100",
+        "pgd:steps=50",
         "--eps",
         "0.2/255",
     ]
-    request += ["--targeted", "least-likely", "--limit", "384", "--workers", "2", "--out", "out"]
+    request += ["--targeted", "least-likely", "--limit", "256", "--workers", "2", "--out", "out"]
     with subprocess.Popen(request, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         while process.poll() is None and not [*tmp_path.glob("out/shards/*.parquet")]:
             time.sleep(0.02)
@@ -126,7 +126,7 @@ def test_an_interrupt_keeps_what_is_in_flight_and_the_same_command_goes_on(tmp_p
     kept = {*tmp_path.glob("out/shards/*.parquet")}
     assert subprocess.run(request, capture_output=True).returncode == 0
     assert {*tmp_path.glob("out/shards/*.parquet")} > kept
-    assert len(ra.Result.load("out").records) == 384
+    assert len(ra.Result.load("out").records) == 256
 
 
 def test_a_cluster_gives_the_records_of_one_process_though_workers_die(alone, tmp_path):

@@ -43,7 +43,7 @@ def options(run: StoredRun) -> dict[str, str]:
         ("resnet20-natural", ra.Search(precision="exact")),
         ("jpeg:quality=75|resnet20-natural", ra.Search()),
         ("naive|jpeg|resnet20-natural", ra.Search()),
-        ("noise:sigma=0.1|resnet20-natural", ra.Search(eot=3)),
+        ("noise:sigma=0.1,copies=1|resnet20-natural", ra.Search(eot=3)),
     ],
     ids=["zoo", "exact", "defended", "naive", "random"],
 )
