@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import robustassay as ra
-from robustassay.analysis import trust
+from robustassay.analysis import rates, trust
 from robustassay.errors import BadRequest, StoreFailed
 from robustassay.leaderboard import EntryCard, measured_entry
 from robustassay.records import SCHEMA_VERSION
@@ -148,15 +148,28 @@ def test_runs_that_only_confirm_count_where_nothing_else_is_there():
 # ---------------------------------------------------------------- run_warnings
 
 
-def test_samples_of_a_confirming_run_are_no_longer_in_doubt():
-    close = run("close", records("a", margin=0.01))
-    assert run_warnings.samples_in_doubt(close.records, (), [close]) == ["b", "c", "d"]
-    again = run("again", records("", samples="bc"), confirms=["close"])
-    assert run_warnings.samples_in_doubt(close.records, (), [close, again]) == ["d"]
-    clear = run("clear", records("a"))
-    assert run_warnings.samples_in_doubt(clear.records, (), [clear]) == []
-    assert run_warnings.samples_in_doubt(clear.records, ["softmax"], [clear]) == ["b", "c", "d"]
-    assert run_warnings.samples_in_doubt(clear.records, trust.HARMLESS, [clear]) == []
+def test_an_attack_that_fails_once_more_ends_no_doubt():
+    close, again = records("a", margin=0.01), records("", margin=0.02, samples="bc")
+    standing = rates.worst_case({"close": close, "again": again})
+    assert run_warnings.samples_in_doubt(standing, ()) == ["b", "c", "d"]
+    closer = rates.worst_case({"unmoved": records("", margin=0.99), "moved": records("", margin=0.5, samples="bc")})
+    assert run_warnings.samples_in_doubt(closer, ()) == ["a", "d"]
+    assert run_warnings.samples_in_doubt(records("a"), ()) == []
+    assert run_warnings.samples_in_doubt(records("a"), ["softmax"]) == ["b", "c", "d"]
+    assert run_warnings.samples_in_doubt(records("a"), trust.HARMLESS) == []
+
+
+def test_alarms_of_the_doctor_are_flags_and_what_stands_after_a_remedy_is_in_doubt():
+    indicators = [
+        {"indicator": "vanishing loss", "verdict": "alarm", "evidence": "the loss is zero on 5 of 8 images"},
+        {"indicator": "silent success", "verdict": "fine", "evidence": "none"},
+    ]
+    main = run("main", records("a"), flags={"softmax": "why"}, adaptive={"indicators": indicators})
+    remedy = run("remedy", records("b", samples="bcd"), confirms=["main"], adaptive={"remedy": "logits"})
+    flags = run_warnings.merged_flags([main, remedy])
+    assert flags.keys() == {"softmax", "doctor-vanishing-loss"}
+    assert "5 of 8" in flags["doctor-vanishing-loss"]
+    assert run_warnings.samples_in_doubt(worst_case({"main": main, "remedy": remedy}), flags) == ["c", "d"]
 
 
 def test_flags_come_from_the_manifest_the_records_and_failures():

@@ -6,7 +6,7 @@ An adviser registers under the kind `adviser`, as the doctor does under the name
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, final
 
 from torch import nn
 
@@ -14,14 +14,12 @@ from robustassay.errors import BadRequest
 from robustassay.evaluation.flags import Flag
 from robustassay.evaluation.inspection import InspectedModel
 from robustassay.registry import lookup
+from robustassay.results.identity import ADAPTIVE
 from robustassay.target import TargetModel
 from robustassay.threat import ThreatModel
 
 if TYPE_CHECKING:
     from robustassay.data import Dataset
-
-ADAPTIVE: Final = "adaptive"
-"""The entry of a manifest with the diagnosis of the model, or with the remedy that the run applies."""
 
 
 @final

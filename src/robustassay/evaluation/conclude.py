@@ -4,12 +4,12 @@ import dataclasses
 from collections.abc import Collection, Mapping
 
 from robustassay import attacks
-from robustassay.evaluation.adaptive import ADAPTIVE, Remedy
+from robustassay.evaluation.adaptive import Remedy
 from robustassay.evaluation.interrupt import StopRequest
 from robustassay.evaluation.prepare import PreparedEvaluation
 from robustassay.evaluation.result import Result
 from robustassay.evaluation.run import OutputFolder, open_store, run_attack
-from robustassay.results.identity import CONFIRMS
+from robustassay.results.identity import ADAPTIVE, CONFIRMS
 
 
 def conclude(

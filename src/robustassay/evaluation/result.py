@@ -78,7 +78,7 @@ class Result:
     @property
     def doubtful(self) -> list[str]:
         """The ids of unbroken samples that a stronger attack may still break."""
-        return run_warnings.samples_in_doubt(self.records, self.flags, self.parts.values())
+        return run_warnings.samples_in_doubt(self.records, self.flags)
 
     @property
     def stages(self) -> dict[str, float]:

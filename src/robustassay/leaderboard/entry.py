@@ -153,7 +153,7 @@ def measured_entry(card: EntryCard, results: Sequence[Result]) -> Entry:
         robust=Accuracy.of(rates.robust_accuracy(headline), by),
         best_known=_worst(known, card, threat),
         flags=flags,
-        doubtful=len(run_warnings.samples_in_doubt(worst, flags, counted)),
+        doubtful=len(run_warnings.samples_in_doubt(worst, flags)),
         attacks=tuple(_entry_run(result) for result in results),
         unreliable=bool(flags.keys() - trust.HARMLESS),
         robust_samples=robust.set_axis(pd.Index([f"{sha[:12]}/{one}" for one in robust.index])),

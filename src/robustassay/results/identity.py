@@ -7,6 +7,9 @@ from typing import Any, Final
 CONFIRMS: Final = "confirms"
 """Manifest key of a run that covers only the samples that other runs left in doubt; it lists the keys of those runs."""
 
+ADAPTIVE: Final = "adaptive"
+"""Manifest key of the diagnosis of the model, or of the remedy that the run applies."""
+
 SEARCH_KEYS: Final = ("eot", "search")
 """Model fields of a specification that say how the attack searched (EOT draws, surrogate), not which model it is."""
 

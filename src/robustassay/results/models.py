@@ -162,7 +162,7 @@ def combine_attacks(attacks: Sequence[AttackSummary], frames: Frames) -> ModelRe
         clean=rates.clean_accuracy(worst),
         robust=rates.robust_accuracy(worst),
         order=trust.check_order({attack.key: frames[attack.key] for attack in attacks}, noise),
-        in_doubt=len(run_warnings.samples_in_doubt(worst, flags, parts.values())),
+        in_doubt=len(run_warnings.samples_in_doubt(worst, flags)),
         classes=fairness(worst).classes,
         robust_samples=compare.robust_samples(worst),
     )

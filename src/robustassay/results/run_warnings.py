@@ -7,7 +7,7 @@ from typing import Any, Protocol, final
 import pandas as pd
 
 from robustassay.analysis import rates, trust
-from robustassay.results.identity import confirmed_run_keys, is_noise
+from robustassay.results.identity import ADAPTIVE, is_noise
 
 
 class SingleRun(Protocol):
@@ -48,9 +48,22 @@ class RunRecords:
 def run_flags(
     manifest: Mapping[str, Any], records: pd.DataFrame, failures: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the flags of one run: raised before it, shown by its records, and for samples the model failed on."""
+    """Return the flags of one run.
+
+    They were raised before it, by the diagnosis, by its records, and for samples the model failed on.
+    """
     unjudged = trust.unjudged(rates.robust_accuracy(records), failures or {})
-    return {**manifest.get("flags", {}), **trust.flags_of(records), **unjudged}
+    return {**manifest.get("flags", {}), **diagnosis_flags(manifest), **trust.flags_of(records), **unjudged}
+
+
+def diagnosis_flags(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return every alarm of the diagnosis that came before an adaptive run as a flag, such as doctor-vanishing-loss."""
+    indicators = manifest.get(ADAPTIVE, {}).get("indicators", ())
+    return {
+        f"doctor-{str(one['indicator']).replace(' ', '-')}": f"The doctor raised an alarm: {one['evidence']}"
+        for one in indicators
+        if one.get("verdict") == "alarm"
+    }
 
 
 def merged_flags(runs: Iterable[SingleRun]) -> dict[str, str]:
@@ -73,11 +86,10 @@ def invalid_claims(runs: Iterable[SingleRun]) -> int:
     return sum(sum(trust.invalid_claims(run.records).values()) for run in runs)
 
 
-def samples_in_doubt(worst: pd.DataFrame, flags: Collection[str], runs: Iterable[SingleRun]) -> list[str]:
+def samples_in_doubt(worst: pd.DataFrame, flags: Collection[str]) -> list[str]:
     """Return the ids of unbroken samples that a stronger attack may still break.
 
-    Samples of a confirming run are no longer in doubt: the stronger attack was tried on them.
+    They are judged by what stands after all runs, remedies and confirming runs included: an attack that fails once more
+    ends no doubt.
     """
-    confirmed = {sample for run in runs if confirmed_run_keys(run.manifest) for sample in run.records["sample_id"]}
-    doubtful = worst["sample_id"][trust.doubtful(worst, flags)]
-    return [sample for sample in doubtful if sample not in confirmed]
+    return list(worst["sample_id"][trust.doubtful(worst, flags)])
