@@ -330,7 +330,7 @@ PEERS: list[tuple[str, str, type[Norm], dict[str, object]]] = [
 ]
 
 
-@pytest.mark.parametrize("network", ["small", "resnet20-pgd"])
+@pytest.mark.parametrize("network", ["small", pytest.param("resnet20-pgd", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("spec", "peer", "norm", "settings"), PEERS, ids=[peer[0].partition(":")[0] + peer[2].name for peer in PEERS]
 )

@@ -79,7 +79,10 @@ def test_fmn_finds_the_exact_distance_of_linear_models(
         assert (records["distance"] >= (1 - 1e-5) * exact).all(), "nothing is nearer than the nearest"
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.35, 0.65), (0.0, 1.0)], ids=["grey", "near the walls"])
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [pytest.param(0.35, 0.65, id="grey", marks=pytest.mark.long), pytest.param(0.0, 1.0, id="near the walls")],
+)
 @both_goals
 @every_ead
 def test_ead_finds_the_elastic_net_optimum_of_linear_models(name: str, targeted: bool, low: float, high: float) -> None:
@@ -402,7 +405,7 @@ def test_fmn_is_as_good_as_foolbox_on_a_small_network(norm: type[Norm], theirs: 
 
 
 @every_ead
-@pytest.mark.parametrize("abort_early", [True, False])
+@pytest.mark.parametrize("abort_early", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_ead_is_as_good_as_foolbox(name: str, abort_early: bool, small_net: nn.Module) -> None:
     settings = {"steps": 60, "regularization": 1e-3, "decision_rule": "L1", "abort_early": abort_early}
     ours = f"{name}:steps=60,abort_early={abort_early}"

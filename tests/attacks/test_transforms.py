@@ -275,6 +275,7 @@ def test_dim_is_that_of_torchattacks_with_the_same_draws() -> None:
     assert (apart > 1e-6).float().mean() < 1e-3
 
 
+@pytest.mark.long
 def test_diverse_inputs_transfer_at_least_as_well() -> None:
     """From one embedded network to another, at half of 8/255, where both already fool 49 of 50.
 

@@ -424,6 +424,7 @@ def test_the_command_writes_everything_and_names_what_it_leaves_out(models, tmp_
     assert main(["study", "dong2020", "--models", "nonsense"]) == 2
 
 
+@pytest.mark.long
 def test_natural_training_falls_below_adversarial_training_as_in_figure_1(tmp_path):
     models = [BenchmarkDefense("natural", "resnet20-natural"), BenchmarkDefense("trained", "resnet20-pgd")]
     wanted = {("BIM", "eps"), ("MIM", "eps"), ("DeepFool", "both")}
