@@ -19,9 +19,9 @@ from robustassay.errors import BadRequest, Interrupted, ModelFailed
 from robustassay.remote import Adapter, RemoteModel, Service, as_service, open_service, submit
 from robustassay.remote.adapter import Limits
 from robustassay.remote.budget import QueryBudget
-from robustassay.remote.client import Throttle
 from robustassay.remote.labels import LabelMap
 from robustassay.remote.response_formats import Answer, MalformedResponse, read_answers
+from robustassay.remote.throttle import Throttle
 from robustassay.serve import Faults
 from robustassay.serve.batcher import Batcher
 from robustassay.serve.server import running
@@ -217,7 +217,7 @@ def test_faults_and_a_restart_change_nothing_and_the_cap_holds(served, tmp_path)
     won = [line["images"][0] for line in lines if line["purpose"] == "search" and line["outcome"] == 200]
     assert len(won) == len(set(won)) == answered["search"], "no image was answered, or counted, twice"
     outcomes = {str(line["outcome"]).partition(":")[0] for line in lines}
-    assert {"200", "429", "500", "ReadTimeout"} <= outcomes
+    assert {"200", "429", "500", "no complete answer within 0.15 s"} <= outcomes
     assert service.budget.retried > 20
     classified = sum(desk.images for desk in desks)
     assert answered.total() <= classified <= service.budget.sent <= cap
@@ -282,12 +282,14 @@ def test_a_cost_is_a_cap_as_well():
     budget = QueryBudget(limits, print)
     for _ in range(3):
         budget.reserve(1)
-    with pytest.raises(Interrupted, match="cap of 3 queries"):
+    with pytest.raises(Interrupted, match=r"cap of 0\.3 on the cost"):
         budget.reserve(1)
     assert budget.cost == pytest.approx(0.3)
     budget.refund(1)
     budget.reserve(1)
-    assert "3 of 3 queries sent, cost 0.3" in str(budget)
+    assert "4 of 100 queries sent, 3 may be charged, cost 0.3" in str(budget)
+    budget.take_back(1)
+    assert (budget.sent, budget.charged) == (3, 2)
 
 
 def test_a_live_counter_speaks_as_answers_come(monkeypatch):
@@ -297,10 +299,10 @@ def test_a_live_counter_speaks_as_answers_come(monkeypatch):
     budget = QueryBudget(Limits(max_queries=9), told.append)
     for second in range(12):
         now[0] = float(second)
-        budget.sent += second % 4 == 0
+        budget.reserve(second % 4 == 0)
         budget.count_answers("search", 1)
     assert len(told) == 2
-    assert told[0].startswith("2 of 9 queries sent; answered 6 for search")
+    assert told[0].startswith("2 of 9 queries sent, 2 may be charged; answered 6 for search")
 
 
 def test_a_service_that_only_fails_ends_the_run_and_judges_nothing(tmp_path):
@@ -470,6 +472,11 @@ def test_a_label_nobody_mapped_stops_the_run():
 # ---------------------------------------------------------------- adapters
 
 
+def streamed(status, text, headers=None):
+    """A response that is read from a stream, as those of a network are."""
+    return httpx2.Response(status, stream=httpx2.ByteStream(text.encode()), headers=headers)
+
+
 def test_an_adapter_file_describes_another_service(tmp_path, monkeypatch):
     """A service with JSON bodies, base64 images and answers at odd places."""
     monkeypatch.setenv("TOKEN", 'sesame"x')
@@ -491,10 +498,10 @@ def test_an_adapter_file_describes_another_service(tmp_path, monkeypatch):
     def respond(request):
         sent.append(request)
         if len(sent) == 1:
-            return httpx2.Response(503, text='no, sesame"x', headers={"Retry-After": "0"})
-        return httpx2.Response(200, json=body)
+            return streamed(503, 'no, sesame"x', {"Retry-After": "0"})
+        return streamed(200, json.dumps(body))
 
-    service._client._http._transport = httpx2.MockTransport(respond)
+    service._client._exchange.http._transport = httpx2.MockTransport(respond)
     service.learn_classes(NAMES)
     x = dataset(1).images([0])
     assert service(x).exp()[0].tolist() == pytest.approx([0.8, 1e-12, 1e-12, 1e-12, 0.2], rel=1e-5)
@@ -523,9 +530,9 @@ def test_a_form_and_a_jpeg_are_sent_as_asked(tmp_path):
 
     def respond(request):
         sent.append(request.read())
-        return httpx2.Response(200, json={"predictions": [{"label": "red"}]})
+        return streamed(200, '{"predictions": [{"label": "red"}]}')
 
-    service._client._http._transport = httpx2.MockTransport(respond)
+    service._client._exchange.http._transport = httpx2.MockTransport(respond)
     service.learn_classes(NAMES)
     assert service(dataset(1).images([0])).tolist() == [[1, 0, 0, 0]]
     assert b'name="photo"; filename="image.jpeg"' in sent[0]
@@ -585,11 +592,20 @@ def test_a_response_that_holds_no_answer_is_unreadable(text):
         read_answers(text.encode(), 1, Adapter("http://x/"))
 
 
-def test_requests_keep_their_throttle():
-    throttle, stop = Throttle(50), threading.Event()
+def test_requests_keep_their_throttle(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("robustassay.remote.throttle.time.monotonic", lambda: now[0])
+    throttle = Throttle(50)
+    assert [throttle.reserve() for _ in range(3)] == pytest.approx([0, 0.02, 0.04])
+    now[0] += 1
+    assert [throttle.reserve() for _ in range(2)] == pytest.approx([0, 0.02])
+    assert [Throttle(None).reserve() for _ in range(2)] == [0, 0]
+
+
+def test_a_throttled_service_is_asked_slowly(served):
+    service = Service(Adapter.ready(f"{served}/classify", limits=Limits(per_second=50)))
     started = time.monotonic()
-    for _ in range(11):
-        throttle.wait(stop)
+    service.answers(dataset(11).images(slice(0, 11)))
     assert 0.2 <= time.monotonic() - started < 2
 
 

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from robustassay.errors import Interrupted, StoreFailed
-from robustassay.evaluation.interrupt import graceful_interrupt
 from robustassay.evaluation.progress import NoProgress
+from robustassay.interrupt import graceful_interrupt
 from robustassay.studies.catalogue import PAPERS
 from robustassay.studies.page import MISSING, Figure, Finding, Table, findings_table
 from robustassay.studies.study import Plan, Study

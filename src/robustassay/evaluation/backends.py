@@ -18,10 +18,10 @@ from typing import Any, Final, Protocol, final
 import torch
 
 from robustassay.errors import BadRequest, ModelFailed
-from robustassay.evaluation.interrupt import StopRequest
 from robustassay.evaluation.options import Execution
 from robustassay.evaluation.wave_result import WaveResult
 from robustassay.evaluation.wave_runner import OnStep, Rows, WaveRunner, ignore_step
+from robustassay.interrupt import StopRequest
 from robustassay.malloc_settings import keep_freed_memory
 
 MAX_WORKER_DEATHS: Final = 5

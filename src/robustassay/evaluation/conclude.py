@@ -5,10 +5,10 @@ from collections.abc import Collection, Mapping
 
 from robustassay import attacks
 from robustassay.evaluation.adaptive import Remedy
-from robustassay.evaluation.interrupt import StopRequest
 from robustassay.evaluation.prepare import PreparedEvaluation
 from robustassay.evaluation.result import Result
 from robustassay.evaluation.run import OutputFolder, open_store, run_attack
+from robustassay.interrupt import StopRequest
 from robustassay.results.identity import ADAPTIVE, CONFIRMS
 
 

@@ -37,7 +37,7 @@ class ModelRef:
         if isinstance(model, str) and is_service(model):
             return cls.of(open_service(model), name or model)
         if (service := as_service(model)) is not None:
-            return cls(name or service.adapter.url, service, {"service": service.adapter.identity})
+            return cls(service.name_in_results(name), service, {"service": service.adapter.identity})
         if not isinstance(model, str):
             return cls(name or type(model).__name__, model, _identify(model) if isinstance(model, nn.Module) else {})
         *defenses, inner = (part.strip() for part in model.split("|"))

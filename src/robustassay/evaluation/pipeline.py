@@ -10,13 +10,13 @@ from torch import nn
 from robustassay.attacks.attack import Attack
 from robustassay.data import Dataset
 from robustassay.evaluation.conclude import conclude
-from robustassay.evaluation.interrupt import graceful_interrupt
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.evaluation.options import Execution, Search
 from robustassay.evaluation.prepare import PreparedEvaluation, prepare
 from robustassay.evaluation.progress import Progress
 from robustassay.evaluation.result import Result
 from robustassay.evaluation.run import output_folder, run_all
+from robustassay.interrupt import graceful_interrupt
 from robustassay.threat import Norm, ThreatModel
 
 

@@ -11,9 +11,9 @@ import torch
 
 from robustassay.errors import BadRequest, ModelFailed
 from robustassay.evaluation.backends import MAX_WORKER_DEATHS, Watch, pack, unpack
-from robustassay.evaluation.interrupt import StopRequest
 from robustassay.evaluation.wave_result import WaveResult
 from robustassay.evaluation.wave_runner import Rows, WaveRunner, ignore_step
+from robustassay.interrupt import StopRequest
 from robustassay.malloc_settings import keep_freed_memory
 
 LOCAL: Final = "local"

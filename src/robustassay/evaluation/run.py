@@ -11,7 +11,6 @@ from robustassay.analysis import rates
 from robustassay.attacks.attack import Attack
 from robustassay.errors import Interrupted
 from robustassay.evaluation.checks import check_probe, probe
-from robustassay.evaluation.interrupt import StopRequest
 from robustassay.evaluation.manifest import write_manifest
 from robustassay.evaluation.prepare import PreparedEvaluation
 from robustassay.evaluation.progress import ProgressMeter
@@ -20,6 +19,7 @@ from robustassay.evaluation.spec import RunSpec, check_version
 from robustassay.evaluation.wave import FULL_PRECISION
 from robustassay.evaluation.wave_result import FailureLimit
 from robustassay.evaluation.wave_runner import WaveRunner, plan_waves
+from robustassay.interrupt import StopRequest
 from robustassay.store import Store
 
 

@@ -2,7 +2,7 @@
 
 The ready adapters use the two protocols of `assay serve`; a TOML file describes any other service:
 
-    url = "https://example.org/v1/classify?model=$MODEL"     # $NAME is read from the environment, here and in headers
+    url = "https://example.org/v1/classify?key=$MY_KEY"      # $NAME is read from the environment, here and in headers
     [request]
     body = "multipart"                  # raw, multipart, json or oip
     field = "file"                      # the name of the multipart field
@@ -31,6 +31,7 @@ from typing import Any, Final, Literal, final, get_args
 from urllib.parse import urlsplit
 
 from robustassay.errors import BadRequest
+from robustassay.remote.public_form import public_address, public_json
 
 Body = Literal["raw", "multipart", "json", "oip"]
 Encoding = Literal["png", "jpeg", "uint8", "float"]
@@ -46,33 +47,34 @@ class Limits:
 
     concurrency: int = 8  # requests in flight
     per_second: float | None = None  # requests
-    timeout_s: float = 10.0
+    timeout_s: float = 10.0  # of one try, from the connection to the last byte of the response
     tries: int = 10  # of one request, before the run is given up
     max_backoff_s: float = 20.0
-    max_queries: int | None = None  # images sent in one command, every try that may be charged included
+    max_response_bytes: int = 4 << 20  # after decompression
+    max_queries: int | None = None  # images sent in one command, every try included
     cost_per_query: float = 0.0
-    max_cost: float | None = None
+    max_cost: float | None = None  # of the images that the service may charge
     batch: int = 1  # images a request, where the protocol can hold several
 
     def __post_init__(self) -> None:
         counts = {"concurrency": 1, "tries": 1, "batch": 1, "timeout_s": 1e-3, "max_backoff_s": 0, "cost_per_query": 0}
-        for name, least in {**counts, "max_queries": 0, "max_cost": 0, "per_second": 1e-6}.items():
+        caps = {"max_queries": 0, "max_cost": 0, "per_second": 1e-6, "max_response_bytes": 1}
+        for name, least in {**counts, **caps}.items():
             value = getattr(self, name)
-            whole = name in ("concurrency", "tries", "batch", "max_queries")
+            whole = name in ("concurrency", "tries", "batch", "max_queries", "max_response_bytes")
             if value is not None and (type(value) not in ((int,) if whole else (int, float)) or value < least):
                 raise BadRequest(f"[limits] {name} must be a number of {least} or more, not {value!r}.")
         if self.max_cost is not None and not self.cost_per_query:
             raise BadRequest("[limits] max_cost needs cost_per_query: say what a query costs.")
 
     @property
-    def most_queries(self) -> int | None:
-        """The lower of the two caps, on queries and on cost."""
-        paid = None if self.max_cost is None else int(self.max_cost / self.cost_per_query + 1e-9)
-        return min((cap for cap in (self.max_queries, paid) if cap is not None), default=None)
+    def most_charged(self) -> int | None:
+        """How many images `max_cost` pays for."""
+        return None if self.max_cost is None else int(self.max_cost / self.cost_per_query + 1e-9)
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Adapter:
     """The description of one service."""
 
@@ -92,10 +94,9 @@ class Adapter:
     folder: str | None = None  # of cache and transcript; one in the user's cache by default
 
     def __post_init__(self) -> None:
-        if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
-            raise BadRequest(f"A service has an address such as https://example.org/classify, not {self.url!r}.")
-        if "@" in urlsplit(self.url).netloc:
-            raise BadRequest("Write no password into an address: send it in a header, from the environment.")
+        _check_address(self.url)
+        if not all(isinstance(text, str) for header in self.headers.items() for text in header):
+            raise BadRequest('The value of a header must be text in quotes, such as "Bearer $MY_KEY".')
         for name, known in (("body", Body), ("encoding", Encoding), ("kind", Kind)):
             if getattr(self, name) not in get_args(known):
                 raise BadRequest(f"{name} must be {' or '.join(get_args(known))}, not {getattr(self, name)!r}.")
@@ -110,11 +111,21 @@ class Adapter:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the answers: neither limits nor keys (`$NAME` stands for itself)."""
+        """What decides the answers: neither limits nor secrets (`$NAME` stands for itself)."""
         mine = dataclasses.asdict(self)
         for name in ("limits", "folder"):
             del mine[name]
-        return {**mine, "headers": sorted(self.headers)}
+        public = {"url": self.public_url, "template": public_json(self.template), "headers": sorted(self.headers)}
+        return {**mine, **public}
+
+    @property
+    def public_url(self) -> str:
+        """The address without its secrets."""
+        return public_address(self.url)
+
+    def __repr__(self) -> str:
+        """Show what may be seen by everybody."""
+        return f"Adapter({', '.join(f'{name}={value!r}' for name, value in self.identity.items())})"
 
     @property
     def request_key(self) -> str:
@@ -173,6 +184,20 @@ class Adapter:
             return cls(**{"scores": None, **settings}) if is_custom else cls.ready(**settings)
         except TypeError as error:
             raise BadRequest(f"{path} has a setting that no adapter knows, or lacks its url: {error}.") from error
+
+
+def _check_address(url: object) -> None:
+    """Refuse what is no address of HTTP; the message shows no secret."""
+    shown = public_address(url) if isinstance(url, str) else url
+    try:
+        whole = urlsplit(url if isinstance(url, str) else "")
+        valid = whole.scheme in ("http", "https") and bool(whole.hostname) and (whole.port is None or whole.port > 0)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise BadRequest(f"A service has an address such as https://example.org/classify, not {shown!r}.")
+    if "@" in whole.netloc:
+        raise BadRequest("Write no password into an address: send it in a header, from the environment.")
 
 
 def is_service(model: str) -> bool:

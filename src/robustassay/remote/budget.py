@@ -1,4 +1,7 @@
-"""The query and cost budget of a service. A request reserves its cost before it is sent, so no cap is exceeded."""
+"""The query and cost budget of a service. A request reserves its images before it is sent, so no cap is exceeded.
+
+Two counts differ: every try sends its images, but a try that the service refuses, as by 429, is not charged.
+"""
 
 import threading
 import time
@@ -15,32 +18,47 @@ SHOW_EVERY_S: Final = 5.0
 
 @final
 class QueryBudget:
-    """Counts the images sent, and those answered by purpose. All threads share it."""
+    """Counts the images sent, those that may be charged, and those answered by purpose. All threads share it."""
 
     def __init__(self, limits: Limits, show: Callable[[str], None]) -> None:
         self._limits, self._show = limits, show
         self._lock = threading.Lock()
         self._next = time.monotonic() + SHOW_EVERY_S
-        self.sent = 0
+        self.sent = 0  # every try included, whatever came back
+        self.charged = 0  # those that the service may charge
         self.answered: Counter[str] = Counter()
         self.retried = 0
         self.saved = 0  # answers found in the cache
 
     def reserve(self, images: int) -> None:
-        """Reserve the queries of one request; raise where the cap leaves too few."""
-        cap = self._limits.most_queries
+        """Reserve the images of one request; raise where a cap leaves too few."""
+        limits = self._limits
+        then = (
+            "finished samples are safe; raise the cap and run the same command again, and no answer is paid for twice."
+        )
         with self._lock:
-            if cap is not None and self.sent + images > cap:
+            if limits.max_queries is not None and self.sent + images > limits.max_queries:
                 raise Interrupted(
-                    f"The cap of {cap} queries is reached ({self.sent} sent{self._cost_text()}): finished samples are "
-                    "safe; raise the cap and run the same command again, and no answer is paid for twice."
+                    f"The cap of {limits.max_queries} queries is reached ({self.sent} sent{self._cost_text()}): {then}"
+                )
+            if limits.most_charged is not None and self.charged + images > limits.most_charged:
+                raise Interrupted(
+                    f"The cap of {limits.max_cost:g} on the cost is reached ({self.charged} queries may be "
+                    f"charged{self._cost_text()}): {then}"
                 )
             self.sent += images
+            self.charged += images
 
-    def refund(self, images: int) -> None:
-        """Return the queries of a request that the service did not process."""
+    def take_back(self, images: int) -> None:
+        """Do not count a request that never left this machine."""
         with self._lock:
             self.sent -= images
+            self.charged -= images
+
+    def refund(self, images: int) -> None:
+        """Do not charge a request that the service did not process; its images count as sent."""
+        with self._lock:
+            self.charged -= images
 
     def count_answers(self, purpose: str, images: int) -> None:
         """Count answers."""
@@ -59,16 +77,16 @@ class QueryBudget:
     @property
     def cost(self) -> float:
         """Cost so far, in the unit of `cost_per_query`."""
-        return self.sent * self._limits.cost_per_query
+        return self.charged * self._limits.cost_per_query
 
     def _cost_text(self) -> str:
         return f", cost {self.cost:.4g}" if self._limits.cost_per_query else ""
 
     def __str__(self) -> str:
-        cap = self._limits.most_queries
+        cap = self._limits.max_queries
         limit = "" if cap is None else f" of {cap}"
         parts = ", ".join(f"{count} for {purpose}" for purpose, count in sorted(self.answered.items()))
         return (
-            f"{self.sent}{limit} queries sent{self._cost_text()}; answered {parts or 'none'}; "
-            f"{self.saved} known from before, {self.retried} tries again"
+            f"{self.sent}{limit} queries sent, {self.charged} may be charged{self._cost_text()}; "
+            f"answered {parts or 'none'}; {self.saved} known from before, {self.retried} tries again"
         )

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from robustassay.errors import BadRequest, ModelFailed
 from robustassay.remote.adapter import Adapter
+from robustassay.remote.printable import escape, shorten
+from robustassay.remote.public_form import HIDDEN
 from robustassay.remote.response_formats import Answer
 
 FLOOR: Final = 1e-12
@@ -38,13 +40,14 @@ class LabelMap:
             classes = [str(index) for index in range(max([len(classes) - 1, *numbers]) + 1)]
         known = {str(index): index for index in range(len(classes))} | {name: i for i, name in enumerate(classes)}
         if adapter.label_map is None:
-            return cls(tuple(classes), known, adapter.outside == "wrong", adapter.kind)
+            meaning = {escape(name): index for name, index in known.items()}
+            return cls(tuple(classes), meaning, adapter.outside == "wrong", adapter.kind)
         unknown = sorted(set(wanted) - known.keys())
         if unknown:
             raise BadRequest(
                 f"The label mapping names {unknown[0]!r}, which is no class of the data: use {', '.join(classes[:12])}."
             )
-        meaning = {label: known[str(name)] for label, name in adapter.label_map.items()}
+        meaning = {escape(label): known[str(name)] for label, name in adapter.label_map.items()}
         return cls(tuple(classes), meaning, adapter.outside == "wrong", adapter.kind)
 
     @property
@@ -82,8 +85,9 @@ class LabelMap:
         if self.outside_is_wrong:
             return len(self.classes)
         raise ModelFailed(
-            f"The service says {label!r}, which is no class of the data: map its labels in the adapter file, or let "
-            'labels outside count as wrong ([labels] outside = "wrong").'
+            f"The service says '{shorten(label)}', which is no class of the data: map its labels in the adapter file, "
+            'or let labels outside count as wrong ([labels] outside = "wrong").'
+            f"{' Here *** stands for a secret of the adapter.' * (HIDDEN in label)}"
         )
 
 

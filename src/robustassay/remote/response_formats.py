@@ -3,9 +3,12 @@
 import json
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 from robustassay.remote.adapter import Adapter
+
+LONGEST_LABEL: Final = 500
+"""Characters of a label."""
 
 
 class MalformedResponse(Exception):
@@ -45,7 +48,9 @@ def read_answers(content: bytes, count: int, adapter: Adapter) -> list[Answer]:
     try:
         response = json.loads(content)
         answers = _parse_oip(response, count) if adapter.body == "oip" else [_parse_paths(response, adapter)]
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+    except RecursionError as error:
+        raise MalformedResponse("the response is nested too deeply") from error
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise MalformedResponse(f"the response does not hold what the adapter looks for ({error!r})") from error
     for answer in answers:
         if not answer.labels or (answer.scores is not None and len(answer.scores) != len(answer.labels)):
@@ -56,7 +61,7 @@ def read_answers(content: bytes, count: int, adapter: Adapter) -> list[Answer]:
 
 
 def _parse_paths(response: Any, adapter: Adapter) -> Answer:
-    labels = [str(label) for label in follow(response, adapter.labels)]
+    labels = [_label(label) for label in follow(response, adapter.labels)]
     if adapter.scores is None:
         return Answer(tuple(labels), None)
     try:
@@ -74,11 +79,20 @@ def _parse_oip(response: Any, count: int) -> list[Answer]:
         return [_by_score([str(index) for index in range(len(row))], [float(value) for value in row]) for row in rows]
     labels = _rows(outputs["labels"], count)
     if "confidences" not in outputs:
-        return [Answer(tuple(map(str, row)), None) for row in labels]
+        return [Answer(tuple(map(_label, row)), None) for row in labels]
     return [
-        _by_score(list(map(str, names)), list(map(float, scores)))
+        _by_score(list(map(_label, names)), list(map(float, scores)))
         for names, scores in zip(labels, _rows(outputs["confidences"], count), strict=True)
     ]
+
+
+def _label(value: Any) -> str:
+    if not isinstance(value, str | int | float):
+        raise TypeError("a label that is neither text nor a number")
+    text = str(value)
+    if len(text) > LONGEST_LABEL:
+        raise ValueError(f"a label of more than {LONGEST_LABEL} characters")
+    return text
 
 
 def _by_score(labels: list[str], scores: list[float]) -> Answer:

@@ -19,8 +19,8 @@ from robustassay.remote.cache import AnswerCache
 from robustassay.remote.client import Client
 from robustassay.remote.encoding import SentImage
 from robustassay.remote.labels import LabelMap
+from robustassay.remote.public_form import public_address
 from robustassay.remote.response_formats import Answer
-from robustassay.remote.transcript import Transcript
 
 
 @final
@@ -36,7 +36,7 @@ class Service(nn.Module):
         self.adapter = adapter
         self.budget = QueryBudget(adapter.limits, _print_to_terminal)
         folder = _make_folder(adapter)
-        self._client = Client(adapter, self.budget, lambda secrets: Transcript(folder / "transcript.jsonl", secrets))
+        self._client = Client(adapter, self.budget, folder / "transcript.jsonl")
         self._cache = AnswerCache(folder / "answers.sqlite", adapter.request_key)
         self._labels: LabelMap | None = None
         self._fresh: dict[str, Answer] = {}
@@ -54,7 +54,7 @@ class Service(nn.Module):
         self._answers(_patterns(shape, patterns), "first look", fresh)
         known = self._cache.find(fresh)
         if not all(answer.is_like(fresh[image]) for image, answer in known.items()):
-            _print_to_terminal(f"{self.adapter.url} has changed its answers: the cached ones are deleted.")
+            _print_to_terminal(f"{self.adapter.public_url} has changed its answers: the cached ones are deleted.")
             self._cache.clear()
         for image, answer in fresh.items():
             self._cache.put(image, answer)
@@ -101,7 +101,13 @@ class Service(nn.Module):
 
     def extra_repr(self) -> str:
         """Name the service."""
-        return self.adapter.url
+        return self.adapter.public_url
+
+    def name_in_results(self, name: str | None) -> str:
+        """Return the name of this service in manifests, folders and tables: an address without its secrets."""
+        if name is None:
+            return self.adapter.public_url
+        return public_address(name) if name.startswith(("http://", "https://")) else name
 
 
 def _make_folder(adapter: Adapter) -> Path:

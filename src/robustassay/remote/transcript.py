@@ -1,39 +1,32 @@
-"""A log of every request, one line of JSON each. Keys never appear in it."""
+"""A log of every request, one line of JSON each. Secrets never appear in it."""
 
 import datetime
 import json
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, final
 
-REDACTED: Final = "***"
+from robustassay.remote.redaction import Redactor
 
 
 @final
 class Transcript:
-    """An append-only log."""
+    """An append-only log in ASCII: every other character is written as an escape, so that any terminal can show it."""
 
-    def __init__(self, path: Path, secrets: Collection[str]) -> None:
-        self._secrets = sorted((secret for secret in secrets if secret), key=len, reverse=True)
+    def __init__(self, path: Path, redactor: Redactor) -> None:
+        self._redactor = redactor
         self._lock = threading.Lock()
-        self._file = path.open("a", encoding="utf-8")
+        self._file = path.open("a", encoding="ascii")
 
     def write(self, entry: Mapping[str, Any]) -> None:
         """Add a line."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        line = self.redact(json.dumps({"time": now, **entry}, ensure_ascii=False))
+        line = json.dumps({"time": now, **self._redactor.value(entry)})
         with self._lock:
             if not self._file.closed:
                 self._file.write(line + "\n")
                 self._file.flush()
-
-    def redact(self, text: str) -> str:
-        """Replace every key, even where the service repeats it."""
-        for secret in self._secrets:
-            for spelt in (secret, json.dumps(secret, ensure_ascii=False)[1:-1]):
-                text = text.replace(spelt, REDACTED)
-        return text
 
     def close(self) -> None:
         """Close the file."""

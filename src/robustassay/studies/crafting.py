@@ -21,12 +21,12 @@ from robustassay.attacks.attack import Attack
 from robustassay.attacks.gradient.liu import Liu
 from robustassay.data import Dataset
 from robustassay.errors import BadRequest, Interrupted
-from robustassay.evaluation.interrupt import graceful_interrupt
 from robustassay.evaluation.manifest import write_manifest
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.evaluation.progress import Progress, ProgressMeter
 from robustassay.evaluation.spec import RunSpec
 from robustassay.evaluation.verify import ClaimedImages, verify
+from robustassay.interrupt import graceful_interrupt
 from robustassay.records import SCHEMA
 from robustassay.registry import describe, name_of
 from robustassay.rng import Streams

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Generic, TypeVar, final
 
 from robustassay.errors import Interrupted
-from robustassay.evaluation.interrupt import graceful_interrupt
 from robustassay.evaluation.progress import Progress
+from robustassay.interrupt import graceful_interrupt
 from robustassay.studies.page import Figure, Finding, Table
 from robustassay.studies.scope import Scope
 from robustassay.studies.task import Key, Results, Task, TaskCost

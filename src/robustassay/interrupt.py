@@ -1,4 +1,7 @@
-"""Graceful interrupts: Ctrl-C and SIGTERM let the waves in flight finish; the second one stops at once."""
+"""Graceful interrupts: Ctrl-C and SIGTERM let the waves in flight finish; the second one stops at once.
+
+Code that waits for somebody else, such as a service, asks `stop_requested` and gives up at the first one.
+"""
 
 import contextlib
 import signal
@@ -48,3 +51,8 @@ def graceful_interrupt() -> Iterator[StopRequest]:
         _active = None
         for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
+
+
+def stop_requested() -> bool:
+    """Say whether the user has asked the running evaluation or study to stop."""
+    return _active is not None and _active.asked
