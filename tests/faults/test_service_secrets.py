@@ -16,7 +16,7 @@ from robustassay.remote import Adapter, Service
 from robustassay.remote.adapter import Limits
 from robustassay.remote.public_form import is_random, is_secret_name, public_address
 from robustassay.remote.redaction import Redactor
-from tests.support.hostile_service import ANSWER, hostile, response
+from tests.support.hostile_service import hostile, response
 from tests.support.services import NAMES, dataset
 
 SECRET = 'tr0ub4dor&3"\\+/x'
@@ -40,7 +40,7 @@ def spellings(secret):
     """All ways in which these tests look for a secret."""
     raw = secret.encode()
     encoded = [base64.b64encode(raw), base64.urlsafe_b64encode(raw)]
-    texts = [secret, quote(secret, safe=""), quote(secret, safe="&+/"), html.escape(secret), json.dumps(secret)[1:-1]]
+    texts = [secret, quote(secret, safe=""), quote(secret, safe="&+/\\"), html.escape(secret), json.dumps(secret)[1:-1]]
     return [*(text.encode() for text in texts), *(one.rstrip(b"=") for one in encoded)]
 
 
@@ -106,12 +106,12 @@ def test_a_secret_is_found_nowhere_whatever_the_service_repeats(place, tmp_path,
 
 def test_a_message_shows_no_secret_even_where_it_is_cut(tmp_path, x):
     """The text is cut at 200 characters: cut first, half of the secret would be left."""
-    for start in range(180, 200):
-        with hostile(lambda n, request, start=start: [response("x" * start + TOKEN, "418 No")]) as at:
-            service = Service(Adapter(at.address, headers={"X-API-Key": TOKEN}))
+    with hostile(lambda n, request: [response("x" * (180 + n) + TOKEN, "418 No")]) as at:
+        service = Service(Adapter(at.address, headers={"X-API-Key": TOKEN}))
+        for _ in range(20):
             with pytest.raises(ModelFailed) as raised:
                 service.ask_again(x)
-        assert TOKEN[:4] not in str(raised.value)
+            assert TOKEN[:4] not in str(raised.value)
     assert leaks(tmp_path, TOKEN[:4]) == []
 
 
@@ -227,7 +227,7 @@ def test_a_short_secret_does_not_turn_every_text_into_asterisks(tmp_path, monkey
     assert Redactor(["abc", "abcd"]).text("abc abcd") == "abc ***"
 
 
-@pytest.mark.parametrize("value", ["line\nbreak", "bell\x07", "caf\u00e9-caf\u00e9"])
+@pytest.mark.parametrize("value", ["secret\nvalue", "bell\x07", "caf\u00e9-caf\u00e9"])
 def test_a_value_that_no_header_may_have_is_refused_without_showing_it(value, monkeypatch):
     monkeypatch.setenv("MY_KEY", value)
     with pytest.raises(BadRequest, match="X-API-Key") as raised:
@@ -253,4 +253,3 @@ def test_a_thousand_labels_are_searched_once():
     labels = tuple(f"label {n}" for n in range(1000))
     assert redactor.texts(labels) is labels
     assert redactor.texts((*labels, f"a {TOKEN}"))[-1] == "a ***"
-    assert json.loads(ANSWER) == redactor.value(json.loads(ANSWER))

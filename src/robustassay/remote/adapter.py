@@ -62,7 +62,7 @@ class Limits:
         for name, least in {**counts, **caps}.items():
             value = getattr(self, name)
             whole = name in ("concurrency", "tries", "batch", "max_queries", "max_response_bytes")
-            if value is not None and (type(value) not in ((int,) if whole else (int, float)) or value < least):
+            if value is not None and (type(value) not in ((int,) if whole else (int, float)) or not value >= least):
                 raise BadRequest(f"[limits] {name} must be a number of {least} or more, not {value!r}.")
         if self.max_cost is not None and not self.cost_per_query:
             raise BadRequest("[limits] max_cost needs cost_per_query: say what a query costs.")
@@ -108,6 +108,8 @@ class Adapter:
             raise BadRequest("Only the body oip holds several images: leave [limits] batch at 1.")
         if self.body == "json" and "{image}" not in self.template:
             raise BadRequest("The json of a request must say where the image goes: write {image} there.")
+        if self.body == "json" and not _is_json(self.template):
+            raise BadRequest('The json of a request must be JSON with {image} inside a text, such as "{image}".')
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -198,6 +200,14 @@ def _check_address(url: object) -> None:
         raise BadRequest(f"A service has an address such as https://example.org/classify, not {shown!r}.")
     if "@" in whole.netloc:
         raise BadRequest("Write no password into an address: send it in a header, from the environment.")
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def is_service(model: str) -> bool:

@@ -41,7 +41,7 @@ class Client:
         credentials = Credentials.of(adapter)
         self._redactor = credentials.redactor
         self._exchange = Exchange(credentials, adapter.limits)
-        self._transcript = Transcript(transcript, credentials.redactor)
+        self._transcript = Transcript(transcript)
         self._random, self._throttle = random.Random(), Throttle(adapter.limits.per_second)
         self._thread = LoopThread()
 
@@ -53,6 +53,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connections and the transcript."""
+        self._exchange.release_logs()
         self._thread.close(self._exchange.close)
         self._transcript.close()
 
@@ -73,7 +74,7 @@ class Client:
         except asyncio.CancelledError:
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks)
+            await asyncio.gather(*tasks, return_exceptions=True)
             raise
         for error in [error for task in tasks if (error := task.exception()) is not None]:
             raise error

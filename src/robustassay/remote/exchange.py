@@ -4,7 +4,7 @@ import asyncio
 import importlib.util
 import logging
 from dataclasses import dataclass
-from http.cookiejar import CookieJar, DefaultCookiePolicy
+from http.cookiejar import CookieJar
 from typing import Any, Final, final
 
 from robustassay.errors import BadRequest
@@ -53,7 +53,7 @@ class Exchange:
             headers={"Accept-Encoding": ACCEPTED, **credentials.headers},
             timeout=None,
             follow_redirects=False,
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            cookies=_NoCookies(),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=limits.concurrency),
         )
         self._log_filter = _RedactLog(credentials.redactor)
@@ -88,11 +88,22 @@ class Exchange:
             problem = f"{type(error).__name__}: {error}"
         return Reply(sent, status, b"", retry_after, problem)
 
-    async def close(self) -> None:
-        """Close the connections."""
+    def release_logs(self) -> None:
+        """Leave the loggers as they were."""
         for name in LOGGERS:
             logging.getLogger(name).removeFilter(self._log_filter)
+
+    async def close(self) -> None:
+        """Close the connections."""
         await self.http.aclose()
+
+
+@final
+class _NoCookies(CookieJar):
+    """Neither keeps nor reads a cookie: a service could fill the memory and every request with them."""
+
+    def extract_cookies(self, response: Any, request: Any) -> None:
+        """Do nothing."""
 
 
 @final

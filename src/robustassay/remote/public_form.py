@@ -29,7 +29,7 @@ def is_random(text: str) -> bool:
     """Say whether a text looks like a token: long, with letters and digits, which alternate often."""
     kinds = ["0" if one.isdigit() else "A" if one.isupper() else "a" for one in text if one.isalnum()]
     alternations = sum(one != other for one, other in pairwise(kinds))
-    return len(kinds) >= RANDOM_LENGTH and "0" in kinds and len({*kinds}) > 1 and alternations >= len(kinds) / 5
+    return len(kinds) >= RANDOM_LENGTH and "0" in kinds and len({*kinds}) > 1 and alternations >= len(kinds) / 4
 
 
 def public_address(url: str) -> str:
