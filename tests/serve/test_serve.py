@@ -25,9 +25,9 @@ from robustassay.errors import BadModel, BadRequest
 from robustassay.serve import Faults, ServiceConfig
 from robustassay.serve.http_error import HttpError
 from robustassay.serve.images import decode
-from robustassay.serve.open_inference import read_request
 from robustassay.serve.rate_limiter import RateLimiter
 from robustassay.serve.server import count_classes, running
+from robustassay.serve.tensor_request import parse
 from tests.support.services import NAMES, SHAPE, Tiny, bomb, dataset, file_of, save, service_config
 
 
@@ -278,7 +278,7 @@ def test_arbitrary_bytes_raise_only_http_errors(noise, place, value):
     mutated = VALID_PNG[:place] + bytes([value]) + VALID_PNG[place + 1 :] + noise
     for content in (noise, b"\x89PNG\r\n\x1a\n" + noise, b"\xff\xd8\xff" + noise, mutated):
         assert 200 <= status_of(lambda body: decode(body, SHAPE), content) < 500
-        assert 400 <= status_of(lambda body: read_request(body, service_config()), content) < 500
+        assert 400 <= status_of(lambda body: parse(body, SHAPE, 100), content) < 500
 
 
 JSON = st.recursive(
@@ -294,7 +294,7 @@ def test_arbitrary_json_raises_only_http_errors(fields, number):
     request = tensor(ONE)
     request["inputs"][0].update(fields)
     content = json.dumps({**request, "id": number}).encode()
-    assert 200 <= status_of(lambda body: read_request(body, service_config()), content) < 500
+    assert 200 <= status_of(lambda body: parse(body, SHAPE, 100), content) < 500
 
 
 def test_a_fuzzed_api_gives_no_server_error(plain):

@@ -19,6 +19,7 @@ def serve(
     top_k: int | None = None,
     decimals: int | None = None,
     rate: float | None = None,
+    trust_proxy: str | None = None,
     key_from: str | None = None,
     max_batch: int = 64,
     latency: float = 0.0,
@@ -28,7 +29,7 @@ def serve(
     """Serve a model over HTTP, as a black box to attack.
 
     The service answers requests of the Open Inference Protocol (/v2/models/NAME/infer) and PNG or JPEG files sent to
-    /classify. Its state is at /v2/health/ready, its metrics at /metrics.
+    /classify. Its state is at /v2/health/ready, its metrics at /metrics (with the API key).
 
     Parameters
     ----------
@@ -37,7 +38,7 @@ def serve(
     name
         Name of the model in the addresses.
     host
-        Address to listen on; by default only this machine can connect.
+        Address to listen on; by default only this machine can connect. Any other address needs an API key.
     port
         Port to listen on; 0 takes any free port.
     shape
@@ -51,7 +52,9 @@ def serve(
     decimals
         Number of decimals of the confidences; default: all.
     rate
-        Limit of requests per second and client; default: none.
+        Limit of images per second and client; default: none.
+    trust_proxy
+        Address of a reverse proxy in front of the service: its header X-Forwarded-For names the client.
     key_from
         Name of the environment variable with the API key; default: no key is needed.
     max_batch
@@ -83,6 +86,7 @@ def serve(
         decimals=decimals,
         api_key=None if key_from is None else _read_key(key_from),
         per_second=rate,
+        trusted_proxy=trust_proxy,
         max_batch=max_batch,
         faults=replace(injected, latency=latency) if latency else injected,
     )

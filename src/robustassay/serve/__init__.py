@@ -5,5 +5,6 @@ Serving needs the extra `serve` (FastAPI and uvicorn). Only this package imports
 
 from robustassay.serve.config import ServiceConfig
 from robustassay.serve.fault_injector import Faults
+from robustassay.serve.limits import Limits
 
-__all__ = ["Faults", "ServiceConfig"]
+__all__ = ["Faults", "Limits", "ServiceConfig"]

@@ -6,9 +6,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from robustassay.serve.config import ServiceConfig
+from robustassay.serve.connection_middleware import ConnectionMiddleware
 from robustassay.serve.handlers import Handlers
 from robustassay.serve.middleware import CLASSIFY_PATH, MetricsMiddleware
-from robustassay.serve.openapi import CLASSIFY, INFER, NAMED_MODEL, NO_PARAMETERS
+from robustassay.serve.openapi import CLASSIFY, INFER, METRICS, NAMED_MODEL, NO_PARAMETERS
 from robustassay.target import TargetModel
 
 
@@ -25,14 +26,14 @@ def build_app(model: TargetModel, config: ServiceConfig) -> ASGIApp:
     )
     app.add_exception_handler(HTTPException, _routing_error)
     app.add_api_route(CLASSIFY_PATH, handlers.classify, methods=["POST"], response_model=None, **CLASSIFY)
-    app.add_api_route("/metrics", handlers.metrics, methods=["GET"], response_model=None, **NO_PARAMETERS)
+    app.add_api_route("/metrics", handlers.metrics, methods=["GET"], response_model=None, **METRICS)
     app.add_api_route("/v2", handlers.about, methods=["GET"], response_model=None, **NO_PARAMETERS)
     for probe in ("live", "ready"):
         app.add_api_route(f"/v2/health/{probe}", handlers.health, methods=["GET"], response_model=None, **NO_PARAMETERS)
     app.add_api_route("/v2/models/{name}", handlers.describe, methods=["GET"], response_model=None, **NAMED_MODEL)
     app.add_api_route("/v2/models/{name}/ready", handlers.ready, methods=["GET"], response_model=None, **NAMED_MODEL)
     app.add_api_route("/v2/models/{name}/infer", handlers.infer, methods=["POST"], response_model=None, **INFER)
-    return MetricsMiddleware(app, handlers)
+    return ConnectionMiddleware(MetricsMiddleware(app, handlers), config.limits)
 
 
 async def _routing_error(request: Request, error: Exception) -> Response:

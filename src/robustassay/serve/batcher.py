@@ -1,8 +1,9 @@
-"""Batches concurrent requests into one forward pass."""
+"""Batches concurrent requests into one forward pass, in turn between clients."""
 
 import asyncio
+import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Final, final
 
 import torch
@@ -14,69 +15,132 @@ from robustassay.target import TargetModel
 MAX_QUEUED: Final = 8192
 """Images that may wait; with more, the service answers 503 instead of using more memory."""
 
+SMALL: Final = 8
+"""Requests up to this many images do not wait for larger ones of the same client."""
+
+SHARED_PASS_SECONDS: Final = 0.01
+"""How long a pass may take while several queues are in use, but at least `SMALL` images."""
+
+IN_USE_SECONDS: Final = 1.0
+"""For how long after its last request a queue counts as in use."""
+
+QueueName = tuple[str, bool]
+"""A client, and whether the requests are small."""
+
+
+@final
+class _Waiting:
+    """A request of which some images are not answered yet."""
+
+    def __init__(self, images: Tensor) -> None:
+        self.images, self.taken = images, 0
+        self.logits: list[Tensor] = []
+        self.answer: asyncio.Future[Tensor] = asyncio.get_running_loop().create_future()
+
+    @property
+    def left(self) -> int:
+        return len(self.images) - self.taken
+
+    def take(self, count: int) -> Tensor:
+        rows = self.images[self.taken : self.taken + count]
+        self.taken += count
+        return rows
+
+    def add(self, logits: Tensor) -> None:
+        self.logits.append(logits)
+        if not self.left and not self.answer.done():  # the client may have disconnected
+            self.answer.set_result(torch.cat(self.logits))
+
+    def fail(self, error: HttpError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
 
 @final
 class Batcher:
     """Collects the requests that arrive during a forward pass into the next batch; an idle service adds no delay.
 
-    Logits of an image do not depend on the other images of its batch: `TargetModel` pads every pass to whole lanes.
+    Each client has two queues, for small and for large requests. A pass takes one image of each queue in turn. While
+    several queues are in use, passes are short, so that a small request waits for little else. Logits of an image do
+    not depend on the other images of its batch: `TargetModel` pads every pass to whole lanes.
     """
 
     def __init__(self, model: TargetModel, max_batch: int) -> None:
         self._model, self._max_batch = model, max_batch
-        self._waiting: asyncio.Queue[tuple[Tensor, asyncio.Future[Tensor]]] = asyncio.Queue()
+        self._queues: dict[QueueName, deque[_Waiting]] = {}
+        self._last_used: dict[QueueName, float] = {}
+        self._image_seconds = 0.0
+        self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="forward")
-        self._next_batch: tuple[Tensor, asyncio.Future[Tensor]] | None = None
         self.queued = 0
         self.images = 0
         self.passes = 0
 
-    async def logits(self, images: Tensor) -> Tensor:
+    async def logits(self, images: Tensor, client: str = "") -> Tensor:
         """Return the logits of the images of one request."""
-        if self.queued + len(images) > MAX_QUEUED:
+        if len(images) > 1 and self.queued + len(images) > MAX_QUEUED:  # connections bound the single images
             raise HttpError(503, "The service is busy: try again in a second.", retry_after=1)
-        answer: asyncio.Future[Tensor] = asyncio.get_running_loop().create_future()
+        waiting, name = _Waiting(images), (client, len(images) <= SMALL)
         self.queued += len(images)
-        self._waiting.put_nowait((images, answer))
-        return await answer
+        self._queues.setdefault(name, deque()).append(waiting)
+        self._last_used[name] = time.monotonic()
+        self._arrived.set()
+        return await waiting.answer
 
     async def run(self) -> None:
         """Process batches until cancelled."""
         try:
             while True:
-                requests = await self._collect()
-                await self._answer(requests)
+                await self._arrived.wait()
+                batch = self._collect(self._pass_size())
+                if batch:
+                    await self._answer(batch)
+                else:
+                    self._arrived.clear()
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _collect(self) -> list[tuple[Tensor, "asyncio.Future[Tensor]"]]:
-        """Wait for a request and add the other waiting ones; a request that does not fit starts the next batch."""
-        requests = [self._next_batch or await self._waiting.get()]
-        self._next_batch = None
-        size = len(requests[0][0])
-        with suppress(asyncio.QueueEmpty):
-            while size < self._max_batch:
-                request = self._waiting.get_nowait()
-                size += len(request[0])
-                if size > self._max_batch:
-                    self._next_batch = request
-                else:
-                    requests.append(request)
-        return requests
+    def _pass_size(self) -> int:
+        """Return how many images the next pass may hold."""
+        now = time.monotonic()
+        self._last_used = {name: at for name, at in self._last_used.items() if now - at < IN_USE_SECONDS}
+        if len(self._last_used.keys() | self._queues.keys()) < 2 or not self._image_seconds:
+            return self._max_batch
+        in_time = int(SHARED_PASS_SECONDS / self._image_seconds)
+        return min(self._max_batch, max(SMALL, in_time - in_time % SMALL))
 
-    async def _answer(self, requests: list[tuple[Tensor, "asyncio.Future[Tensor]"]]) -> None:
-        images = torch.cat([images for images, _ in requests])
+    def _collect(self, size: int) -> dict[_Waiting, int]:
+        """Return how many images of which requests the next pass takes."""
+        counts: dict[_Waiting, int] = {}
+        while self._queues and size:
+            name = next(iter(self._queues))
+            queue = self._queues.pop(name)
+            first = queue[0]
+            if first.answer.done():  # the client has disconnected
+                self.queued -= first.left
+                queue.popleft()
+            else:
+                size -= 1
+                counts[first] = counts.get(first, 0) + 1
+                if counts[first] == first.left:
+                    queue.popleft()
+            if queue:
+                self._queues[name] = queue  # last of all queues
+        return counts
+
+    async def _answer(self, counts: dict[_Waiting, int]) -> None:
+        images = torch.cat([waiting.take(count) for waiting, count in counts.items()])
         self.queued -= len(images)
+        started = time.monotonic()
         try:
             logits = await asyncio.get_running_loop().run_in_executor(self._thread, self._model.logits, images)
         except Exception as error:  # the clients get the error; the service goes on
-            for _, answer in requests:
-                if not answer.done():
-                    answer.set_exception(HttpError(500, f"The model failed: {error}"))
+            for waiting in counts:
+                waiting.fail(HttpError(500, f"The model failed: {error}"))
             return
+        seconds = (time.monotonic() - started) / max(SMALL, len(images))
+        self._image_seconds = (self._image_seconds + seconds) / 2 if self._image_seconds else seconds
         self.images += len(images)
         self.passes += 1
-        logits_per_request = torch.split(logits, [len(images) for images, _ in requests])
-        for (_, answer), rows in zip(requests, logits_per_request, strict=True):
-            if not answer.done():  # the client may have disconnected
-                answer.set_result(rows)
+        for waiting, rows in zip(counts, torch.split(logits, list(counts.values())), strict=True):
+            waiting.add(rows)

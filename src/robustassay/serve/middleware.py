@@ -10,6 +10,9 @@ from robustassay.serve.handlers import Handlers
 
 CLASSIFY_PATH: Final = "/classify"
 
+CLIENT_LEFT: Final = 499
+"""The status in the metrics of requests whose client left before the answer."""
+
 
 @final
 class MetricsMiddleware:
@@ -27,7 +30,7 @@ class MetricsMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, status = time.perf_counter(), 500
+        started, status = time.perf_counter(), CLIENT_LEFT
 
         async def send_and_record(message: Message) -> None:
             nonlocal status
@@ -42,6 +45,9 @@ class MetricsMiddleware:
                 await response(scope, receive, send_and_record)
             else:
                 await self._app(scope, receive, send_and_record)
+        except Exception:
+            status = 500
+            raise
         finally:
             route = CLASSIFY_PATH if is_file else getattr(scope.get("route"), "path", "none")
             self._handlers.counts.count(route, status, time.perf_counter() - started)

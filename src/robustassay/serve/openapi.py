@@ -11,10 +11,12 @@ _ERRORS: Final = {
     400: "The body cannot be read.",
     401: "The API key is missing or wrong.",
     404: "There is no such model.",
+    408: "The body came too slowly.",
     413: "The request is too large.",
     415: "The type of the body is not supported.",
     422: "The image has the wrong size or type.",
-    429: "Too many requests.",
+    429: "Too many images per second.",
+    503: "The service is busy.",
 }
 _FILE: Final = {"type": "string", "format": "binary"}
 _TENSOR: Final = {
@@ -47,12 +49,13 @@ def _body(*media_types: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 NO_PARAMETERS: Final[dict[str, Any]] = {}
+METRICS: Final[dict[str, Any]] = {"responses": _responses(401)}
 NAMED_MODEL: Final[dict[str, Any]] = {"responses": _responses(404)}
 CLASSIFY: Final[dict[str, Any]] = {
-    "responses": _responses(400, 401, 413, 415, 422, 429),
+    "responses": _responses(400, 401, 408, 413, 415, 422, 429, 503),
     "openapi_extra": _body("image/png", "image/jpeg", schema=_FILE),
 }
 INFER: Final[dict[str, Any]] = {
-    "responses": _responses(400, 401, 404, 413, 415, 422, 429),
+    "responses": _responses(400, 401, 404, 408, 413, 415, 422, 429, 503),
     "openapi_extra": _body("application/json", schema=_REQUEST),
 }

@@ -1,6 +1,7 @@
 """Runs the application: until interrupted, or in a thread for the length of a block."""
 
 import contextlib
+import functools
 import importlib.util
 import socket
 import threading
@@ -12,13 +13,12 @@ import torch
 from torch import nn
 
 from robustassay.errors import BadModel, BadRequest
+from robustassay.serve.clients import is_loopback
 from robustassay.serve.config import ServiceConfig
 from robustassay.target import LocalModel
 
 if TYPE_CHECKING:
     import uvicorn
-
-BACKLOG: Final = 4096
 
 SHUTDOWN_SECONDS: Final = 3
 """How long a service that shuts down waits for its last responses."""
@@ -52,8 +52,13 @@ def serve(
     on_start: Callable[[str], None],
 ) -> None:
     """Call `on_start` with the address and answer requests until interrupted."""
-    with contextlib.closing(_listen(host, port)) as listener:
-        server = _server(module, config, device, "warning")
+    if config.api_key is None and not is_loopback(host):
+        raise BadRequest(
+            f"On {host or 'every address'} other machines can connect: set an API key with --key-from, "
+            "or listen on 127.0.0.1."
+        )
+    with contextlib.closing(_listen(host, port, config.limits.connections)) as listener:
+        server = _server(module, config, device)
         shown = f"[{host}]" if ":" in host else host
         on_start(f"http://{shown}:{listener.getsockname()[1]}")
         server.run(sockets=[listener])
@@ -62,8 +67,8 @@ def serve(
 @contextlib.contextmanager
 def running(module: nn.Module, config: ServiceConfig, port: int = 0) -> Iterator[str]:
     """Serve on loopback in another thread until the block ends; yields the address."""
-    listener = _listen("127.0.0.1", port)
-    server = _server(module, config, torch.device("cpu"), "error")
+    listener = _listen("127.0.0.1", port, config.limits.connections)
+    server = _server(module, config, torch.device("cpu"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started and thread.is_alive():
@@ -76,20 +81,32 @@ def running(module: nn.Module, config: ServiceConfig, port: int = 0) -> Iterator
         listener.close()
 
 
-def _server(module: nn.Module, config: ServiceConfig, device: torch.device, log_level: str) -> "uvicorn.Server":
+def _server(module: nn.Module, config: ServiceConfig, device: torch.device) -> "uvicorn.Server":
     check_installed()
     import uvicorn
 
     from robustassay.serve.app import build_app
+    from robustassay.serve.connections import ConnectionTable
+    from robustassay.serve.guarded_protocol import KEEP_ALIVE_SECONDS, GuardedProtocol
 
     model = LocalModel(module.eval(), len(config.labels), device, config.max_batch)
-    options: dict[str, Any] = {"log_level": log_level, "access_log": False, "server_header": False}
-    return uvicorn.Server(
-        uvicorn.Config(build_app(model, config), timeout_graceful_shutdown=SHUTDOWN_SECONDS, backlog=BACKLOG, **options)
-    )
+    table = ConnectionTable(config.limits, config.trusted_proxy)
+    options: dict[str, Any] = {
+        "http": functools.partial(GuardedProtocol, table, config.limits),
+        "ws": "none",
+        "proxy_headers": config.trusted_proxy is not None,
+        "forwarded_allow_ips": [config.trusted_proxy or ""],
+        "timeout_keep_alive": KEEP_ALIVE_SECONDS,
+        "timeout_graceful_shutdown": SHUTDOWN_SECONDS,
+        "backlog": config.limits.connections,
+        "log_level": "error",  # warnings name every malformed request
+        "access_log": False,
+        "server_header": False,
+    }
+    return uvicorn.Server(uvicorn.Config(build_app(model, config), **options))
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, backlog: int) -> socket.socket:
     """Bind the port before uvicorn starts, so that a port in use gives one clear error."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # IPPROTO_TCP is explicit because asyncio sets TCP_NODELAY only on sockets that state it.
@@ -97,7 +114,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(BACKLOG)  # from here on clients wait instead of being refused
+        listener.listen(backlog)  # from here on clients wait instead of being refused
     except (OSError, OverflowError) as error:
         listener.close()
         raise BadRequest(f"Cannot listen on {host}:{port} ({error}): choose another port with --port.") from error
