@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import multiprocessing
 import os
 import random
 import re
@@ -29,6 +30,10 @@ from benchmarks.load_test import requests
 GOOD, ABUSER = "127.0.0.1", "127.0.0.2"
 PAUSE: Final = 0.1
 """Seconds between two requests of the good client."""
+
+START_SECONDS: Final = 5
+REST_SECONDS: Final = 15
+"""Between the end of the abuse and the second quiet phase; longer than the deadline of a header."""
 
 SLOW_CLIENTS, BATCH_CLIENTS, GARBAGE_CLIENTS = 300, 8, 4
 
@@ -103,19 +108,43 @@ def batch() -> bytes:
 BATCH: Final = batch()
 
 
-async def good_client(port: int, address: str, seconds: float) -> dict[str, Any]:
-    """Send an image ten times a second each time over a new connection."""
-    asks, latencies, errors, until = requests(100), [], 0, time.monotonic() + seconds
+def run_abuse(port: int, address: str, seconds: float, answered: "multiprocessing.Queue[dict[str, int]]") -> None:
+    """Run the abusive clients; in a process of their own, so that the good client measures only the service."""
+    abuse = Abuse(port, address, time.monotonic() + seconds)
+    asyncio.run(abuse.run())
+    answered.put(abuse.statuses)
+
+
+class Phase:
+    """The latencies of the good client in one phase, and how many of its requests failed."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.errors = 0
+
+    def figures(self) -> dict[str, Any]:
+        """Return what is printed of the phase."""
+        return {"p95_seconds": round(p95(self.seconds), 4), "requests": len(self.seconds), "errors": self.errors}
+
+
+def p95(seconds: list[float]) -> float:
+    """Return the 95th percentile."""
+    return float(np.quantile(seconds, 0.95))
+
+
+async def good_client(port: int, address: str, seconds: float) -> Phase:
+    """Send an image ten times a second, each time over a new connection."""
+    asks, phase, until = requests(100), Phase(), time.monotonic() + seconds
     while time.monotonic() < until:
         started = time.monotonic()
         try:
             head = await asyncio.wait_for(_ask(port, address, random.choice(asks)), 30)
-            errors += not head.startswith(b"HTTP/1.1 200")
+            phase.errors += not head.startswith(b"HTTP/1.1 200")
         except (OSError, asyncio.IncompleteReadError, TimeoutError):
-            errors += 1
-        latencies.append(time.monotonic() - started)
+            phase.errors += 1
+        phase.seconds.append(time.monotonic() - started)
         await asyncio.sleep(PAUSE)
-    return {"p95_seconds": round(float(np.quantile(latencies, 0.95)), 4), "requests": len(latencies), "errors": errors}
+    return phase
 
 
 async def _ask(port: int, address: str, request: bytes) -> bytes:
@@ -164,20 +193,23 @@ async def measure(port: int, process: int, seconds: float, quiet_seconds: float,
     await _ask(port, GOOD, BATCH)  # starts the parser process
     await good_client(port, GOOD, 2)
     before, quiet = memory(process), await good_client(port, GOOD, quiet_seconds)
-    abuse = Abuse(port, bad, time.monotonic() + seconds)
-    running = asyncio.create_task(abuse.run())
+    context = multiprocessing.get_context("spawn")
+    answered: multiprocessing.Queue[dict[str, int]] = context.Queue()
+    abuse = context.Process(target=run_abuse, args=(port, bad, seconds + START_SECONDS, answered))
+    abuse.start()
+    await asyncio.sleep(START_SECONDS)
     abused, peak = await asyncio.gather(good_client(port, GOOD, seconds), highest_memory(process, seconds))
-    await running
-    await asyncio.sleep(15)
+    statuses = await asyncio.to_thread(answered.get)
+    abuse.join()
+    await asyncio.sleep(REST_SECONDS)
     later = await good_client(port, GOOD, quiet_seconds)
-    ratio = abused["p95_seconds"] / max(1e-9, min(quiet["p95_seconds"], later["p95_seconds"]))
     return {
-        "quiet_before": quiet,
-        "abused": abused,
-        "quiet_after": later,
-        "p95_ratio": round(ratio, 2),
+        "quiet_before": quiet.figures(),
+        "abused": abused.figures(),
+        "quiet_after": later.figures(),
+        "p95_ratio": round(p95(abused.seconds) / p95(quiet.seconds + later.seconds), 2),
         "megabytes_before_peak_after": [before, peak, memory(process)],
-        "batches_by_status": abuse.statuses,
+        "batches_by_status": statuses,
     }
 
 

@@ -6,11 +6,16 @@ from typing import Any, Final, final
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from robustassay.serve.bodies import SMALL_BODY
+from robustassay.serve.fair_lock import FairLock
 from robustassay.serve.guarded_protocol import STATE, GuardedProtocol
 from robustassay.serve.limits import Limits
 
 MAX_DISCARDED: Final = 16 << 20
 """Bytes of a refused body that are read, so that its sender sees the answer; after more the connection is closed."""
+
+DISCARDED_PER_SECOND: Final = 4 << 20
+"""Bytes of large refused bodies that are read per second, of all clients together; it takes time from other requests."""
 
 
 @final
@@ -19,6 +24,7 @@ class ConnectionMiddleware:
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self._app, self._limits = app, limits
+        self._discarding = FairLock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -26,7 +32,7 @@ class ConnectionMiddleware:
         if connection is None:
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(connection, self._limits, receive, send)
+        exchange = _Exchange(connection, self._limits, self._discarding, receive, send)
         connection.begin_request()
         try:
             await self._app(scope, exchange.receive, exchange.send)
@@ -41,8 +47,11 @@ class ConnectionMiddleware:
 class _Exchange:
     """One request and its response."""
 
-    def __init__(self, connection: GuardedProtocol, limits: Limits, receive: Receive, send: Send) -> None:
-        self._connection, self._limits, self._receive, self._send = connection, limits, receive, send
+    def __init__(
+        self, connection: GuardedProtocol, limits: Limits, discarding: FairLock, receive: Receive, send: Send
+    ) -> None:
+        self._connection, self._limits, self._discarding = connection, limits, discarding
+        self._receive, self._send = receive, send
         self._has_body = False
 
     async def receive(self) -> Message:
@@ -69,6 +78,9 @@ class _Exchange:
                 while not self._has_body and discarded <= MAX_DISCARDED:
                     message: Any = await self.receive()
                     discarded += len(message.get("body", b""))
+                    if discarded > SMALL_BODY:
+                        async with self._discarding.turn(self._connection.client):
+                            await asyncio.sleep(len(message.get("body", b"")) / DISCARDED_PER_SECOND)
         except TimeoutError:
             return False
         return self._has_body
