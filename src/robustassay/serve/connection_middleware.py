@@ -15,7 +15,7 @@ MAX_DISCARDED: Final = 16 << 20
 """Bytes of a refused body that are read, so that its sender sees the answer; after more the connection is closed."""
 
 DISCARDED_PER_SECOND: Final = 4 << 20
-"""Bytes of large refused bodies that are read per second, of all clients together; it takes time from other requests."""
+"""Bytes of large refused bodies that are read per second, of all clients together; it takes time from others."""
 
 
 @final
