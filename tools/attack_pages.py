@@ -46,10 +46,10 @@ END: Final = "<!-- /attacks -->"
 NOTATION: Final = """
 x0: the clean image; x: the present one; y: its label, or the target
 z(x): logits; p(x) = softmax(z(x)); g: gradient of the loss at x, in the direction that helps the attacker
-L: cross-entropy of the true label, or minus that of the target: the attacker climbs it
+L: cross-entropy of the true label, or minus that of the target: the attacker increases it
 m(x): margin, z_y minus the best other logit (targeted: best other minus z_y); the goal is reached below 0
 P: the nearest point of the eps-ball inside the pixel box [0, 1]
-step(g, a): the step of length a that climbs fastest: a * sign(g) under Linf, a * g / |g|_2 under L2,
+step(g, a): the step of length a that increases L fastest: a * sign(g) under Linf, a * g / |g|_2 under L2,
             all of a on the steepest values, each up to its room, under L1
 """
 

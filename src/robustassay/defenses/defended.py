@@ -1,4 +1,4 @@
-"""A module behind a defense, as whoever judges or attacks it may look at it."""
+"""A module behind a defense: what it predicts, and which gradients an attack gets."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

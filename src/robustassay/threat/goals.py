@@ -29,7 +29,7 @@ class Goal(ABC):
 
     @abstractmethod
     def loss(self, logits: Tensor) -> Tensor:
-        """Cross-entropy, signed so that the attacker always climbs."""
+        """Cross-entropy, signed so that the attacker always increases it."""
 
     @abstractmethod
     def margin(self, logits: Tensor) -> Tensor:

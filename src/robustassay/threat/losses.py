@@ -1,4 +1,4 @@
-"""Losses that attacks climb, one number per row, for targeted and untargeted goals."""
+"""Losses that attacks increase, one number per row, for targeted and untargeted goals."""
 
 from torch import Tensor
 

@@ -57,7 +57,7 @@ class Norm(ABC):
 
     @abstractmethod
     def steepest(self, gradient: Tensor, lower: Tensor, upper: Tensor, length: Tensor) -> Tensor:
-        """Return the step of the given length that climbs fastest along the gradient.
+        """Return the step of the given length that increases the loss fastest.
 
         L1 and L0 steps sit on few values, so they need the room of each value; L-inf and L2 steps ignore it, as in
         the literature, and are clipped by the projection.

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.transforms import diverse, smoothed
-from robustassay.attacks.gradient.mim import climb_with_momentum
+from robustassay.attacks.gradient.mim import ascend_with_momentum
 from robustassay.attacks.gradient.tim import check_kernel
 from robustassay.errors import BadRequest
 from robustassay.registry import register
@@ -56,4 +56,4 @@ class DIM(Attack[GradientAccess]):
         def gradient(x: Tensor) -> Tensor:
             return smoothed(view.with_input_transform(change).gradient(x)[0], self.kernel)
 
-        return climb_with_momentum(view, x0, self, gradient)
+        return ascend_with_momentum(view, x0, self, gradient)

@@ -36,7 +36,7 @@ class MIM(Attack[GradientAccess]):
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
         """Ascend along the momentum of the plain gradient."""
-        return climb_with_momentum(view, x0, self, lambda x: view.gradient(x)[0])
+        return ascend_with_momentum(view, x0, self, lambda x: view.gradient(x)[0])
 
 
 class MomentumSettings(Protocol):
@@ -58,7 +58,7 @@ class MomentumSettings(Protocol):
         ...
 
 
-def climb_with_momentum(
+def ascend_with_momentum(
     view: GradientAccess, x: Tensor, settings: MomentumSettings, gradient: Callable[[Tensor], Tensor]
 ) -> Tensor:
     """Ascend along accumulated gradients, however they are taken."""

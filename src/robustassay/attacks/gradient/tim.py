@@ -7,7 +7,7 @@ from torch import Tensor
 
 from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.transforms import smoothed
-from robustassay.attacks.gradient.mim import climb_with_momentum
+from robustassay.attacks.gradient.mim import ascend_with_momentum
 from robustassay.errors import BadRequest
 from robustassay.registry import register
 from robustassay.target import GradientAccess
@@ -47,7 +47,7 @@ class TIM(Attack[GradientAccess]):
         def gradient(x: Tensor) -> Tensor:
             return smoothed(view.gradient(x)[0], self.kernel)
 
-        return climb_with_momentum(view, x0, self, gradient)
+        return ascend_with_momentum(view, x0, self, gradient)
 
 
 def check_kernel(attack: str, kernel: int) -> None:
