@@ -1,0 +1,202 @@
+"""The page of misses and false alarms, from rows of `benchmarks.doctor_rates`."""
+
+from collections.abc import Callable, Iterable
+from statistics import median
+from typing import Any, Final
+
+from benchmarks.model_collection import HALVES, Entry
+from robustassay.analysis.intervals import clopper_pearson
+
+Row = dict[str, Any]
+GAP: Final = 0.1
+CLOSE: Final = 0.03
+
+HEAD: Final = """# Misses and false alarms of the doctor
+
+How often is a robust accuracy far too high and nothing says so, and how often is an honest model suspected? The
+collection in `benchmarks/model_collection/` holds {masked} masked and {honest} honest models, written without a look at
+the doctor's code. Its families are split into two halves by a hash of their names: limits may be set on the tuning
+half, and the rates that count are those of the held-out half. `python -m benchmarks.doctor_rates` writes this page.
+
+- **Images**: per model the first 16 that it classifies correctly. L-inf 8/255 on CIFAR-10, 0.1 on drawn symbols and
+  16/255 on drawn textures, unless the table says otherwise.
+- **Truth**: the robust accuracy of a masked model under an attack written by hand with knowledge of the mask
+  (`truth.py`). A random model is judged by the majority of 64 draws, a model with a memory by a copy that has seen
+  nothing, a model that depends on its batch by one image per call.
+- **Miss**: the truth lies at least 10 points below the accuracy said, there is no flag, and the samples in doubt do not
+  cover the difference. After `eval` alone; after `eval` and `doctor`, where an alarm also counts as said; and after
+  `eval --adaptive auto`, by its own result.
+- **False alarm**: the doctor raises an alarm on an honest model, or refuses it. **False flag**: the same for the flags
+  of `eval --adaptive auto`.
+- Intervals are Clopper and Pearson's, 95 %.
+
+## Rates
+
+{measured}
+
+| rate | half | {columns} |
+|---|---|{rules}|
+"""
+
+
+def page(collection: Iterable[Entry], rows: dict[str, Row], before: dict[str, Row]) -> str:
+    """Return the page."""
+    entries = list(collection)
+    counts = {kind: sum(entry.kind == kind for entry in entries) for kind in ("masked", "honest")}
+    versions = {"before": before, "now": rows} if before else {"now": rows}
+    head = HEAD.format(
+        **counts,
+        measured=measured(entries, rows),
+        columns=" | ".join(versions),
+        rules="|".join("---" for _ in versions),
+    )
+    lines = [
+        f"| {title} | {half} | " + " | ".join(rate(entries, half, kind, check,
+            seen) for seen in versions.values()) + " |"
+        for title, kind, check in RATES
+        for half in HALVES
+    ]  # fmt: skip
+    return head + "\n".join(lines) + "\n\n" + tables(entries, rows)
+
+
+def measured(entries: list[Entry], rows: dict[str, Row]) -> str:
+    """Say how many models were measured, and how long adaptive auto took."""
+    parts = [
+        f"{sum(entry.half == half and entry.kind == kind and entry.name in rows for entry in entries)} of "
+        f"{sum(entry.half == half and entry.kind == kind for entry in entries)} {kind} models of the {half} half"
+        for half in HALVES
+        for kind in ("masked", "honest")
+    ]
+    seconds = [row["adaptive"]["seconds"] for row in rows.values() if "adaptive" in row]
+    took = (
+        f" `--adaptive auto` took {median(seconds):.0f} s at the median and {max(seconds):.0f} s at most."
+        if seconds
+        else ""
+    )
+    return f"Measured so far: {', '.join(parts[:-1])} and {parts[-1]}.{took}"
+
+
+def rate(entries: list[Entry], half: str, kind: str, check: Callable[[Row], bool | None], rows: dict[str, Row]) -> str:
+    """Return a count and its interval, over the models on which the check could be made."""
+    seen = [
+        check(rows[entry.name]) for entry in entries if (entry.half, entry.kind) == (half, kind) and entry.name in rows
+    ]
+    known = [verdict for verdict in seen if verdict is not None]
+    if not known:
+        return "not measured"
+    low, high = (float(end) for end in clopper_pearson(sum(known), len(known)))
+    return f"{sum(known)} of {len(known)} ({low:.1%} to {high:.1%})"
+
+
+def is_silent(row: Row, stage: str) -> bool | None:
+    """Return whether a result lies far above the truth and does not say so; None where one of them is missing."""
+    truth, result = row.get("truth", {}).get("accuracy"), row.get(stage)
+    if truth is None or result is None:
+        return None
+    if "accuracy" not in result:
+        return False
+    least = result["accuracy"] - result["doubtful"] / row["images"]
+    return not result["flags"] and least - truth >= GAP - 1e-9
+
+
+def misses_eval(row: Row) -> bool | None:
+    """Return whether `eval` alone misses."""
+    return is_silent(row, "express")
+
+
+def misses_doctor(row: Row) -> bool | None:
+    """Return whether `eval` misses and the doctor has no alarm."""
+    silent, alarm = is_silent(row, "express"), is_alarmed(row)
+    return None if silent is None or alarm is None else silent and not alarm
+
+
+def misses_adaptive(row: Row) -> bool | None:
+    """Return whether `eval --adaptive auto` misses."""
+    return is_silent(row, "adaptive")
+
+
+def is_far(row: Row) -> bool | None:
+    """Return whether adaptive auto ends more than 3 points above the truth."""
+    truth, said = row.get("truth", {}).get("accuracy"), row.get("adaptive", {}).get("accuracy")
+    return None if truth is None or said is None else said - truth > CLOSE
+
+
+def is_alarmed(row: Row) -> bool | None:
+    """Return whether the doctor raised an alarm or refused the model."""
+    return bool(row["doctor"].get("alarms", True)) if "doctor" in row else None
+
+
+def is_flagged(row: Row) -> bool | None:
+    """Return whether adaptive auto flagged the model or refused it."""
+    return bool(row["adaptive"].get("flags", True)) if "adaptive" in row else None
+
+
+RATES: Final[list[tuple[str, str, Callable[[Row], bool | None]]]] = [
+    ("misses of `eval`", "masked", misses_eval),
+    ("misses of `eval` and `doctor`", "masked", misses_doctor),
+    ("misses of `eval --adaptive auto`", "masked", misses_adaptive),
+    ("adaptive auto more than 3 points above the truth", "masked", is_far),
+    ("false alarms of `doctor`", "honest", is_alarmed),
+    ("false flags of `eval --adaptive auto`", "honest", is_flagged),
+]
+
+
+def tables(entries: list[Entry], rows: dict[str, Row]) -> str:
+    """Return one table per kind."""
+    return "\n\n".join(
+        f"## {kind.capitalize()} models\n\n"
+        "Accuracies in per cent; in parentheses the samples in doubt; `!` marks a flag, **bold** a miss or a false "
+        "alarm. A dash means: not measured.\n\n"
+        "| model | family | half | made | classes | shape | eps | express | truth | adaptive | seconds | alarms |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|---|\n"
+        + "\n".join(line(entry, rows.get(entry.name, {})) for entry in entries if entry.kind == kind)
+        for kind in ("masked", "honest")
+    ) + "\n"  # fmt: skip
+
+
+def line(entry: Entry, row: Row) -> str:
+    """Return one line of a table."""
+    shape = "x".join(map(str, entry.shape))
+    name = f"**{entry.name}**" if is_wrong(entry, row) else entry.name
+    truth = "-" if entry.kind == "honest" else outcome(row, "truth")
+    seconds = f"{row['adaptive']['seconds']:.0f}" if "adaptive" in row else "-"
+    facts = [name, entry.family, entry.half, entry.made, f"{entry.classes}", shape, f"{255 * entry.eps:.3g}/255"]
+    return (
+        "| "
+        + " | ".join([*facts, outcome(row, "express"), truth, outcome(row, "adaptive"), seconds, alarms(row)])
+        + " |"
+    )
+
+
+def is_wrong(entry: Entry, row: Row) -> bool:
+    """Return whether the model is a miss of the doctor or of adaptive auto, or a false alarm."""
+    if entry.kind == "honest":
+        return bool(is_alarmed(row))
+    return bool(misses_doctor(row) or misses_adaptive(row))
+
+
+def outcome(row: Row, stage: str) -> str:
+    """Return what a stage said."""
+    found = row.get(stage)
+    if found is None:
+        return "-"
+    if "accuracy" not in found:
+        return "refused" if "refused" in found else "error"
+    doubt = f" ({found['doubtful']})" if found.get("doubtful") else ""
+    return f"{100 * found['accuracy']:.0f}{doubt}{' !' if found.get('flags') else ''}"
+
+
+def alarms(row: Row) -> str:
+    """Return the doctor's alarms."""
+    found = row.get("doctor")
+    if found is None:
+        return "-"
+    return ", ".join(found["alarms"]) if "alarms" in found else outcome(row, "doctor")
+
+
+def summary(row: Row) -> str:
+    """Return a row in one line of a terminal."""
+    parts = [f"{stage} {outcome(row, stage)}" for stage in ("express", "truth", "adaptive") if stage in row]
+    seconds = sum(row[stage]["seconds"] for stage in ("express", "truth", "doctor", "adaptive") if stage in row)
+    found = [f"alarms: {alarms(row) or 'none'}"] if "doctor" in row else []
+    return f"{row['name']}: {', '.join([*parts, *found])}; {seconds:.0f} s"

@@ -1,0 +1,94 @@
+"""The collection of masked and honest models, and the page of rates that is made from it."""
+
+from collections import Counter
+
+import pytest
+import torch
+from benchmarks.doctor_rates import missing
+from benchmarks.doctor_rates_page import RATES, page, rate
+from benchmarks.model_collection import COLLECTION, HALVES
+from benchmarks.model_collection.truth import broken_by_plain, broken_by_truth
+
+
+def test_at_least_sixty_models_of_each_kind_with_names_of_their_own():
+    kinds = Counter(entry.kind for entry in COLLECTION)
+    assert min(kinds["masked"], kinds["honest"]) >= 60
+    assert len({entry.name for entry in COLLECTION}) == len(COLLECTION)
+    assert all(entry.made and entry.family for entry in COLLECTION)
+
+
+def test_each_half_has_its_own_families_and_two_fifths_of_each_kind():
+    families = [{entry.family for entry in COLLECTION if entry.half == half} for half in HALVES]
+    assert families[0].isdisjoint(families[1])
+    for kind in ("masked", "honest"):
+        counts = Counter(entry.half for entry in COLLECTION if entry.kind == kind)
+        assert min(counts[half] for half in HALVES) >= 0.4 * counts.total()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "8 levels, vgg11-natural",
+        "one-hot, vgg11-natural",
+        "48 signs, vgg11-natural",
+        "within 2 eps, vgg11-natural",
+    ],
+)
+def test_the_truth_is_below_the_plain_attack(name):
+    entry = next(entry for entry in COLLECTION if entry.name == name)
+    x, y = entry.samples(2)
+    assert tuple(x.shape[1:]) == entry.shape
+    assert entry.build()(x).shape == (2, entry.classes)
+    assert broken_by_truth(entry, x, y, steps=4).sum() > broken_by_plain(entry, x, y, steps=4).sum()
+
+
+def test_an_honest_model_is_built_the_same_twice():
+    entry = next(entry for entry in COLLECTION if entry.name == "animal or not, natural")
+    x, _ = entry.samples(2)
+    assert torch.equal(entry.build()(x), entry.build()(x))
+
+
+def said(accuracy, doubtful=0, flags=()):
+    return {"accuracy": accuracy, "doubtful": doubtful, "flags": list(flags), "seconds": 1.0}
+
+
+def row(express, truth, alarms=()):
+    found = {"alarms": list(alarms), "seconds": 1.0}
+    return {"images": 16, "express": express, "adaptive": express, "truth": said(truth), "doctor": found}
+
+
+@pytest.mark.parametrize(
+    ("result", "misses"),
+    [
+        (row(said(0.5), 0.0), [1, 1, 1]),
+        (row(said(0.5), 0.4375), [0, 0, 0]),
+        (row(said(0.5), 0.0, ["unavailable gradients"]), [1, 0, 1]),
+        (row(said(0.5, doubtful=8), 0.0), [0, 0, 0]),
+        (row(said(0.5, doubtful=3), 0.0), [1, 1, 1]),
+        (row(said(0.5, flags=["random"]), 0.0), [0, 0, 0]),
+        (row({"refused": "no gradients"}, 0.0), [0, 0, 0]),
+    ],
+)
+def test_a_miss_is_a_gap_that_neither_flag_nor_doubt_nor_alarm_tells(result, misses):
+    assert [check(result) for title, _, check in RATES if title.startswith("misses")] == misses
+
+
+def test_rates_count_each_half_by_itself_and_have_an_interval():
+    honest = [entry for entry in COLLECTION if entry.kind == "honest" and entry.half == "held-out"]
+    rows = {entry.name: row(said(0.5), 0.5) for entry in honest[:9]}
+    rows[honest[9].name] = row(said(0.5), 0.5, ["misleading gradients"])
+    check = next(check for title, _, check in RATES if title.startswith("false alarms"))
+    assert rate(list(COLLECTION), "held-out", "honest", check, rows) == "1 of 10 (0.3% to 44.5%)"
+    assert rate(list(COLLECTION), "tuning", "honest", check, rows) == "not measured"
+    assert f"**{honest[9].name}**" in page(COLLECTION, rows, {})
+
+
+def test_a_second_call_measures_only_what_is_missing():
+    name = "one-hot, vgg11-natural"
+    rows = {name: row(said(0.5), 0.0)}
+    del rows[name]["doctor"]
+    stages = ["express", "truth", "doctor", "adaptive"]
+    assert missing(COLLECTION, rows, None, [name], stages) == [(name, ("doctor",))]
+    assert missing(COLLECTION, {}, None, ["linear, symbols"], stages) == [
+        ("linear, symbols", ("express", "doctor", "adaptive"))
+    ]
