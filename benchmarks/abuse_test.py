@@ -110,6 +110,7 @@ BATCH: Final = batch()
 
 def run_abuse(port: int, address: str, seconds: float, answered: "multiprocessing.Queue[dict[str, int]]") -> None:
     """Run the abusive clients; in a process of their own, so that the good client measures only the service."""
+    answered.put({})  # says that the abuse starts
     abuse = Abuse(port, address, time.monotonic() + seconds)
     asyncio.run(abuse.run())
     answered.put(abuse.statuses)
@@ -197,6 +198,7 @@ async def measure(port: int, process: int, seconds: float, quiet_seconds: float,
     answered: multiprocessing.Queue[dict[str, int]] = context.Queue()
     abuse = context.Process(target=run_abuse, args=(port, bad, seconds + START_SECONDS, answered))
     abuse.start()
+    await asyncio.to_thread(answered.get)
     await asyncio.sleep(START_SECONDS)
     abused, peak = await asyncio.gather(good_client(port, GOOD, seconds), highest_memory(process, seconds))
     statuses = await asyncio.to_thread(answered.get)
