@@ -610,7 +610,7 @@ def test_a_throttled_service_is_asked_slowly(served):
     service = Service(Adapter.ready(f"{served}/classify", limits=Limits(per_second=50)))
     started = time.monotonic()
     service.answers(dataset(11).images(slice(0, 11)))
-    assert 0.2 <= time.monotonic() - started < 2
+    assert time.monotonic() - started >= 0.2
 
 
 # ---------------------------------------------------------------- section 7 of Liu et al.
