@@ -121,7 +121,8 @@ def test_rows_and_images_that_fit_each_other_fall_when_attacked_again(honest, tm
     passed, text = found["standing"]
     assert passed is False
     assert "fell when attacked again" in text
-    assert main(["leaderboard", "check", str(sent)]) == 2
+    if keep:  # the command once: each check starts a process
+        assert main(["leaderboard", "check", str(sent)]) == 2
 
 
 @pytest.mark.parametrize(

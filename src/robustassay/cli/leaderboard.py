@@ -1,18 +1,25 @@
 """`assay leaderboard`: entries from records, checked and ranked."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from cyclopts import App, Parameter
 
-from robustassay.errors import BadRequest
+from robustassay.errors import BadRequest, EvaluationFailed
 
 if TYPE_CHECKING:
     from robustassay.leaderboard.admission import Check
 
 leaderboard = App(
-    name="leaderboard", help="Rank models by their records: add a submission, check it, build the tables."
+    name="leaderboard", help="Rank models by their records: add a submission, sign it, check it, build the tables."
 )
+
+_VERDICTS: Final = {True: "passed", False: "FAILED", None: "unverified"}
+_CUT_OFF: Final = {
+    "none": "which had no network",
+    "guarded": "in which Python refused connections; this system cannot take the network from a process",
+    "allowed": "with network, as you asked",
+}
 
 
 @leaderboard.command
@@ -50,12 +57,17 @@ def check(
     data: str | None = None,
     device: Literal["cpu", "cuda"] | None = None,
     reattack: int = 16,
+    time_limit: float = 60,
+    memory_limit: float = 8,
+    network: bool = False,
+    signers: Path | None = None,
 ) -> None:
     """Check a model against the admission rules, or a submission against its own claims.
 
     The rules: non-zero gradients, a deterministic forward pass, no optimisation loop. For a submission: card and
     records without contradictions, clean predictions, every kept image, and some of the unbroken samples, which are
-    attacked again. Everything else is called unverified. Exits with 2 if a check fails.
+    attacked again. Everything else is called unverified. A submission is checked in a process without network and with
+    limits; if that process ends without a result, the submission is "not checked". Exits with 2 if a check fails.
 
     Parameters
     ----------
@@ -69,37 +81,72 @@ def check(
         cpu or cuda; by default a GPU if there is one.
     reattack
         Number of unbroken samples per run that are attacked again, chosen at random.
+    time_limit
+        Minutes that the check of a submission may take.
+    memory_limit
+        Memory that it may use, in GiB.
+    network
+        Let it open connections, for example if the model that you name with --model is downloaded.
+    signers
+        Keys of people you know, in the form of OpenSSH's allowed signers: lines such as `alice ssh-ed25519 AAAA...`.
     """
     from robustassay.cli.terminal import Terminal
+    from robustassay.leaderboard.checking import CheckRequest, count_runs, holds_records
+    from robustassay.leaderboard.limited_check import Limits, check_limited
 
-    words = {True: "passed", False: "FAILED", None: "unverified"}
-    found = [(one, check) for one in what for check in _checks(one, model, data, device, reattack)]
-    Terminal().listing(
-        ["checked", "rule", "verdict", "reason"],
-        [[one, check.rule, words[check.passed], check.text] for one, check in found],
-    )
-    failed = [f"{one}: {check.rule}" for one, check in found if check.passed is False]
+    terminal, limits = Terminal(), Limits(time_limit, memory_limit, network)
+    options = (model, data, device, reattack, None if signers is None else str(signers))
+    rows, failed, unchecked = [], [], []
+    with terminal.progress(sum(map(count_runs, what))) as progress:
+        for one in what:
+            try:
+                if holds_records(one):
+                    outcome = check_limited(CheckRequest(one, *options), limits, progress)
+                    checks, cut_off = outcome.checks, _CUT_OFF[outcome.network]
+                    terminal.say(f"{one} was checked in a process of its own, {cut_off}.")
+                else:
+                    checks = _admission(one, data, device)
+            except EvaluationFailed as error:
+                rows.append([one, "", "not checked", str(error)])
+                unchecked.append(one)
+                continue
+            rows += [[one, check.rule, _VERDICTS[check.passed], check.text] for check in checks]
+            failed += [f"{one}: {check.rule}" for check in checks if check.passed is False]
+    terminal.listing(["checked", "rule", "verdict", "reason"], rows)
     if failed:
-        raise BadRequest(f"{len(failed)} of {len(found)} checks failed ({'; '.join(failed[:3])}): see the table.")
+        raise BadRequest(f"{len(failed)} of {len(rows)} checks failed ({'; '.join(failed[:3])}): see the table.")
+    if unchecked:
+        raise EvaluationFailed(f"{len(unchecked)} of {len(what)} were not checked ({unchecked[0]}): see the table.")
 
 
-def _checks(what: str, model: str | None, data: str | None, device: str | None, reattack: int) -> "list[Check]":
+def _admission(what: str, data: str | None, device: str | None) -> "list[Check]":
+    """Check a model that the user names against the admission rules."""
     from robustassay import data as datasets
     from robustassay.evaluation.model_ref import ModelRef, choose_device
-    from robustassay.leaderboard import Submission
     from robustassay.leaderboard.admission import admit
-    from robustassay.leaderboard.gather import CARD
-    from robustassay.leaderboard.recheck import check_records
-    from robustassay.store import Store
 
-    chosen, path = choose_device(device), Path(what)
-    if (path / CARD).is_file():
-        return Submission(path).check(model, data, chosen, reattack)
-    if path.suffix == ".parquet" or Store(path).exists():
-        return check_records(path, model, data, chosen, reattack)[0]
+    path = Path(what)
     if path.exists() or path.is_symlink():
         raise BadRequest(f"{what} holds no submission, run or records file: name one of these, or a model.")
-    return admit(ModelRef.of(what), datasets.load(data or "cifar10-1k"), chosen)
+    return admit(ModelRef.of(what), datasets.load(data or "cifar10-1k"), choose_device(device))
+
+
+@leaderboard.command
+def sign(submission: Path, /, *, key: Path) -> None:
+    """Sign a submission or a run with an SSH key, so that boards show the key and changes are noticed.
+
+    Parameters
+    ----------
+    submission
+        Folder of a submission or a run.
+    key
+        Your private SSH key, such as ~/.ssh/id_ed25519, or the public key of one in your SSH agent.
+    """
+    from robustassay.cli.terminal import Terminal
+    from robustassay.leaderboard import signature
+
+    signer = signature.sign(submission, key.expanduser())
+    Terminal().say(f"Signed {submission} with the key {signer.fingerprint}: send {signature.SIGNATURE} with it.")
 
 
 @leaderboard.command
@@ -110,6 +157,7 @@ def build(
     board: Path = Path("leaderboard"),
     published: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
     out: Annotated[Path | None, Parameter(alias="-o")] = None,
+    signers: Path | None = None,
     quiet: bool = False,
 ) -> None:
     """Build the leaderboard from records: board.json, board.csv and board.md.
@@ -123,7 +171,9 @@ def build(
     published
         Folders in RobustBench's `model_info` form; their entries are added, marked as published.
     out
-        Folder to write to; by default the folder of the leaderboard.
+        Folder to write to; by default the folder of the leaderboard. Only files of an earlier board are replaced.
+    signers
+        Keys of people you know, in the form of OpenSSH's allowed signers; others are shown as unknown keys.
     quiet
         Print the tables only.
     """
@@ -133,7 +183,7 @@ def build(
 
     terminal = Terminal(quiet=quiet)
     own = [board / "entries"] if (board / "entries").is_dir() else []
-    found = gather([*own, *(runs or [])], published or [])
+    found = gather([*own, *(runs or [])], published or [], signers)
     made, folder = boards(found.entries), out or board
     write(made, folder, found.problems)
     for one in made:

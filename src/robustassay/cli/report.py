@@ -19,7 +19,7 @@ def report(
     runs
         Folders of runs, studies or analyses, or folders above them.
     out
-        Folder of the report.
+        Folder of the report; only files of an earlier report are replaced.
     """
     from rich.console import Console
     from rich.progress import Progress

@@ -1,12 +1,13 @@
 """Backends, which run the waves: this process (serial), several processes on this machine, or a Ray cluster.
 
 Workers return their records, and the process that was called writes them all. So a run needs no shared disk, and a
-worker that dies leaves nothing half written.
+worker that dies leaves nothing half written. Workers end with the process that was called.
 """
 
 import os
 import pickle
 import signal
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -19,10 +20,12 @@ import torch
 
 from robustassay.errors import BadRequest, ModelFailed
 from robustassay.evaluation.options import Execution
+from robustassay.evaluation.parent_death import die_with_parent
 from robustassay.evaluation.wave_result import WaveResult
 from robustassay.evaluation.wave_runner import OnStep, Rows, WaveRunner, ignore_step
 from robustassay.interrupt import StopRequest
 from robustassay.malloc_settings import keep_freed_memory
+from robustassay.models.from_file import USER_MODULE
 
 MAX_WORKER_DEATHS: Final = 5
 """Workers that may die before the run is stopped: a few may die because of the machine, more because of the model."""
@@ -87,7 +90,7 @@ class ProcessBackend:
         while waiting and not stop.asked:
             in_flight: dict[Future[WaveResult], Rows] = {}
             context = get_context("spawn")
-            arguments = (packed, self.workers, context.Value("i", 0))
+            arguments = (packed, self.workers, context.Value("i", 0), os.getpid())
             with ProcessPoolExecutor(self.workers, context, _start_worker, arguments) as pool:
                 try:
                     while in_flight or (waiting and not stop.asked):
@@ -116,6 +119,8 @@ def pack(runner: WaveRunner) -> bytes:
     """Serialise a runner for another process, with the functions and classes of its model and data."""
     import cloudpickle
 
+    for name in [name for name in sys.modules if name.startswith(USER_MODULE)]:
+        cloudpickle.register_pickle_by_value(sys.modules[name])  # other processes have not run that file
     try:
         packed: bytes = cloudpickle.dumps(runner)
     except Exception as error:
@@ -133,18 +138,23 @@ _runner: WaveRunner | None = None
 """The runner of this worker process."""
 
 
-def _start_worker(packed: bytes, workers: int, counter: Any) -> None:
-    """Prepare this process: the parent handles interrupts, and workers share the cores or take turns at GPUs."""
+def _start_worker(packed: bytes, workers: int, counter: Any, leader: int) -> None:
+    """Prepare this process: the leader handles interrupts, and workers share the cores or take turns at GPUs."""
     global _runner
+    die_with_parent(leader)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_freed_memory()
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // workers))
+    torch.set_num_threads(max(1, _cores() // workers))
     with counter.get_lock():
         index, counter.value = counter.value, counter.value + 1
     runner = unpack(packed)
     if runner.target.device.type == "cuda":
         runner = runner.on(torch.device("cuda", index % torch.cuda.device_count()))
     _runner = runner
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _run_in_worker(rows: Rows) -> WaveResult:

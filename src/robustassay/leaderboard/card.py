@@ -12,6 +12,7 @@ from robustassay.eps import parse_eps
 from robustassay.errors import BadData, BadRequest
 from robustassay.models.card import ModelCard
 
+CARD: Final = "card.json"
 _LONGEST: Final = 5_000
 _ACTIVE_LINK: Final = re.compile(r"\s*(javascript|data|vbscript|file)\s*:", re.IGNORECASE)
 

@@ -55,6 +55,7 @@ COLUMNS: Final[Mapping[str, Callable[[Board, Entry], str]]] = {
     "extra data": lambda board, entry: {True: "yes", False: "no", None: "?"}[entry.card.additional_data],
     "architecture": lambda board, entry: entry.card.architecture,
     "venue": lambda board, entry: entry.card.venue,
+    "signed by": lambda board, entry: entry.signed or "–",
     "n": _samples,
 }
 """The columns of the table in the terminal and in board.md; a new column is one row here."""
@@ -86,6 +87,7 @@ def json_entry(board: Board, position: int, entry: Entry) -> dict[str, Any]:
         "date": entry.date or None,
         "hardware": entry.hardware or None,
         "seconds": entry.seconds,
+        "signed_by": entry.signed or None,
         "attacks": [_attack(one) for one in entry.attacks],
         "externals": [asdict(one) for one in entry.card.external],
     }
@@ -130,5 +132,6 @@ def csv_rows(board: Board) -> Iterable[dict[str, Any]]:
             "date": entry.date,
             "hardware": entry.hardware,
             "seconds": entry.seconds,
+            "signed_by": entry.signed,
             "attacks": "; ".join(f"{one.robust.by} {one.robust.value:.4f}" for one in entry.attacks),
         }

@@ -94,6 +94,7 @@ class Entry:
     doubtful: int = 0
     attacks: tuple[EntryRun, ...] = ()
     unreliable: bool = False
+    signed: str = ""  # by whom; empty for entries without files here
     corruption_error: float | None = None  # mCE, of published corruption entries that have one
     robust_samples: pd.Series | None = field(default=None, repr=False)  # true or false, by data and sample id
 

@@ -2,22 +2,21 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, final
 
 from robustassay.errors import AssayError, BadRequest
 from robustassay.evaluation import Result
 from robustassay.leaderboard import records_file
-from robustassay.leaderboard.card import EntryCard, card_of_zoo
+from robustassay.leaderboard.card import CARD, EntryCard, card_of_zoo
 from robustassay.leaderboard.entry import Entry, board_threat, measured_entry
 from robustassay.leaderboard.model_info import read_folder
+from robustassay.leaderboard.signature import signed_by
 from robustassay.results.cards import embedded_card
 from robustassay.results.discovery import run_folders
 from robustassay.results.identity import merge_manifests, nameless_model_id, run_key
 from robustassay.results.worst_case import merge_records
-
-CARD: Final = "card.json"
 
 
 @final
@@ -36,6 +35,7 @@ class _ModelRuns:
 
     card: EntryCard | None = None
     results: dict[str, Result] = field(default_factory=dict)
+    signed: set[str] = field(default_factory=set)
 
     def add(self, result: Result) -> None:
         """Add a run; if its key is known, add the samples that are new."""
@@ -48,17 +48,25 @@ class _ModelRuns:
         self.results[key] = result
 
 
-def gather(places: Sequence[Path], published: Sequence[Path] = ()) -> Gathered:
-    """Read runs, records files and submissions in these places or below them, and published folders."""
+def gather(places: Sequence[Path], published: Sequence[Path] = (), signers: Path | None = None) -> Gathered:
+    """Read runs, records files and submissions in these places or below them, and published folders.
+
+    `signers` lists the keys of people you know, as OpenSSH's allowed signers file does.
+    """
     by_model: dict[str, _ModelRuns] = defaultdict(_ModelRuns)
     problems: list[str] = []
+    signed: dict[Path, str] = {}
     for path in _sources(places):
         try:
             result = records_file.read(path)
             if not len(result.records):
                 raise BadRequest("it has no records yet; finish it first.")
+            folder = path if path.is_dir() else path.parent
+            if folder not in signed:
+                signed[folder] = signed_by(folder, signers)
             runs = by_model[nameless_model_id(result.manifest["spec"]["model"])]
             runs.add(result)
+            runs.signed.add(signed[folder])
             if (beside := path.parent / CARD).is_file():
                 runs.card = EntryCard.read(beside)
         except (AssayError, OSError) as error:
@@ -94,7 +102,7 @@ def _entries(by_model: Iterable[_ModelRuns], problems: list[str]) -> list[Entry]
             by_threat[board_threat(result.manifest["spec"])].append(result)
         for together in by_threat.values():
             try:
-                entries.append(measured_entry(named, together))
+                entries.append(replace(measured_entry(named, together), signed=", ".join(sorted(runs.signed))))
             except AssayError as error:
                 problems.append(f"{named.name[:80]!r}: {error}")
     return entries

@@ -4,6 +4,7 @@ Every kept image is verified again, those of records that claim no success inclu
 stand, a random sample is attacked again with the same attack and seed. What was not attacked again is "unverified".
 """
 
+import re
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,11 @@ import torch
 
 from robustassay import data as datasets
 from robustassay.data import Dataset
-from robustassay.errors import AssayError, BadRequest
+from robustassay.errors import AssayError, BadRequest, EvaluationFailed
 from robustassay.evaluation import Result, evaluate
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.evaluation.options import Search
+from robustassay.evaluation.progress import NoProgress, Progress
 from robustassay.evaluation.verify import ClaimedImages, Verdict, verify
 from robustassay.leaderboard import records_file, whitelist
 from robustassay.leaderboard.admission import Check
@@ -43,6 +45,7 @@ _AGREE: Final = 0.998
 
 _NORMS: Final = {norm.name: norm for norm in registered("norm").values()}
 _MOST_DRAWS: Final = 1_000
+_LACK_OF_MEMORY: Final = re.compile(r"can't allocate memory|not enough memory|out of memory", re.IGNORECASE)
 
 
 @final
@@ -54,6 +57,7 @@ class Rebuilt:
     model_ref: ModelRef
     dataset: Dataset
     device: torch.device
+    progress: Progress
 
     @property
     def spec(self) -> Any:
@@ -67,7 +71,12 @@ class Rebuilt:
 
 
 def check_records(
-    path: Path, model: str | None, data: str | None, device: torch.device, reattack: int = REATTACKED
+    path: Path,
+    model: str | None,
+    data: str | None,
+    device: torch.device,
+    reattack: int = REATTACKED,
+    progress: Progress = NoProgress(),  # noqa: B008, without state
 ) -> tuple[list[Check], Rebuilt | None]:
     """Check one run; return what was found, and the run with its model and data if they could be loaded."""
     try:
@@ -80,7 +89,7 @@ def check_records(
         return [Check("records", False, f"{path} holds no records.")], None
     try:
         model_ref = _model(result, model)
-        run = Rebuilt(result, model_ref, as_model_input(model_ref.module, _dataset(result, data)), device)
+        run = Rebuilt(result, model_ref, as_model_input(model_ref.module, _dataset(result, data)), device, progress)
     except AssayError as error:
         return [*checks, Check("claims", None, f"Nothing was run again: {error}")], None
     if problem := _mismatch(run, title):
@@ -88,6 +97,8 @@ def check_records(
     try:
         checks += [_samples(run), _clean(run), _claims(run, records_file.images(path)), _standing(run, reattack)]
     except AssayError as error:
+        if _LACK_OF_MEMORY.search(str(error)):
+            raise EvaluationFailed(f"There is not enough memory for this check ({str(error)[:200]})") from error
         return [*checks, Check("claims", False, str(error))], None
     return checks, run
 
@@ -208,6 +219,7 @@ def _attack_again(run: Rebuilt, rows: list[int]) -> Result:
         device=run.device,
         keep_images=False,
         search=search,
+        progress=run.progress,
     )
 
 

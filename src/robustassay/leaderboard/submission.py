@@ -11,13 +11,14 @@ import torch
 from robustassay import models
 from robustassay.errors import AssayError, BadData, BadRequest
 from robustassay.evaluation import Result
+from robustassay.evaluation.progress import NoProgress, Progress
 from robustassay.files import write_atomically
 from robustassay.leaderboard import records_file
 from robustassay.leaderboard.admission import Check, admit
-from robustassay.leaderboard.card import EntryCard, card_of_zoo
+from robustassay.leaderboard.card import CARD, EntryCard, card_of_zoo
 from robustassay.leaderboard.confirmed import check_confirmed
-from robustassay.leaderboard.gather import CARD
 from robustassay.leaderboard.recheck import REATTACKED, Rebuilt, check_records
+from robustassay.leaderboard.signature import check_signature
 from robustassay.names import slug
 from robustassay.results.identity import run_key
 
@@ -41,20 +42,27 @@ class Submission:
         return EntryCard.read(self.folder / CARD)
 
     def check(
-        self, model: str | None, data: str | None, device: torch.device, reattack: int = REATTACKED
+        self,
+        model: str | None,
+        data: str | None,
+        device: torch.device,
+        reattack: int = REATTACKED,
+        progress: Progress = NoProgress(),  # noqa: B008, without state
+        signers: Path | None = None,
     ) -> list[Check]:
-        """Check the card, every run against its model, and the rules of admission; see `recheck`."""
+        """Check the card, the signature, every run against its model, and the rules of admission; see `recheck`."""
         checks = []
         try:
             checks.append(Check("card", True, f"The card of {self.card().name} is complete."))
         except BadRequest as error:
             checks.append(Check("card", False, str(error)))
+        checks.append(check_signature(self.folder, signers))
         if not self.files:
             return [*checks, Check("records", False, f"{self.folder} holds no records file.")]
         checks += check_confirmed(self._results())
         run: Rebuilt | None = None
         for path in self.files:
-            found, rebuilt = check_records(path, model, data, device, reattack)
+            found, rebuilt = check_records(path, model, data, device, reattack, progress)
             checks += found
             run = run or rebuilt
         return checks if run is None else checks + admit(run.model_ref, run.dataset, device)

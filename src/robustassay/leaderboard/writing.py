@@ -2,40 +2,50 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
 
-from robustassay.errors import StoreFailed
-from robustassay.files import write_atomically
 from robustassay.leaderboard.board import Board
 from robustassay.leaderboard.columns import HEADING, csv_rows, json_entry, lines, with_interval
 from robustassay.leaderboard.entry import Entry
 from robustassay.leaderboard.model_info import to_model_info
 from robustassay.names import slug
+from robustassay.output_files import write_output
 
 FORMAT: Final = "assay-leaderboard-1"
+LIST: Final = ".assay-board.json"
+"""Lists the files of the board, so that building again removes stale ones and touches nothing else."""
 
 
 def write(made: Sequence[Board], out: Path, problems: Iterable[str] = ()) -> None:
-    """Write all boards to a folder."""
+    """Write all boards to a folder; files there that no earlier board wrote are not replaced."""
+    files = dict(_files(made, list(problems)))
+    write_output(out, files.items(), LIST, files if _is_board_without_list(out) else ())
+
+
+def _files(made: Sequence[Board], problems: list[str]) -> Iterator[tuple[str, str]]:
+    content = {"format": FORMAT, "boards": [to_dict(board) for board in made], "left_out": problems}
+    yield "board.json", json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    rows = pd.DataFrame([{k: _as_text(v) for k, v in row.items()} for board in made for row in csv_rows(board)])
+    yield "board.csv", rows.to_csv(index=False)
+    yield "board.md", _markdown(made, problems)
+    shared = Counter((board.threat.dataset, board.threat.norm) for board in made)
+    for board in made:
+        several = shared[board.threat.dataset, board.threat.norm] > 1
+        for entry in board.entries:
+            yield from _info(entry, f"_eps{entry.threat.eps:.4g}" if several else "")
+
+
+def _is_board_without_list(out: Path) -> bool:
+    """Say whether version 0.1.0, which wrote no list, has written a board here."""
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        content = {"format": FORMAT, "boards": [to_dict(board) for board in made], "left_out": list(problems)}
-        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-        write_atomically(out / "board.json", text + "\n")
-        rows = pd.DataFrame([{k: _as_text(v) for k, v in row.items()} for board in made for row in csv_rows(board)])
-        write_atomically(out / "board.csv", rows.to_csv(index=False))
-        write_atomically(out / "board.md", _markdown(made, list(problems)))
-        shared = Counter((board.threat.dataset, board.threat.norm) for board in made)
-        for board in made:
-            several = shared[board.threat.dataset, board.threat.norm] > 1
-            for entry in board.entries:
-                _write_info(entry, out / "model_info", f"_eps{entry.threat.eps:.4g}" if several else "")
-    except OSError as error:
-        raise StoreFailed(f"{out} cannot be written ({error.strerror or error}): choose another place.") from error
+        held = json.loads((out / "board.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(held, dict) and held.get("format") == FORMAT and not (out / LIST).exists()
 
 
 def to_dict(board: Board) -> dict[str, Any]:
@@ -97,12 +107,11 @@ def _breakdown(entry: Entry) -> list[str]:
     return found
 
 
-def _write_info(entry: Entry, folder: Path, ending: str) -> None:
-    """Write a file in RobustBench's form; it has none for threats with targets or query budgets."""
+def _info(entry: Entry, ending: str) -> Iterator[tuple[str, str]]:
+    """Give a file in RobustBench's form, which has none for threats with targets or query budgets."""
     threat = entry.threat
     if entry.kind == "published" or threat.target or threat.query_budget:
         return
     dataset, norm, name = map(slug, (threat.dataset, threat.norm, entry.card.name))
-    path = folder / dataset / norm / f"{name}{ending}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(to_model_info(entry), indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(to_model_info(entry), indent=2, ensure_ascii=False) + "\n"
+    yield f"model_info/{dataset}/{norm}/{name}{ending}.json", text

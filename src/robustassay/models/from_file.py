@@ -4,12 +4,16 @@ import hashlib
 import importlib.util
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from robustassay.errors import BadModel, BadRequest, UnknownName
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+USER_MODULE: Final = "assay_user_"
+"""Start of the name under which a user's file is in `sys.modules`."""
 
 
 def is_file_spec(spec: str) -> bool:
@@ -27,7 +31,7 @@ def load_from_file(spec: str) -> "tuple[nn.Module, str]":
         raise BadRequest(f"Name the function in {path} that returns the model, as in {path}:make_model.")
     if not path.is_file():
         raise BadRequest(f"There is no file {path}: check the path of the Python file.")
-    module_name = f"assay_user_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+    module_name = f"{USER_MODULE}{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
     spec_of_file = importlib.util.spec_from_file_location(module_name, path)
     if spec_of_file is None or spec_of_file.loader is None:
         raise BadRequest(f"{path} is no Python file: give the path of a file that ends in .py.")
