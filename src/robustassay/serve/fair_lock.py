@@ -24,7 +24,7 @@ class FairLock:
         try:
             yield
         finally:
-            self._pass_on()
+            self._pass_on(client)
 
     async def _wait(self, client: str) -> None:
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -33,16 +33,18 @@ class FairLock:
             await mine
         except asyncio.CancelledError:
             if mine.done() and not mine.cancelled():  # the lock came together with the cancellation
-                self._pass_on()
+                self._pass_on(client)
             raise
 
-    def _pass_on(self) -> None:
+    def _pass_on(self, last: str) -> None:
+        if last in self._waiting:
+            self._waiting[last] = self._waiting.pop(last)  # now behind all other clients
         while self._waiting:
             client = next(iter(self._waiting))
             queue = self._waiting.pop(client)
             following = queue.popleft()
             if queue:
-                self._waiting[client] = queue  # last of all clients
+                self._waiting[client] = queue
             if not following.done():
                 following.set_result(None)
                 return
