@@ -61,7 +61,7 @@ def majority(counts: Labels, alpha: float) -> Labels:
     The two most frequent labels are compared by an exact two-sided test against a fair coin (Hung and Fithian 2019).
     """
     second, first = np.sort(counts, axis=1)[:, -2:].T
-    # The chance of `first` heads or more in `first + second` throws. scipy.stats has it too, and takes a second to import.
+    # The chance of `first` heads or more in `first + second` throws. scipy.stats has it too, but imports slowly.
     chance = np.minimum(1.0, 2 * special.betainc(first, second + 1, 0.5))
     label: Labels = np.where(chance <= alpha, counts.argmax(1), ABSTAIN)
     return label
