@@ -26,7 +26,7 @@ from benchmarks.model_collection import COLLECTION, HALVES, Entry
 from benchmarks.model_collection.truth import broken_by_truth
 from robustassay.data import Dataset
 from robustassay.doctor import diagnose
-from robustassay.errors import AssayError
+from robustassay.errors import AssayError, Interrupted
 
 IMAGES: Final = 16
 Row = dict[str, Any]
@@ -103,6 +103,8 @@ def measure(task: Task) -> Row:
         started = time.perf_counter()
         try:
             found = STAGES[stage](entry, entry.build(), samples)
+        except Interrupted:
+            raise
         except AssayError as refusal:
             found = {"refused": str(refusal)}
         except Exception as error:  # an error of one model must not end the run; the page shows it

@@ -21,7 +21,7 @@ half, and the rates that count are those of the held-out half. `python -m benchm
 - **Images**: per model the first 16 that it classifies correctly. L-inf 8/255 on CIFAR-10, 0.1 on drawn symbols and
   16/255 on drawn textures, unless the table says otherwise.
 - **Truth**: the robust accuracy of a masked model under an attack written by hand with knowledge of the mask
-  (`truth.py`). A random model is judged by the majority of 64 draws, a model with a memory by a copy that has seen
+  (`truth.py`). A random model is judged by the majority of 32 draws, a model with a memory by a copy that has seen
   nothing, a model that depends on its batch by one image per call.
 - **Miss**: the truth lies at least 10 points below the accuracy said, there is no flag, and the samples in doubt do not
   cover the difference. After `eval` alone; after `eval` and `doctor`, where an alarm also counts as said; and after

@@ -19,7 +19,7 @@ Asked = Literal["together", "alone", "majority", "fresh"]
 
 HALVES: Final[tuple[Half, Half]] = ("tuning", "held-out")
 EPS: Final = 8 / 255
-DRAWS: Final = 64
+DRAWS: Final = 32
 BATCH: Final = 32
 SEARCHED: Final = 320
 SPLIT: Final = "1"

@@ -167,7 +167,7 @@ def entries() -> list[Entry]:
         masked("noisy scores", "noisy scores", "noise on the logits", lambda net: NoisyScores(net, 2.0, floor=False),
             [RESNET], asked="majority"),
         [Entry("vgg16-rse", "random layers of the zoo", "masked", "the random layers of the zoo's RSE network",
-               lambda: zoo("vgg16-rse"), asked="majority")],
+               lambda: Random(zoo("vgg16-rse"), lambda x: x), asked="majority")],
     ]  # fmt: skip
     changed = [
         masked(family, name, made, partial(Random, change=change), bases, asked="majority")
