@@ -41,7 +41,7 @@ def main() -> None:
     options.add_argument("--stages", nargs="*", choices=STAGES, default=list(STAGES))
     options.add_argument("--workers", type=int, default=1)
     options.add_argument("--rows", type=Path, default=Path("runs/doctor-rates.jsonl"))
-    options.add_argument("--before", type=Path)
+    options.add_argument("--before", type=Path, default=Path("docs/doctor-rates-before.jsonl"))
     options.add_argument("--out", type=Path, default=Path("docs/doctor-rates.md"))
     chosen = options.parse_args()
     chosen.rows.parent.mkdir(parents=True, exist_ok=True)
@@ -52,8 +52,7 @@ def main() -> None:
             file.write(json.dumps(row) + "\n")
             file.flush()
             print(f"{number}/{len(tasks)} {doctor_rates_page.summary(row)}", flush=True)
-    before = read(chosen.before) if chosen.before else {}
-    chosen.out.write_text(doctor_rates_page.page(COLLECTION, read(chosen.rows), before))
+    chosen.out.write_text(doctor_rates_page.page(COLLECTION, read(chosen.rows), read(chosen.before)))
 
 
 def read(path: Path) -> dict[str, Row]:

@@ -9,6 +9,8 @@ from robustassay.analysis.intervals import clopper_pearson
 
 Row = dict[str, Any]
 GAP: Final = 0.1
+RANDOM: Final = "randomised"
+"""The flag that says no more than that a model is random."""
 CLOSE: Final = 0.03
 
 HEAD: Final = """# Misses and false alarms of the doctor
@@ -23,9 +25,9 @@ half, and the rates that count are those of the held-out half. `python -m benchm
 - **Truth**: the robust accuracy of a masked model under an attack written by hand with knowledge of the mask
   (`truth.py`). A random model is judged by the majority of 32 draws, a model with a memory by a copy that has seen
   nothing, a model that depends on its batch by one image per call.
-- **Miss**: the truth lies at least 10 points below the accuracy said, there is no flag, and the samples in doubt do not
-  cover the difference. After `eval` alone; after `eval` and `doctor`, where an alarm also counts as said; and after
-  `eval --adaptive auto`, by its own result.
+- **Miss**: the truth lies at least 10 points below the accuracy said, there is no flag other than randomness, and the
+  samples in doubt do not cover the difference. After `eval` alone; after `eval` and `doctor`, where an alarm also
+  counts as said; and after `eval --adaptive auto`, by its own result. `eval` attacks with express.
 - **False alarm**: the doctor raises an alarm on an honest model, or refuses it. **False flag**: the same for the flags
   of `eval --adaptive auto`.
 - Intervals are Clopper and Pearson's, 95 %.
@@ -43,10 +45,11 @@ def page(collection: Iterable[Entry], rows: dict[str, Row], before: dict[str, Ro
     """Return the page."""
     entries = list(collection)
     counts = {kind: sum(entry.kind == kind for entry in entries) for kind in ("masked", "honest")}
-    versions = {"before": before, "now": rows} if before else {"now": rows}
+    versions = {name: seen for name, seen in (("before", before), ("now", rows)) if seen}
+    shown = rows or before
     head = HEAD.format(
         **counts,
-        measured=measured(entries, rows),
+        measured=measured(entries, shown),
         columns=" | ".join(versions),
         rules="|".join("---" for _ in versions),
     )
@@ -56,7 +59,7 @@ def page(collection: Iterable[Entry], rows: dict[str, Row], before: dict[str, Ro
         for title, kind, check in RATES
         for half in HALVES
     ]  # fmt: skip
-    return head + "\n".join(lines) + "\n\n" + tables(entries, rows)
+    return head + "\n".join(lines) + "\n\n" + tables(entries, shown)
 
 
 def measured(entries: list[Entry], rows: dict[str, Row]) -> str:
@@ -96,7 +99,12 @@ def is_silent(row: Row, stage: str) -> bool | None:
     if "accuracy" not in result:
         return False
     least = result["accuracy"] - result["doubtful"] / row["images"]
-    return not result["flags"] and least - truth >= GAP - 1e-9
+    return not warnings(result) and least - truth >= GAP - 1e-9
+
+
+def warnings(result: Row) -> list[str]:
+    """Return the flags that cast doubt on the accuracy."""
+    return [flag for flag in result["flags"] if flag != RANDOM]
 
 
 def misses_eval(row: Row) -> bool | None:
@@ -128,7 +136,9 @@ def is_alarmed(row: Row) -> bool | None:
 
 def is_flagged(row: Row) -> bool | None:
     """Return whether adaptive auto flagged the model or refused it."""
-    return bool(row["adaptive"].get("flags", True)) if "adaptive" in row else None
+    if "adaptive" not in row:
+        return None
+    return "flags" not in row["adaptive"] or bool(warnings(row["adaptive"]))
 
 
 RATES: Final[list[tuple[str, str, Callable[[Row], bool | None]]]] = [
@@ -183,7 +193,7 @@ def outcome(row: Row, stage: str) -> str:
     if "accuracy" not in found:
         return "refused" if "refused" in found else "error"
     doubt = f" ({found['doubtful']})" if found.get("doubtful") else ""
-    return f"{100 * found['accuracy']:.0f}{doubt}{' !' if found.get('flags') else ''}"
+    return f"{100 * found['accuracy']:.0f}{doubt}{' !' if warnings({'flags': [], **found}) else ''}"
 
 
 def alarms(row: Row) -> str:

@@ -65,7 +65,8 @@ def row(express, truth, alarms=()):
         (row(said(0.5), 0.0, ["unavailable gradients"]), [1, 0, 1]),
         (row(said(0.5, doubtful=8), 0.0), [0, 0, 0]),
         (row(said(0.5, doubtful=3), 0.0), [1, 1, 1]),
-        (row(said(0.5, flags=["random"]), 0.0), [0, 0, 0]),
+        (row(said(0.5, flags=["no-gradients"]), 0.0), [0, 0, 0]),
+        (row(said(0.5, flags=["randomised"]), 0.0), [1, 1, 1]),
         (row({"refused": "no gradients"}, 0.0), [0, 0, 0]),
     ],
 )
