@@ -141,12 +141,21 @@ def is_flagged(row: Row) -> bool | None:
     return "flags" not in row["adaptive"] or bool(warnings(row["adaptive"]))
 
 
+def is_doubted(row: Row) -> bool | None:
+    """Return whether express puts every standing sample in doubt."""
+    said = row.get("express", {})
+    if "accuracy" not in said:
+        return None
+    return bool(0 < round(said["accuracy"] * row["images"]) <= said["doubtful"])
+
+
 RATES: Final[list[tuple[str, str, Callable[[Row], bool | None]]]] = [
     ("misses of `eval`", "masked", misses_eval),
     ("misses of `eval` and `doctor`", "masked", misses_doctor),
     ("misses of `eval --adaptive auto`", "masked", misses_adaptive),
     ("adaptive auto more than 3 points above the truth", "masked", is_far),
     ("false alarms of `doctor`", "honest", is_alarmed),
+    ("all that stands in doubt after `eval`", "honest", is_doubted),
     ("false flags of `eval --adaptive auto`", "honest", is_flagged),
 ]
 

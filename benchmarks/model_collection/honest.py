@@ -12,6 +12,10 @@ from benchmarks.model_collection.entry import EPS, Entry
 from benchmarks.model_collection.images import ANIMALS, FIVE, SIX
 from benchmarks.model_collection.networks import zoo
 
+FACTORS: Final = (
+    ("vgg11-natural", 10), ("resnet20-pgd", 0.1), ("alexnet-natural", 0.3), ("resnet20x2-pgd", 3), ("convnet-ibp", 5),
+    ("mobilenet025-natural", 0.2),
+)  # fmt: skip
 ZOO: Final = {
     "zoo: natural ResNets": ("resnet20-natural", "resnet32-natural", "resnet56-natural", "resnet20-deepdefense"),
     "zoo: adversarially trained ResNets": ("resnet20-pgd", "resnet20x2-pgd", "resnet20x4-pgd", "resnet20-alp"),
@@ -80,6 +84,21 @@ class Counter(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the network's logits."""
         self.calls += 1
+        logits: Tensor = self.net(x)
+        return logits
+
+
+class Keeper(nn.Module):
+    """Stores the last batch and does nothing with it."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.last: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the network's logits."""
+        self.last = x.detach()
         logits: Tensor = self.net(x)
         return logits
 
@@ -159,8 +178,7 @@ def entries() -> list[Entry]:
             "honest temperature", f"{name} times {factor:g}", "logits times a usual factor",
             around(name, after=lambda z, factor=factor: factor * z),  # type: ignore[misc]
         )
-        for name, factor in (("vgg11-natural", 10), ("resnet20-pgd", 0.1), ("alexnet-natural", 0.3), ("resnet20x2-pgd",
-            3))
+        for name, factor in FACTORS
     ]  # fmt: skip
     doubles = [
         honest("float64", f"{name} in float64", "weights and images in float64", lambda name=name: double(name))  # type: ignore[misc]
@@ -242,6 +260,10 @@ def variants() -> list[Entry]:
             before=lambda x: (x + 0.01) ** 0.9)),
         honest("clipped range", "pixels kept from black and white", "pixels clipped to 0.03 to 0.97", around(robust,
             before=lambda x: x.clamp(0.03, 0.97))),
+        honest("clipped range", "dark pixels cut", "pixels clipped to 0.1 to 1", around("alexnet-natural",
+            before=lambda x: x.clamp(min=0.1))),
+        honest("harmless state", "keeps the last image", "the last batch is stored and not used", lambda: Keeper(zoo(
+            "convnet-ibp"))),
         honest("harmless state", "counts calls", "a counter without effect", lambda: Counter(zoo(natural))),
         honest("harmless state", "frozen weights", "no weight needs a gradient", lambda: frozen(robust)),
         honest("other radius", "robust at 2/255", "a robust network at a small radius", lambda: zoo("resnet20x2-pgd"),

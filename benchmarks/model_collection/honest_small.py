@@ -156,6 +156,7 @@ OTHERS: Final[list[tuple[str, str, Make, dict[str, Any], int, bool]]] = [
     ("linear networks", "linear, symbols", lambda: linear(784, 10), SYMBOLS, 200, False),
     ("linear networks", "linear, cifar10", lambda: linear(3072, 10), CIFAR, 200, False),
     ("dense networks", "dense, symbols", lambda: perceptron(784, 10), SYMBOLS, 200, False),
+    ("dense networks", "dense with ELU, 16 symbols", lambda: perceptron(784, 16, nn.ELU), SIXTEEN, 200, False),
     ("dense networks", "dense with tanh, textures", lambda: perceptron(768, 4, nn.Tanh), TEXTURES, 200, False),
     ("dense networks", "dense, cifar10", lambda: perceptron(3072, 10, nn.GELU), CIFAR, 200, False),
     ("attention", "attention, symbols", lambda: Transformer(1, 28, 7, 10), SYMBOLS, 300, False),
