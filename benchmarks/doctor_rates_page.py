@@ -20,8 +20,8 @@ collection in `benchmarks/model_collection/` holds {masked} masked and {honest} 
 the doctor's code. Its families are split into two halves by a hash of their names: limits may be set on the tuning
 half, and the rates that count are those of the held-out half. `python -m benchmarks.doctor_rates` writes this page.
 
-- **Images**: per model the first 16 that it classifies correctly. L-inf 8/255 on CIFAR-10, 0.1 on drawn symbols and
-  16/255 on drawn textures, unless the table says otherwise.
+- **Images**: per model the first 16 that it classifies correctly, of CIFAR-10 or of two drawn sources,
+  seven-segment symbols and striped textures. The norm is L-inf; the table names the radius.
 - **Truth**: the robust accuracy of a masked model under an attack written by hand with knowledge of the mask
   (`truth.py`). A random model is judged by the majority of 32 draws, a model with a memory by a copy that has seen
   nothing, a model that depends on its batch by one image per call.

@@ -27,7 +27,7 @@ def of_zoo(name: str) -> Base:
     return Base(lambda: zoo(name))
 
 
-def of_symbols(classes: int, eps: float = 0.1) -> Base:
+def of_symbols(classes: int, eps: float = 10 / 255) -> Base:
     """Return a small network for seven-segment symbols."""
     images = f"symbols {classes}"
     return Base(lambda: trained("symbols", lambda: convolutions(1, classes), images), images, classes, (1, 28, 28), eps)

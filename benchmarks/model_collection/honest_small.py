@@ -27,9 +27,11 @@ from benchmarks.model_collection.networks import (
 
 CIFAR: Final[dict[str, Any]] = {"images": "cifar10"}
 GREY: Final[dict[str, Any]] = {"images": "cifar10 grey 28x28", "shape": (1, 28, 28)}
-SYMBOLS: Final[dict[str, Any]] = {"images": "symbols 10", "shape": (1, 28, 28), "eps": 0.1}
-SIXTEEN: Final[dict[str, Any]] = {"images": "symbols 16", "shape": (1, 28, 28), "classes": 16, "eps": 0.1}
-ELEVEN: Final[dict[str, Any]] = {"images": "symbols 11", "shape": (1, 28, 28), "classes": 11, "eps": 0.1}
+SYMBOLS: Final[dict[str, Any]] = {"images": "symbols 10", "shape": (1, 28, 28)}
+SIXTEEN: Final[dict[str, Any]] = {"images": "symbols 16", "shape": (1, 28, 28), "classes": 16}
+ELEVEN: Final[dict[str, Any]] = {"images": "symbols 11", "shape": (1, 28, 28), "classes": 11}
+WIDE: Final[dict[str, Any]] = {"eps": 0.1}
+"""A radius for the networks for which 8/255 is small."""
 TEXTURES: Final[dict[str, Any]] = {"images": "textures", "shape": (3, 16, 16), "classes": 4, "eps": 16 / 255}
 
 
@@ -175,15 +177,18 @@ OTHERS: Final[list[tuple[str, str, Make, dict[str, Any], int, bool]]] = [
     ("barely trained networks", "30 steps, cifar10", lambda: convolutions(3, 10), CIFAR, 30, False),
     ("cosines", "cosines, textures", lambda: Cosine(convolutions(3, 4), 4), TEXTURES, 200, False),
     ("cosines", "cosines, symbols", lambda: Cosine(convolutions(1, 10), 10), SYMBOLS, 200, False),
-    ("small adversarially trained networks", "robust symbols", lambda: convolutions(1, 10), SYMBOLS, 300, True),
+    ("small adversarially trained networks", "robust symbols", lambda: convolutions(1, 10), SYMBOLS | WIDE, 300, True),
     ("small adversarially trained networks", "robust textures", lambda: convolutions(3, 4), TEXTURES, 200, True),
-    ("small adversarially trained networks", "robust dense symbols", lambda: perceptron(784, 16), SIXTEEN, 400, True),
-    ("small adversarially trained networks", "robust attention", lambda: Transformer(1, 28, 7, 10), SYMBOLS, 300, True),
+    ("small adversarially trained networks", "robust dense symbols", lambda: perceptron(784, 16), SIXTEEN | WIDE, 400,
+        True),
+    ("small adversarially trained networks", "robust attention", lambda: Transformer(1, 28, 7, 10), SYMBOLS | WIDE,
+        300, True),
     ("small adversarially trained networks", "robust cifar10", lambda: convolutions(3, 10), CIFAR, 200, True),
-    ("dead regions", "dark parts ignored", lambda: Thresholded(convolutions(1, 10), 0.35), SYMBOLS, 200, False),
-    ("dead regions", "dark parts ignored, dense", lambda: Thresholded(perceptron(784, 11), 0.35), ELEVEN, 200, False),
-    ("dead regions", "sparse features", lambda: Sparse(784, 10), SYMBOLS, 200, False),
-    ("dead regions", "bounded distances", lambda: BoundedDistance(784, 10), SYMBOLS, 300, False),
+    ("dead regions", "dark parts ignored", lambda: Thresholded(convolutions(1, 10), 0.35), SYMBOLS | WIDE, 200, False),
+    ("dead regions", "dark parts ignored, dense", lambda: Thresholded(perceptron(784, 11), 0.35), ELEVEN | WIDE, 200,
+        False),
+    ("dead regions", "sparse features", lambda: Sparse(784, 10), SYMBOLS | WIDE, 200, False),
+    ("dead regions", "bounded distances", lambda: BoundedDistance(784, 10), SYMBOLS | WIDE, 300, False),
 ]  # fmt: skip
 
 
