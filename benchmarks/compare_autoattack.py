@@ -94,7 +94,9 @@ def reference_verdicts(model: nn.Module, samples: data.Dataset, device: torch.de
 
 
 def _evaluate(model: nn.Module, samples: data.Dataset, attack: str, device: torch.device) -> ra.Result:
-    return ra.evaluate(model, samples, ra.LInf(EPS), attack, device=device, keep_images=False)
+    return ra.evaluate(
+        model, samples, ra.LInf(EPS), attack, device=device, keep_images=False, search=ra.Search(self_test=0)
+    )
 
 
 if __name__ == "__main__":

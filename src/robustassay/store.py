@@ -4,6 +4,7 @@
     FOLDER/shards/ID.parquet       records; the work counts from the moment this file is renamed into place
     FOLDER/shards/ID.safetensors   the adversarial images of the same samples, if kept, written before the records
     FOLDER/failures/ID.json        samples on which the model itself failed, with its error; they have no records
+    FOLDER/after.json              what was found out after the run, such as its self-test: read as part of the manifest
 
 Every file is written under another name, flushed to the disk and renamed. No two shards have one name, so several
 processes can write to one folder. If two of them did the same sample, the rows must agree, and one is read.
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import torch
 
 MANIFEST: Final = "manifest.json"
+AFTER: Final = "after.json"
 VERDICT: Final = ("label", "target", "clean_label", "clean_ok", "success")
 """Columns in which two records of one sample must agree."""
 _RECORD_BYTES: Final = 512  # generous: a Parquet row of ours takes about 150
@@ -78,16 +80,30 @@ class Store:
         return (self.path / MANIFEST).is_file()
 
     def manifest(self) -> dict[str, Any]:
-        """Read the manifest; refuse that of another schema version."""
+        """Read the manifest, with what was found out after the run; refuse that of another schema version."""
+        read = self._read_object(MANIFEST)
+        check_schema(read, self.path)
+        return read | self.after()
+
+    def after(self) -> dict[str, Any]:
+        """Read what was found out after the run."""
+        return self._read_object(AFTER) if (self.path / AFTER).is_file() else {}
+
+    def note_after(self, entries: Mapping[str, Any]) -> None:
+        """Add entries to what was found out after the run."""
+        with _explained(self.path):
+            text = json.dumps({**self.after(), **entries}, indent=2, sort_keys=True) + "\n"
+            write_atomically(self.path / AFTER, text)
+
+    def _read_object(self, name: str) -> dict[str, Any]:
         try:
-            read = json.loads(shards.read_limited(self.path / MANIFEST, _MOST_MANIFEST_BYTES))
+            read = json.loads(shards.read_limited(self.path / name, _MOST_MANIFEST_BYTES))
             if not isinstance(read, dict):
                 raise ValueError("no JSON object")
         except (OSError, ValueError, RecursionError) as error:
             raise StoreFailed(
-                f"{self.path / MANIFEST} cannot be read ({error}): delete {self.path} and run again."
+                f"{self.path / name} cannot be read ({error}): delete {self.path} and run again."
             ) from error
-        check_schema(read, self.path)
         return read
 
     def append(self, records: pa.Table, images: "torch.Tensor | None" = None) -> None:

@@ -82,6 +82,10 @@ class SearchOptions:
     despite_flags: bool = False
     """Evaluate even a model on which the attack must fail, such as one that returns probabilities."""
 
+    self_test: int | None = None
+    """Number of samples on which the attack must afterwards find a planted adversarial example (8 by default); 0
+    switches this self-test off. It changes no record."""
+
     def search(self) -> "ra.Search":
         """Return the same as `evaluate` takes it."""
         return ra.Search(
@@ -92,6 +96,7 @@ class SearchOptions:
             adaptive=self.adaptive,
             confirm=self.confirm,
             despite_flags=self.despite_flags,
+            self_test=self.self_test,
         )
 
     @property

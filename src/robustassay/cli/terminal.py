@@ -53,6 +53,7 @@ class Terminal:
             table.add_column(heading)
         for heading in ("n", "clean", "robust", "95 % interval", "attack success", "gradients/image", "seconds"):
             table.add_column(heading, justify="right")
+        table.add_column("evidence")
         for result in results:
             table.add_row(*map(Text, _line(result)))
         self._out.print(table)
@@ -71,6 +72,9 @@ class Terminal:
             self._remedy(part)
         for name, text in result.flags.items():
             self._out.print(Text(f"Flag {name}: {text}"))
+        self._out.print(Text(f"Evidence: {result.evidence.summary}."))
+        if result.self_test.examined:
+            self._out.print(Text(f"The self-test took {result.self_test.cost}."))
         if count := len(result.doubtful):
             which, it = ("1 unbroken sample is", "it") if count == 1 else (f"{count} unbroken samples are", "them")
             remote = "service" in result.manifest.get("spec", {}).get("model", {})
@@ -155,6 +159,7 @@ def _numbers(result: "Result") -> dict[str, Any]:
         "doubtful": len(result.doubtful),
         "flags": result.flags,
         "stages": result.stages,
+        "evidence": result.evidence.to_json(),
         "adaptive": result.manifest.get("adaptive"),
         "key": result.manifest["key"],
     }
@@ -176,4 +181,11 @@ def _line(result: "Result") -> list[str]:
         f"{numbers['attack_success_rate']:.1%}",
         f"{result.records['backwards'].mean():.1f}",
         f"{result.records['seconds'].sum():.1f}",
+        _evidence(result),
     ]
+
+
+def _evidence(result: "Result") -> str:
+    """Write the grade of a result and the share of its self-test in few words."""
+    rate = result.self_test.rate
+    return result.evidence.label + (f", self-test {rate.count}/{rate.total}" if rate.total else ", no self-test")

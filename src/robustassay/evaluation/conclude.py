@@ -8,6 +8,7 @@ from robustassay.evaluation.adaptive import Remedy
 from robustassay.evaluation.prepare import PreparedEvaluation
 from robustassay.evaluation.result import Result
 from robustassay.evaluation.run import OutputFolder, open_store, run_attack
+from robustassay.evaluation.self_tested import examine_attacks, examine_what_is_left
 from robustassay.interrupt import StopRequest
 from robustassay.results.identity import ADAPTIVE, CONFIRMS
 
@@ -16,10 +17,11 @@ def conclude(
     prepared: PreparedEvaluation, results: Mapping[str, Result], folder: OutputFolder, stop: StopRequest
 ) -> Result:
     """Return the result of the evaluation: that of its one attack, or the worst case over all parts."""
+    tested = examine_attacks(prepared, results, folder, stop)
     if not prepared.one_folder_per_attack:
-        (only,) = results.values()
+        (only,) = tested.values()
         return only
-    parts = apply_remedies(prepared, results, folder, stop)
+    parts = apply_remedies(prepared, tested, folder, stop)
     return Result.worst_of(confirm(prepared, parts, folder, stop))
 
 
@@ -33,8 +35,9 @@ def apply_remedies(
             name = _part_name(remedy, number, prepared.attacks)
             unbroken = _unbroken(Result.worst_of(parts))
             if unbroken:
-                smaller = prepared.on_samples(unbroken).with_target(prepared.target.with_module(remedy.module))
-                parts[name] = _run_remedy(smaller, remedy, attack, results, folder.part(name), stop)
+                fixed, place = prepared.with_target(prepared.target.with_module(remedy.module)), folder.part(name)
+                done = _run_remedy(fixed.on_samples(unbroken), remedy, attack, results, place, stop)
+                parts[name] = examine_what_is_left(fixed, attacks.create(attack), done, parts, place, stop)
     return parts
 
 
@@ -75,7 +78,8 @@ def confirm(
     entries = {CONFIRMS: [part.manifest["key"] for part in parts.values()]}
     smaller, place = prepared.on_samples(in_doubt), folder.part("confirm")
     store = open_store(smaller, attack, place.path, smaller.spec(attack), entries)
-    return {**parts, "confirm": run_attack(smaller, attack, store, stop, place.temporary)}
+    done = run_attack(smaller, attack, store, stop, place.temporary)
+    return {**parts, "confirm": examine_what_is_left(prepared, attack, done, parts, place, stop)}
 
 
 def _unbroken(result: Result) -> set[str]:

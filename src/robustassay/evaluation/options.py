@@ -12,6 +12,9 @@ from robustassay.errors import BadRequest
 Precision = Literal["fast", "exact"]
 """Whether attacks search on a faster surrogate of the model, where there is one, or on the model itself."""
 
+SELF_TEST_SAMPLES: Final = 8
+"""Samples of a self-test where no number is given."""
+
 WAVE_SIZE: Final = {"cpu": 128, "cuda": 2048}
 WAVE_VALUES: Final = {"cpu": 1 << 22, "cuda": 1 << 24}
 MIN_WAVE_SIZE: Final = 16
@@ -32,6 +35,7 @@ class Search:
         adaptive: "auto" diagnoses the model first and adds the attacks that the diagnosis asks for.
         confirm: run AutoAttack, or the attack named here, on the samples that are left in doubt, and only on them.
         despite_flags: evaluate even a model on which the attack must fail, such as one that returns probabilities.
+        self_test: number of samples on which the attack must find a planted adversarial example afterwards; 0 for none.
 
     """
 
@@ -42,12 +46,20 @@ class Search:
     adaptive: str | None = None
     confirm: bool | str = False
     despite_flags: bool = False
+    self_test: int | None = None
 
     def __post_init__(self) -> None:
         if self.precision not in get_args(Precision):
             raise BadRequest(f"precision must be fast or exact, not {self.precision!r}.")
         _check_positive("eot", self.eot)
         _check_positive("query_budget", self.query_budget)
+        if self.self_test is not None and whole("self_test", self.self_test) < 0:
+            raise BadRequest(f"self_test must be a number of samples, or 0 for none, not {self.self_test}.")
+
+    @property
+    def self_test_samples(self) -> int:
+        """The number of samples of the self-test."""
+        return SELF_TEST_SAMPLES if self.self_test is None else self.self_test
 
 
 @final

@@ -15,7 +15,9 @@ from robustassay.evaluation.spec import check_version
 from robustassay.records import SCHEMA, to_pandas
 from robustassay.results import run_warnings
 from robustassay.results.discovery import child_run_folders
+from robustassay.results.evidence import Evidence, evidence
 from robustassay.results.identity import comparison, confirmed_run_keys
+from robustassay.results.self_test import SelfTest
 from robustassay.results.worst_case import attacked_samples, worst_case
 from robustassay.store import Store
 
@@ -79,6 +81,16 @@ class Result:
     def doubtful(self) -> list[str]:
         """The ids of unbroken samples that a stronger attack may still break."""
         return run_warnings.samples_in_doubt(self.records, self.flags)
+
+    @property
+    def self_test(self) -> SelfTest:
+        """How many planted adversarial examples the attack found, or all attacks together."""
+        return self.evidence.self_test
+
+    @property
+    def evidence(self) -> Evidence:
+        """How the robust accuracy was earned: grade of the attacks, self-test, certified lower bound."""
+        return evidence([part.manifest for part in self.parts.values()] or [self.manifest])
 
     @property
     def stages(self) -> dict[str, float]:
@@ -180,7 +192,7 @@ class Result:
         return (
             f"{self.manifest.get('title', 'worst case of ' + ', '.join(self.parts))}: "
             f"clean {self.clean_accuracy:.1%}, robust {self.robust_accuracy:.1%} "
-            f"(95 % interval {low:.1%} to {high:.1%}, {len(self.records)} samples"
+            f"(95 % interval {low:.1%} to {high:.1%}, {len(self.records)} samples; {self.evidence.label}"
             f"{f'; the model failed on {len(self.failures)} more' if self.failures else ''})"
         )
 

@@ -37,7 +37,15 @@ def _warnings(board: Board, entry: Entry) -> str:
     if entry.kind == "published":
         return "flagged" if entry.unreliable else "none"
     in_doubt = [f"{entry.doubtful} in doubt"] if entry.doubtful else []
-    return ", ".join([*entry.flags, *in_doubt]) or "none"
+    earned = entry.evidence is not None and entry.evidence.earned
+    return ", ".join([*entry.flags, *in_doubt]) or ("none" if earned else "see evidence")
+
+
+def _evidence(board: Board, entry: Entry) -> str:
+    if entry.evidence is None:
+        return "as published"
+    rate = entry.evidence.self_test.rate
+    return entry.evidence.label + (f", self-test {rate.count}/{rate.total}" if rate.total else ", no self-test")
 
 
 def _samples(board: Board, entry: Entry) -> str:
@@ -51,6 +59,7 @@ COLUMNS: Final[Mapping[str, Callable[[Board, Entry], str]]] = {
     "clean": lambda board, entry: f"{entry.clean.value:.1%}",
     "robust": lambda board, entry: f"{with_interval(entry.robust)} {entry.robust.by}",
     "best known": _best_known,
+    "evidence": _evidence,
     "warnings": _warnings,
     "extra data": lambda board, entry: {True: "yes", False: "no", None: "?"}[entry.card.additional_data],
     "architecture": lambda board, entry: entry.card.architecture,
@@ -82,6 +91,7 @@ def json_entry(board: Board, position: int, entry: Entry) -> dict[str, Any]:
         "best_known": asdict(entry.best_known),
         "flags": dict(entry.flags),
         "doubtful": entry.doubtful,
+        "evidence": None if entry.evidence is None else entry.evidence.to_json(),
         "parameters": entry.card.parameters,
         "year": entry.card.year,
         "date": entry.date or None,
@@ -122,6 +132,9 @@ def csv_rows(board: Board) -> Iterable[dict[str, Any]]:
             "best_known_external": known.external,
             "flags": " ".join(entry.flags),
             "doubtful": entry.doubtful,
+            "evidence": "as published" if entry.evidence is None else entry.evidence.label,
+            "self_test_found": None if entry.evidence is None else entry.evidence.self_test.rate.count,
+            "self_test_planted": None if entry.evidence is None else entry.evidence.self_test.rate.total,
             "unreliable": entry.unreliable,
             "additional_data": entry.card.additional_data,
             "architecture": entry.card.architecture,

@@ -15,10 +15,8 @@ from robustassay.evaluation import Result
 from robustassay.leaderboard.card import EntryCard
 from robustassay.registry import describe
 from robustassay.results import run_warnings
+from robustassay.results.evidence import STANDARD, Evidence, evidence
 from robustassay.results.identity import attack_name, confirmed_run_keys, hardware_name, run_key
-
-STANDARD: Final = ("autoattack", "express")
-"""Attacks strong enough for the headline robust accuracy, the first choice first."""
 
 FAMILY: Final = {"cifar10-1k": "cifar10"}
 """Subsets of a dataset, and the dataset whose board they are on."""
@@ -92,6 +90,7 @@ class Entry:
     best_known: Accuracy  # the lowest over all evaluations: an upper bound of the true robust accuracy
     flags: Mapping[str, str] = field(default_factory=dict)
     doubtful: int = 0
+    evidence: Evidence | None = None  # of a measured entry: how its best known accuracy was earned
     attacks: tuple[EntryRun, ...] = ()
     unreliable: bool = False
     signed: str = ""  # by whom; empty for entries without files here
@@ -155,6 +154,7 @@ def measured_entry(card: EntryCard, results: Sequence[Result]) -> Entry:
         best_known=_worst(known, card, threat),
         flags=flags,
         doubtful=len(run_warnings.samples_in_doubt(worst, flags)),
+        evidence=evidence([result.manifest for result in counted]),
         attacks=tuple(_entry_run(result) for result in results),
         unreliable=bool(flags.keys() - trust.HARMLESS),
         robust_samples=robust.set_axis(pd.Index([f"{sha[:12]}/{one}" for one in robust.index])),

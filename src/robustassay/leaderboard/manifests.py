@@ -14,6 +14,7 @@ Test = Callable[[Any], bool]
 _LONGEST_NAME: Final = 500
 _LONGEST_REMARK: Final = 5_000
 _MOST_ITEMS: Final = 200
+_MOST_SAMPLES: Final = 10_000
 
 
 def checked(manifest: object, path: Path) -> Mapping[str, Any]:
@@ -82,6 +83,27 @@ def _is_flat(value: object) -> bool:
     )
 
 
+def _is_self_test(value: object) -> bool:
+    """Say whether a self-test names which samples were found, and its costs, as numbers."""
+    if (
+        not isinstance(value, dict)
+        or not isinstance(found := value.get("found", {}), dict)
+        or len(found) > _MOST_SAMPLES
+    ):
+        return False
+    name, asked = _is_text(_LONGEST_NAME), value.get("asked", [])
+    return (
+        all(name(sample) and isinstance(hit, bool) for sample, hit in found.items())
+        and (isinstance(asked, list) and len(asked) <= _MOST_SAMPLES and all(map(name, asked)))
+        and _is_text(_LONGEST_REMARK)(value.get("not_examined", ""))
+        and all(_is_number(value.get(key, 0)) for key in ("forwards", "backwards", "seconds"))
+    )
+
+
+def _is_certified(value: object) -> bool:
+    return isinstance(value, dict) and all(_is_count(value.get(key)) for key in ("count", "total"))
+
+
 def _fits(value: object) -> bool:
     return len(repr(value)) <= _LONGEST_REMARK
 
@@ -100,6 +122,8 @@ _MANIFEST: Final[Mapping[str, tuple[bool, str, Test]]] = {
     "flags": (False, "a JSON object of short texts", _is_remarks),
     "stages": (False, "a list of names", _is_names),
     "confirms": (False, "a list of keys", _is_names),
+    "self_test": (False, "the result of a self-test", _is_self_test),
+    "certified": (False, "a count and a total", _is_certified),
 }
 
 _SPEC: Final[Mapping[str, Mapping[str, tuple[bool, str, Test]]]] = {

@@ -209,7 +209,8 @@ def _attack_again(run: Rebuilt, rows: list[int]) -> Result:
     if rule is None and threat.get("target") is not None:  # a list, of which the records hold these lines
         rule = LabelList(dict(zip(records["sample_id"], records["target"].astype(int).tolist(), strict=True)))
     precision: Any = "fast" if "search" in held else "exact"
-    search = Search(precision=precision, eot=draws, query_budget=threat.get("query_budget"), despite_flags=True)
+    budget = threat.get("query_budget")
+    search = Search(precision=precision, eot=draws, query_budget=budget, despite_flags=True, self_test=0)
     return evaluate(
         run.model_ref,
         run.dataset.select(run.places(rows)),

@@ -1,5 +1,6 @@
 """A service as a target: scores or labels, and no gradient."""
 
+from collections.abc import Callable
 from typing import Final, final
 
 import torch
@@ -72,6 +73,12 @@ class RemoteModel(TargetModel):
     def with_module(self, module: nn.Module) -> TargetModel:
         """Refuse: the module of a service is unknown."""
         raise BadRequest("A service has no module to replace: name a model of this process.")
+
+    def with_head(
+        self, head: Callable[[nn.Module], nn.Module], classes: int, tried: Tensor | None = None
+    ) -> TargetModel:
+        """Refuse, as `with_module`."""
+        return self.with_module(self.module)
 
 
 @final

@@ -12,9 +12,11 @@ from robustassay.analysis.fairness import fairness
 from robustassay.analysis.ranks import Ranks
 from robustassay.analysis.rates import Rate
 from robustassay.results import run_warnings
+from robustassay.results.evidence import Evidence, evidence
 from robustassay.results.ranking import rank_on_shared_samples
-from robustassay.results.run_warnings import RunRecords
+from robustassay.results.run_warnings import RunRecords, merge_flags
 from robustassay.results.runs import StoredRun
+from robustassay.results.self_test import SELF_TEST_FLAG
 from robustassay.results.worst_case import comparable, worst_case
 
 Frames = Mapping[str, pd.DataFrame]
@@ -74,7 +76,12 @@ class ModelResult:
     @property
     def flags(self) -> dict[str, str]:
         """Reasons to doubt the robust accuracy."""
-        return {name: text for attack in self.counted for name, text in attack.flags.items()}
+        return merge_flags([attack.flags for attack in self.counted], [attack.run.manifest for attack in self.counted])
+
+    @property
+    def evidence(self) -> Evidence:
+        """How the robust accuracy was earned."""
+        return evidence([attack.run.manifest for attack in self.counted])
 
     @property
     def invalid_claims(self) -> int:
@@ -89,11 +96,12 @@ class ModelResult:
     @property
     def warnings(self) -> list[str]:
         """Why the robust accuracy may be too high, in a few words each."""
-        found = [name for name in self.flags if name not in trust.HARMLESS]
+        found = [name for name in self.flags if name not in {*trust.HARMLESS, SELF_TEST_FLAG}]
         found += [f"{self.invalid_claims:,} claims not verified"] if self.invalid_claims else []
         found += ["an attack broke fewer samples than a weaker one"] if self.order.violations else []
         found += ["only weak attacks"] if self.robust.count and not self.has_iterated_attack else []
-        return found
+        failed = self.evidence.self_test if SELF_TEST_FLAG in self.flags else None
+        return found if failed is None else [*found, f"self-test {failed.rate.count} of {failed.rate.total}"]
 
 
 @final
@@ -154,7 +162,7 @@ def combine_attacks(attacks: Sequence[AttackSummary], frames: Frames) -> ModelRe
     parts = comparable(runs)
     worst = worst_case(parts)
     counted = tuple(attack for attack in attacks if attack.key in parts)
-    flags = {flag for attack in counted for flag in attack.flags}
+    flags = merge_flags([attack.flags for attack in counted], [attack.run.manifest for attack in counted])
     noise = [attack.key for attack in attacks if attack.run.is_noise]
     return ModelResult(
         attacks=tuple(attacks),

@@ -8,6 +8,7 @@ import pandas as pd
 
 from robustassay.analysis import rates, trust
 from robustassay.results.identity import ADAPTIVE, is_noise
+from robustassay.results.self_test import SELF_TEST_FLAG, SelfTest, merge
 
 
 class SingleRun(Protocol):
@@ -50,10 +51,11 @@ def run_flags(
 ) -> dict[str, str]:
     """Return the flags of one run.
 
-    They were raised before it, by the diagnosis, by its records, and for samples the model failed on.
+    They were raised before it, by the diagnosis, by its records, by its self-test, and for samples the model failed on.
     """
     unjudged = trust.unjudged(rates.robust_accuracy(records), failures or {})
-    return {**manifest.get("flags", {}), **diagnosis_flags(manifest), **trust.flags_of(records), **unjudged}
+    before = {**manifest.get("flags", {}), **diagnosis_flags(manifest)}
+    return {**before, **trust.flags_of(records), **SelfTest.of(manifest).flags, **unjudged}
 
 
 def diagnosis_flags(manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -67,8 +69,15 @@ def diagnosis_flags(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 
 def merged_flags(runs: Iterable[SingleRun]) -> dict[str, str]:
-    """Return the flags of all runs, each once."""
-    return {name: text for run in runs for name, text in run.flags.items()}
+    """Return the flags of all runs, each once; of their self-tests, that of all attacks together."""
+    every = list(runs)
+    return merge_flags([run.flags for run in every], [run.manifest for run in every])
+
+
+def merge_flags(flags: Iterable[Mapping[str, str]], manifests: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Merge the flags of several runs, given with their manifests."""
+    found = {name: text for one in flags for name, text in one.items() if name != SELF_TEST_FLAG}
+    return found | merge(map(SelfTest.of, manifests)).flags
 
 
 def effort(run: SingleRun) -> trust.Effort:

@@ -148,7 +148,7 @@ class RunTask(Task):
             run.attack,
             seed=self.workspace.seed,
             device=device,
-            search=Search(query_budget=run.query_budget, eot=EOT_DRAWS, smallest_eps=run.smallest_eps),
+            search=Search(query_budget=run.query_budget, eot=EOT_DRAWS, smallest_eps=run.smallest_eps, self_test=0),
             execution=Execution(wave_size=min(default_wave_size(device, samples), max(8, in_time))),
             out=self.folder,
             keep_images=run.keep_images,

@@ -1,7 +1,7 @@
 """Several models that an attacker differentiates as one (Liu et al. 2017, arXiv:1611.02770)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, final, get_args
 
 import torch
@@ -67,6 +67,12 @@ class EnsembleModel(TargetModel):
     def with_module(self, module: nn.Module) -> TargetModel:
         """Refuse: no single module stands for all members."""
         raise BadRequest("An ensemble has no single module to replace: examine its members one by one.")
+
+    def with_head(
+        self, head: Callable[[nn.Module], nn.Module], classes: int, tried: Tensor | None = None
+    ) -> TargetModel:
+        """Refuse, as `with_module`."""
+        return self.with_module(self.module)
 
 
 @final

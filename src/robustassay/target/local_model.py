@@ -1,5 +1,6 @@
 """A module of this process as a target."""
 
+from collections.abc import Callable
 from typing import final
 
 import torch
@@ -61,6 +62,13 @@ class LocalModel(TargetModel):
     def with_module(self, module: nn.Module) -> "LocalModel":
         """Return a target around another module that gives the same answers."""
         return self._copy(module, self.device, self.draws)
+
+    def with_head(
+        self, head: Callable[[nn.Module], nn.Module], classes: int, tried: Tensor | None = None
+    ) -> "LocalModel":
+        """Return the same model behind another head."""
+        module = head(self.module).eval()
+        return LocalModel(module, classes, self.device, self.batch_size, self.draws, self.random, self.checks_late)
 
     def with_batch_size(self, batch_size: int | None) -> "LocalModel":
         """Return a copy with another batch size."""

@@ -53,6 +53,11 @@ class Surrogate:
         """Return the same on another device."""
         return Surrogate(self.module.to(device), self.name, self.dtype, self.margin_error)
 
+    def with_margin_error(self, largest_error: float) -> "Surrogate":
+        """Return the same with the margin error that follows from the largest error of its logits."""
+        margin_error = max(MARGIN_ERROR_FACTOR * largest_error, MIN_MARGIN_ERROR)
+        return Surrogate(self.module, self.name, self.dtype, margin_error)
+
 
 def find_surrogate(module: nn.Module, x: Tensor) -> Surrogate | None:
     """Return the model's surrogate, or None; both are compared on the images `x`."""
@@ -140,8 +145,7 @@ def _half(module: nn.Module, full: Surrogate | None, tried: Tensor) -> Surrogate
         fast,
         f"{HALF}, {full.name}" if full else HALF,
         torch.float16,
-        max(MARGIN_ERROR_FACTOR * error, MIN_MARGIN_ERROR),
-    )
+    ).with_margin_error(error)
 
 
 @torch.enable_grad()

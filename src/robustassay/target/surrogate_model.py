@@ -1,9 +1,10 @@
 """A model that is searched through a faster copy of itself, and verified as it is."""
 
+from collections.abc import Callable
 from typing import final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from robustassay.errors import ModelFailed
 from robustassay.target.batching import Batching
@@ -52,3 +53,21 @@ class SurrogateModel(TargetModel):
     def with_module(self, module: nn.Module) -> LocalModel:
         """Return a local model around another module: the surrogate is not one of it."""
         return self.exact.with_module(module)
+
+    def with_head(
+        self, head: Callable[[nn.Module], nn.Module], classes: int, tried: Tensor | None = None
+    ) -> TargetModel:
+        """Return model and surrogate behind another head; the model alone where the head does not fit the surrogate."""
+        model = self.exact.with_head(head, classes)
+        try:
+            fast = Surrogate(head(self._surrogate.module).eval(), self._surrogate.name, self._surrogate.dtype)
+            if not self.margin_error:
+                return SurrogateModel(model, fast)
+            return SurrogateModel(model, fast.with_margin_error(self._head_error(model, fast, tried)))
+        except AttributeError:  # the layer that the head reads is not part of the surrogate
+            return model
+
+    def _head_error(self, model: LocalModel, fast: Surrogate, tried: Tensor | None) -> float:
+        assert tried is not None, "a surrogate in half precision needs images to measure its error on"
+        found = HalfPrecision(fast.module, fast.dtype).call(tried)
+        return float((model.logits(tried) - found.detach()).abs().amax())

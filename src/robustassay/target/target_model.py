@@ -79,6 +79,15 @@ class TargetModel(ABC):
     def with_module(self, module: nn.Module) -> "TargetModel":
         """Return a target around another module that gives the same answers, such as this one behind a wrapper."""
 
+    @abstractmethod
+    def with_head(
+        self, head: Callable[[nn.Module], nn.Module], classes: int, tried: Tensor | None = None
+    ) -> "TargetModel":
+        """Return the same model, and its surrogate if any, behind another head, with this many outputs.
+
+        The margin error of a surrogate in half precision is measured again, on the images `tried`.
+        """
+
     def for_search(self, seeks_minimum: bool) -> "TargetModel":
         """Return the target to search with: for the nearest point of a boundary, margins must be exact."""
         return self.exact if seeks_minimum and self.margin_error else self

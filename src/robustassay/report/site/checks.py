@@ -45,6 +45,7 @@ def check_all(
         _claims(attacks, names),
         _order(results, models),
         _strength(results, models),
+        _evidence(results, models),
         _flags(attacks, names),
         _in_doubt(results, models),
         _samples(attacks, results, names),
@@ -125,6 +126,23 @@ def _strength(results: Sequence[ModelResult], models: Mapping[str, ReportedModel
         for result in weak
     )
     return TrustCheck("Strength", "warning", text, tuple(findings))
+
+
+def _evidence(results: Sequence[ModelResult], models: Mapping[str, ReportedModel]) -> TrustCheck:
+    weak = [result for result in results if not result.evidence.earned]
+    if not weak:
+        text = "Every number was earned by AutoAttack, express or adaptive attacks that passed their self-test."
+        return TrustCheck("Evidence", "good", text)
+    findings = tuple(
+        CheckFinding(f"{models[result.model_id].label}, {result.threat}: {result.evidence.summary}", result.first.key)
+        for result in weak
+    )
+    failed = any(result.evidence.self_test.examined and not result.evidence.self_test.passed for result in weak)
+    text = (
+        "Some numbers are upper bounds only: by attacks weaker than AutoAttack or express, or without a passed "
+        "self-test, in which an attack must find adversarial examples that were planted in the model."
+    )
+    return TrustCheck("Evidence", "warning" if failed else "note", text, findings)
 
 
 def _flags(attacks: Sequence[AttackSummary], names: Mapping[str, str]) -> TrustCheck:

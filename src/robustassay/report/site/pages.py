@@ -17,6 +17,7 @@ from robustassay.report.site.content import Content
 from robustassay.report.site.graphs import CurveSheet, curve_sheets, trade_offs
 from robustassay.report.site.summary import costs, summary, title
 from robustassay.results.models import AttackSummary, ModelResult, ThreatRanking
+from robustassay.results.self_test import SelfTest
 
 ASSETS: Final = (
     "style.css",
@@ -182,7 +183,14 @@ def _run(site: _Site, attack: AttackSummary, result: ModelResult | None) -> File
     repeated = repeat(attack.run, attack.numbers.samples, site.loadable[attack.run.model_id])
     counted = result is not None and attack in result.counted
     return site.page(
-        attack.run.page, "run", one=attack, run=attack.run, model=model, repeated=repeated, counted=counted
+        attack.run.page,
+        "run",
+        one=attack,
+        run=attack.run,
+        model=model,
+        repeated=repeated,
+        counted=counted,
+        self_test=SelfTest.of(attack.run.manifest),
     )
 
 
