@@ -34,10 +34,10 @@ def test_each_way_to_hide_a_gradient_raises_its_own_flag(natural):
         "quantised input": (quantised(natural), {"no-gradients"}),
         "detached": (Masked(natural, before=lambda x: x.detach()), {"no-gradients"}),
         "sigmoid": (Masked(natural, after=torch.sigmoid), {"squashed"}),
-        "saturated sigmoid": (saturated, {"squashed", "zero-gradients", "misleading-gradients"}),
+        "saturated sigmoid": (saturated, {"squashed", "zero-gradients"}),
         "logits x 1e4": (Masked(natural, after=lambda z: 1e4 * z), {"extreme-logits"}),
         "k winners take all": (WinnersTakeAll(natural, 0.4), {"misleading-gradients"}),
-        "optimises": (Optimises(natural), {"dynamic"}),
+        "optimises": (Optimises(natural), {"dynamic", "misleading-gradients"}),
         "random": (noisy(natural), {"randomised"}),
     }
     found = {name: set(flags(model)) for name, (model, _) in gallery.items()}

@@ -214,9 +214,10 @@ def flaky(net: nn.Module, offset: float) -> nn.Module:
     return Wrapped(net, after=after).eval()
 
 
-def test_a_near_miss_does_not_end_a_search_as_robust(learnt):
+def test_a_near_miss_does_not_end_a_search_as_robust(learnt, monkeypatch):
     """A claim that verification refuses is taken back, and the row is attacked until the success is clear."""
     net, data = learnt
+    monkeypatch.setattr("robustassay.evaluation.checks.depends_on_batch", lambda *given: False)  # or it is refused
     small_steps = "pgd:steps=60,rel_step=0.02"
     plain = ra.evaluate(net, data, ra.LInf(2 / 255), small_steps)
     doubted = ra.evaluate(flaky(net, -2e-3), data, ra.LInf(2 / 255), small_steps, execution=ra.Execution(batch_size=8))
@@ -225,9 +226,10 @@ def test_a_near_miss_does_not_end_a_search_as_robust(learnt):
     assert doubted.robust_accuracy <= plain.robust_accuracy + 0.1
 
 
-def test_a_claim_refused_for_good_is_recorded_as_invalid(learnt):
+def test_a_claim_refused_for_good_is_recorded_as_invalid(learnt, monkeypatch):
     """Where verification never agrees, the sample stands, and says why it is in doubt."""
     net, data = learnt
+    monkeypatch.setattr("robustassay.evaluation.checks.depends_on_batch", lambda *given: False)  # or it is refused
     result = ra.evaluate(flaky(net, -1e3), data, ra.LInf(2 / 255), "pgd:steps=10", execution=ra.Execution(batch_size=8))
     doubtful = result.records[result.records["clean_ok"] & result.records["claimed"]]
     assert len(doubtful) > 5

@@ -229,6 +229,167 @@ class RandomLayers(nn.Module):
         return logits
 
 
+class Drifts(nn.Module):
+    """Counts its calls, and shifts every image by an amount that grows with their number."""
+
+    def __init__(self, module: nn.Module, step: float = 2e-3) -> None:
+        super().__init__()
+        self.module, self.step, self.calls = module, step, 0
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        logits: Tensor = self.module(x + self.step * (self.calls % 50))
+        return logits
+
+
+class AnswersFromMemory(nn.Module):
+    """Keeps the images that it has seen, and answers near copies of one as it answered that one."""
+
+    def __init__(self, module: nn.Module, near: float = 0.04) -> None:
+        super().__init__()
+        self.module, self.near = module, near
+        self.images: list[Tensor] = []
+        self.answers: list[Tensor] = []
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.module(x)
+        answers = []
+        for image, answer in zip(x.detach(), logits, strict=True):
+            known = [k for k, old in enumerate(self.images) if float((old - image).abs().amax()) <= self.near]
+            answers.append(answer - answer.detach() + self.answers[known[0]] if known else answer)
+            if not known and len(self.images) < 64:
+                self.images.append(image.clone())
+                self.answers.append(answer.detach().clone())
+        return torch.stack(answers)
+
+
+def partly_detached(module: nn.Module, share: float = 0.75) -> nn.Module:
+    """Detaches the graph in most of the columns of an image."""
+
+    def before(x: Tensor) -> Tensor:
+        cut = int(share * x.shape[-1])
+        return torch.cat((x[..., :cut].detach(), x[..., cut:]), -1)
+
+    return Masked(module, before=before)
+
+
+def detached_losers(module: nn.Module) -> nn.Module:
+    """Only the highest logit has a gradient."""
+
+    def after(z: Tensor) -> Tensor:
+        top = F.one_hot(z.argmax(1), z.shape[1]).bool()
+        return torch.where(top, z, z.detach())
+
+    return Masked(module, after=after)
+
+
+def rescaled_gradients(module: nn.Module) -> nn.Module:
+    """Passes gradients back with the size of each value changed a thousandfold."""
+
+    def change(slope: Tensor) -> Tensor:
+        sizes = torch.logspace(-3, 0, slope[0].numel(), device=slope.device)
+        return slope * sizes[torch.randperm(len(sizes), generator=torch.Generator().manual_seed(0))].view_as(slope[0])
+
+    return Lies(module, change)
+
+
+def mostly_random_signs(module: nn.Module, share: float = 0.7) -> nn.Module:
+    """Flips a coin for the signs of most of the values of a gradient, always the same ones."""
+
+    def change(slope: Tensor) -> Tensor:
+        rng = torch.Generator().manual_seed(0)
+        kept = torch.rand(slope.shape[1:], generator=rng) > share
+        coin = torch.randint(0, 2, slope.shape[1:], generator=rng) * 2 - 1
+        return torch.where(kept, slope, slope * coin)
+
+    return Lies(module, change)
+
+
+def lies_on_some(module: nn.Module, share: float = 0.3) -> nn.Module:
+    """Detaches images whose first pixels fall into some classes: a share of all images."""
+
+    class Some(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+            self.eval()
+
+        def forward(self, x: Tensor) -> Tensor:
+            brightness = x.detach().flatten(1).mean(1)
+            lies = (brightness * 37 % 1 < share).view(-1, *(1,) * (x.dim() - 1))
+            logits: Tensor = self.module(torch.where(lies, x.detach() + 0.02 * (x - x.detach()), x))
+            return logits
+
+    return Some()
+
+
+def hidden_scores(module: nn.Module) -> nn.Module:
+    """Shows the highest logit only; all others are zero."""
+
+    def after(z: Tensor) -> Tensor:
+        top = F.one_hot(z.argmax(1), z.shape[1])
+        return (1 + z.amax(1, keepdim=True) - z.amin(1, keepdim=True).detach()) * top
+
+    return Masked(module, after=after)
+
+
+def far_noise(module: nn.Module) -> nn.Module:
+    """A random model with a class at -1e9."""
+    return with_far_class(noisy(module, 0.05))
+
+
+class RoundsActivations(nn.Module):
+    """Computes in float32 and rounds the outputs of all layers to a few bits, as half precision does."""
+
+    def __init__(self, module: nn.Module, bits: int) -> None:
+        super().__init__()
+        self.module, self.bits = module, bits
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        def rounded(part: nn.Module, seen: Any, h: Tensor) -> Tensor:
+            with torch.no_grad():
+                size = torch.exp2(h.abs().clamp(min=1e-30).log2().floor() - self.bits)
+                error = (h / size).round() * size - h
+            return h + error
+
+        hooks = [
+            part.register_forward_hook(rounded) for part in self.module.modules() if not next(part.children(), None)
+        ]
+        try:
+            logits: Tensor = self.module(x)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return logits
+
+
+class DeadRegions(nn.Module):
+    """An honest network that is constant, and so has no gradient, on images below some brightness."""
+
+    def __init__(self, module: nn.Module, below: float) -> None:
+        super().__init__()
+        self.module, self.below = module, below
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.module(x)
+        open_ = F.relu(x.flatten(1).mean(1, keepdim=True) - self.below).clamp(max=0.02) / 0.02
+        return open_ * logits + torch.arange(logits.shape[1], 0, -1).to(logits) * 0.01
+
+
+def crowd_dependent(module: nn.Module, more_than: int = 8) -> nn.Module:
+    """Subtracts a mean over the batch, in large batches only."""
+    return Masked(module, after=lambda z: z - z.mean(0) if len(z) > more_than else z)
+
+
+def with_far_class(module: nn.Module, value: float = -1e9) -> nn.Module:
+    """Adds a class that never wins."""
+    return Masked(module, after=lambda z: torch.cat((z, torch.full_like(z[:, :1], value)), 1))
+
+
 def quantised(module: nn.Module, levels: int = 16) -> nn.Module:
     """Rounds the input: the gradient is zero everywhere."""
     return Masked(module, before=lambda x: (x * (levels - 1)).round() / (levels - 1))

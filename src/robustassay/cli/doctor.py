@@ -71,9 +71,13 @@ def _show(terminal: "Terminal", found: "Diagnosis") -> None:
     """Print the indicators and the remedies."""
     from robustassay.doctor import REMEDIES
 
-    rows = [[one.indicator, one.verdict, f"{one.value:.3g}", f"{one.limit:.3g}", one.evidence] for one in found.results]
+    values = ["" if one.unexamined else f"{one.value:.3g}" for one in found.results]
+    rows = [
+        [one.indicator, found.verdict(one), value, f"{one.limit:.3g}", one.evidence]
+        for one, value in zip(found.results, values, strict=True)
+    ]
     terminal.listing(["indicator", "verdict", "value", "limit", "evidence"], rows)
     if found.remedies:
         terminal.listing(["remedy", "for"], [[REMEDIES[name], found.because(name)] for name in found.remedies])
-    notes = "".join(f"; {one.note}" for one in found.results if one.note and not one.alarm)
+    notes = "".join(f"; {one.note}" for one in found.results if one.note and not one.strong)
     terminal.say(f"{found}{notes} ({found.seconds:.0f} s)")

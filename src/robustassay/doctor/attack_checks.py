@@ -22,11 +22,16 @@ MAX_SILENT: Final = 0.25
 """Fraction of images that may be broken during the attack but not at its last point."""
 
 FINAL_STEPS: Final = 5
-MAX_FINAL_GAIN: Final = 0.1
-"""Fraction of the clean margin that the final steps may still gain on images that are not broken."""
+FINAL_GAIN: Final = 0.1
+"""Fraction of the clean margin that the final steps may still gain."""
 
-MAX_UNREACHED: Final = 0.1
+MAX_GAINING: Final = 0.5
+"""Fraction of the unbroken images on which they may gain more."""
+
+MAX_UNREACHED: Final = 0.2
 """Fraction of images that may withstand an unbounded attack."""
+
+KIND: Final = "plain attack"
 
 MAX_RISE: Final = 0.1
 """Fraction of images by which accuracy may rise from one radius to the next larger one."""
@@ -67,20 +72,23 @@ class PlainAttack:
             MAX_SILENT,
             f"{int(lost.sum())} of {len(lost)} images are broken during a plain attack but not at its last point",
             ("eot", "smoothing"),
+            weak_limit=MAX_SILENT / 2,
+            kind=KIND,
         )
 
     def incomplete(self) -> IndicatorResult:
         """Measure how much the final steps still gained where the attack failed."""
         lowest, unbroken = self.main.lowest, self.unbroken
         gained = (lowest[-1 - FINAL_STEPS] - lowest[-1])[unbroken] / self.probes.clean[unbroken].clamp(min=1e-12)
-        value = float(gained.median()) if len(gained) else 0.0
+        gaining = gained > FINAL_GAIN
         return IndicatorResult(
             "incomplete optimisation",
-            value,
-            MAX_FINAL_GAIN,
-            f"the last {FINAL_STEPS} of {STEPS} steps still gained {value:.1%} of the clean margin of the median image "
-            "that is not broken",
+            float(gaining.float().mean()) if len(gaining) else 0.0,
+            MAX_GAINING,
+            f"the last {FINAL_STEPS} of {STEPS} steps still gained {FINAL_GAIN:.0%} of the clean margin or more at "
+            f"{int(gaining.sum())} of the {len(gaining)} images that are not broken",
             ("steps",),
+            kind=KIND,
         )
 
     def fails_unbounded(self) -> IndicatorResult:
@@ -92,6 +100,8 @@ class PlainAttack:
             MAX_UNREACHED,
             f"{int((~self.unbounded).sum())} of {len(self.unbounded)} images withstand an unbounded attack",
             ("bpda", "loss", "smoothing", "square", "transfer"),
+            weak_limit=0.0,
+            kind=KIND,
         )
 
     def not_falling(self) -> IndicatorResult:
@@ -106,4 +116,5 @@ class PlainAttack:
             MAX_RISE,
             f"accuracy under a plain attack: {listed}",
             ("bpda", "loss", "smoothing", "square", "transfer"),
+            kind=KIND,
         )

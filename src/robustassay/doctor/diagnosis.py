@@ -1,8 +1,8 @@
 """Diagnoses a model: evaluates every indicator of gradient masking or attack failure on a few images.
 
 The indicators are those of Pintor et al. 2022 (arXiv:2106.09947) and the checklist of Carlini et al. 2019
-(arXiv:1902.06705). Each compares a value with a limit that all zoo models without gradient masking keep;
-docs/masked.md shows by how much.
+(arXiv:1902.06705), and comparisons of gradients, logits and earlier outputs with the model itself. One strong sign, or
+two weak signs of different kinds, raise an alarm.
 """
 
 import time
@@ -14,19 +14,24 @@ import torch
 from torch import nn
 
 from robustassay.data import Dataset
-from robustassay.doctor import cross_checks, gradient_checks, output_checks
+from robustassay.doctor import cross_checks, gradient_checks, output_checks, repeat_checks
 from robustassay.doctor.attack_checks import PlainAttack
+from robustassay.doctor.cross_checks import WhiteBox
 from robustassay.doctor.indicator import Diagnosis, IndicatorResult
 from robustassay.doctor.probe_set import ProbeSet
 from robustassay.errors import BadRequest
 from robustassay.evaluation.flags import Flag
 from robustassay.evaluation.inspection import inspect_model
 from robustassay.evaluation.model_ref import ModelRef, choose_device
+from robustassay.evaluation.repeatability import unused_copy
 from robustassay.rng import seeded
 from robustassay.target import TargetModel
 from robustassay.threat import L0, LInf, Norm
 
 SAMPLES: Final = 32
+BACKGROUND: Final = 256
+"""Further images, without labels, on which a substitute may be trained."""
+
 DRAWS: Final = 4
 """Draws per gradient of a random model during the diagnosis."""
 
@@ -61,8 +66,9 @@ def make_probe_set(target: TargetModel, data: Dataset, norm: Norm, samples: int 
     """Take those of the first `samples` images that the model classifies correctly."""
     rows = slice(0, min(samples, len(data)))
     x, labels = data.images(rows).to(target.device), data.labels[rows].to(target.device)
+    background = data.images(slice(rows.stop, min(rows.stop + BACKGROUND, len(data))))
     with seeded("doctor", target.device):
-        probes = ProbeSet.of(target, data.ids[rows], x, labels, norm)
+        probes = ProbeSet.of(target, data.ids[rows], x, labels, norm, background)
     if not len(probes):
         raise BadRequest(
             f"The model classifies none of the {len(x)} images tried correctly: choose data of its classes."
@@ -84,15 +90,21 @@ def check_all(
 
 
 def _results(probes: ProbeSet, flags: dict[str, str]) -> Iterator[IndicatorResult]:
-    yield gradient_checks.unavailable_gradients(probes)
-    yield gradient_checks.misleading_gradients(probes)
+    unused = unused_copy(probes.target.module)
+    errors = gradient_checks.compare_gradients(probes)
+    yield gradient_checks.unavailable_gradients(errors)
+    yield gradient_checks.misleading_gradients(errors)
     yield output_checks.unstable_predictions(probes)
     yield output_checks.vanishing_loss(probes, flags)
+    yield output_checks.unresponsive_logits(probes)
     yield output_checks.optimises_at_test_time(flags)
+    yield repeat_checks.batch_mates(probes)
     plain = PlainAttack.run(probes)
     yield plain.silent_success()
     yield plain.incomplete()
     yield plain.fails_unbounded()
     yield plain.not_falling()
-    yield cross_checks.black_box(probes, plain.unbroken)
-    yield cross_checks.transfer(probes, plain.unbroken)
+    white = WhiteBox.run(probes, plain.unbroken, plain.main.lowest[-1])
+    yield cross_checks.black_box(white)
+    yield cross_checks.transfer(white)
+    yield repeat_checks.memory(probes, unused, flags)

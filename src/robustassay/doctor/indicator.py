@@ -20,12 +20,17 @@ REMEDIES: Final[Mapping[str, str]] = {
 """All remedies, in the order in which they are applied."""
 
 
+WEAK_SIGNS: Final = 2
+"""Weak signs of different kinds that together raise an alarm."""
+
+
 @final
 @dataclass(frozen=True)
 class IndicatorResult:
-    """The value of one indicator: an alarm where it lies above the limit.
+    """The value of one indicator: a strong sign above its limit, a weak sign above its lower limit.
 
-    A note states a property of the model that is known and harmless.
+    `unexamined` is the reason why the indicator could not be evaluated. A note states a property of the model that is
+    known and harmless. Signs of one kind have one cause, so only one of them counts where weak signs are counted.
     """
 
     indicator: str
@@ -34,16 +39,24 @@ class IndicatorResult:
     evidence: str
     remedies: tuple[str, ...] = ()
     note: str = ""
+    weak_limit: float | None = None
+    kind: str = ""
+    unexamined: str = ""
+
+    @classmethod
+    def not_examined(cls, indicator: str, limit: float, reason: str) -> "IndicatorResult":
+        """Return the result of an indicator that could not be evaluated."""
+        return cls(indicator, 0.0, limit, f"not examined: {reason}", unexamined=reason)
 
     @property
-    def alarm(self) -> bool:
-        """Whether the value lies above the limit."""
-        return self.value > self.limit
+    def strong(self) -> bool:
+        """Whether the value lies above the limit: an alarm by itself."""
+        return not self.unexamined and self.value > self.limit
 
     @property
-    def verdict(self) -> str:
-        """The result in one word: alarm, note or fine."""
-        return "alarm" if self.alarm else "note" if self.note else "fine"
+    def weak(self) -> bool:
+        """Whether the value lies between the two limits."""
+        return not (self.unexamined or self.strong or self.weak_limit is None) and self.value > self.weak_limit
 
 
 @final
@@ -60,8 +73,22 @@ class Diagnosis:
 
     @property
     def alarms(self) -> tuple[IndicatorResult, ...]:
-        """The indicators above their limit: attacks may overestimate the robust accuracy."""
-        return tuple(result for result in self.results if result.alarm)
+        """Strong signs, and weak ones if something else confirms them: attacks may overestimate the robust accuracy.
+
+        A weak sign is confirmed by a strong sign, or by a weak sign of another kind.
+        """
+        kinds = {result.kind or result.indicator for result in self.results if result.weak}
+        confirmed = len(kinds) >= WEAK_SIGNS or any(result.strong for result in self.results)
+        return tuple(result for result in self.results if result.strong or (result.weak and confirmed))
+
+    @property
+    def unexamined(self) -> tuple[IndicatorResult, ...]:
+        """The indicators that could not be evaluated."""
+        return tuple(result for result in self.results if result.unexamined)
+
+    def verdict(self, result: IndicatorResult) -> str:
+        """Return the outcome of one indicator: alarm, fine or not examined."""
+        return "not examined" if result.unexamined else "alarm" if result in self.alarms else "fine"
 
     @property
     def remedies(self) -> tuple[str, ...]:
@@ -75,12 +102,13 @@ class Diagnosis:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain values."""
-        results = [asdict(result) | {"verdict": result.verdict} for result in self.results]
+        results = [asdict(result) | {"verdict": self.verdict(result)} for result in self.results]
         return {
             "model": self.model,
             "threat": self.threat,
             "samples": self.samples,
             "alarms": [result.indicator for result in self.alarms],
+            "not_examined": {result.indicator: result.unexamined for result in self.unexamined},
             "indicators": results,
             "flags": dict(self.flags),
             "remedies": {name: REMEDIES[name] for name in self.remedies},
@@ -88,7 +116,9 @@ class Diagnosis:
         }
 
     def __str__(self) -> str:
+        missing = ", ".join(f"{result.indicator} ({result.unexamined})" for result in self.unexamined)
+        ending = f"; not examined: {missing}" if missing else ""
         if not self.alarms:
-            return f"{self.model}: no alarm on {self.samples} images under {self.threat}"
+            return f"{self.model}: no alarm on {self.samples} images under {self.threat}{ending}"
         named = ", ".join(map(operator.attrgetter("indicator"), self.alarms))
-        return f"{self.model}: {named}; remedies: {', '.join(self.remedies)}"
+        return f"{self.model}: {named}; remedies: {', '.join(self.remedies)}{ending}"

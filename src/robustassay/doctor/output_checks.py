@@ -1,6 +1,5 @@
 """Checks that a model's outputs are stable and that losses on them have a gradient."""
 
-import math
 from collections.abc import Mapping
 from itertools import combinations
 from typing import Final
@@ -28,10 +27,28 @@ MAX_GRADIENT_DISAGREEMENT: Final = 0.6
 MAX_DECADES: Final = 1.6
 """Limit of |log10| of the median margin; above it (outside 1/40 to 40) some loss has no gradient in float32."""
 
-NO_GRADIENT_DECADES: Final = 16.0
-"""A value above every limit, for squashed outputs and for a median margin of zero."""
+MAX_UNUSUAL: Final = 0.5
+"""Fraction of images whose margin may have such a size."""
 
 DRAWS: Final = 4
+
+MIN_CLASSES: Final = 4
+"""Fewer classes leave too few losing logits to compare with each other."""
+
+RESPONSES: Final = 6
+"""Random points around each image at which logits are compared."""
+
+SILENT: Final = 0.01
+"""Change of a losing logit against the others, as a fraction of the change of the margin, that counts as none."""
+
+MAX_SILENT_CLASSES: Final = 0.5
+MAX_SILENT_IMAGES: Final = 0.2
+"""Fraction of images at which more than that fraction of the losing logits may be silent."""
+
+ROUNDING: Final = 32.0
+"""Smallest change of a margin that is compared, in units of the resolution of the model's floating type."""
+
+KIND: Final = "outputs"
 
 
 def unstable_predictions(probes: ProbeSet) -> IndicatorResult:
@@ -49,6 +66,8 @@ def unstable_predictions(probes: ProbeSet) -> IndicatorResult:
         f"a change of {NOISE_SIZE:g} in each value moves the margin of {int(changed.sum())} of {len(probes)} images by "
         "half of it or more",
         ("restarts", "bpda", "smoothing", "square", "transfer"),
+        weak_limit=0.0,
+        kind=KIND,
     )
 
 
@@ -65,20 +84,58 @@ def _unstable_gradients(probes: ProbeSet) -> IndicatorResult:
         f"the model draws random numbers, and the gradients of two draws have a cosine of {typical:.2f}",
         ("eot", "bpda", "square", "transfer"),
         note="it draws random numbers, so gradients are averaged over draws (EOT)",
+        kind=KIND,
     )
 
 
 def vanishing_loss(probes: ProbeSet, flags: Mapping[str, str]) -> IndicatorResult:
     """Check that a loss on these outputs has a gradient: margins of a usual size, no squashed outputs."""
-    typical = float(probes.clean.abs().median())
-    decades = abs(math.log10(typical)) if typical > 0 else NO_GRADIENT_DECADES
+    size = probes.clean.double().abs()
+    unusual = size.log10().abs() > MAX_DECADES
     squashed = [flags[name] for name in ("softmax", "squashed") if name in flags]
+    counted = f"{int(unusual.sum())} of {len(probes)} margins lie outside 1/40 to 40"
     return IndicatorResult(
         "vanishing loss",
-        NO_GRADIENT_DECADES if squashed else decades,
-        MAX_DECADES,
-        squashed[0].partition(":")[0] if squashed else f"the median margin is {typical:.3g}",
+        1.0 if squashed else float(unusual.float().mean()),
+        MAX_UNUSUAL,
+        squashed[0].partition(":")[0] if squashed else f"{counted} (median {float(size.median()):.3g})",
         ("logits", "loss"),
+        weak_limit=MAX_UNUSUAL / 2,
+        kind=KIND,
+    )
+
+
+def unresponsive_logits(probes: ProbeSet) -> IndicatorResult:
+    """Count, per image, the classes besides the first two whose logits do not follow changes of the image.
+
+    The points compared are random ones of twice the ball; a class follows if its gap to the other classes changes.
+    """
+    name, classes = "unresponsive logits", probes.target.classes
+    if classes < MIN_CLASSES:
+        return IndicatorResult.not_examined(name, MAX_SILENT_IMAGES, f"the model has {classes} classes only")
+    rng = Streams.of(SEED, probes.ids, probes.x0.device)
+    around = [probes.ball(2 * probes.norm.eps).sample(rng) for _ in range(RESPONSES)]
+    logits = torch.stack([probes.target.mean_logits(x) for x in (probes.x0, *around)]).double()
+    top = logits[0].argmax(1)
+    winner = F.one_hot(top, classes).bool()
+    own = logits[:, winner]
+    others = logits[:, ~winner].view(len(logits), len(probes), classes - 1)
+    moved = (others - others.median(2, keepdim=True).values).std(0)
+    scale = (own - others.amax(2)).std(0)
+    rounding = ROUNDING * torch.finfo(probes.target.dtype).eps * own.abs().amax(0)
+    examined = scale > rounding
+    silent = (moved <= SILENT * scale[:, None]).double().mean(1) > MAX_SILENT_CLASSES
+    if not examined.any():
+        return IndicatorResult.not_examined(name, MAX_SILENT_IMAGES, "random points change no margin")
+    return IndicatorResult(
+        name,
+        float(silent[examined].float().mean()),
+        MAX_SILENT_IMAGES,
+        f"at {int((silent & examined).sum())} of {len(probes)} images most logits besides the highest do not follow "
+        "changes of the image",
+        ("logits", "bpda", "square", "transfer"),
+        weak_limit=0.0,
+        kind=KIND,
     )
 
 

@@ -50,15 +50,24 @@ class ProbeSet:
     goal: Goal
     clean: Tensor  # margins of the images themselves
     norm: Norm
+    background: Tensor | None = None  # further images of the dataset, without labels
 
     @classmethod
-    def of(cls, target: TargetModel, ids: Sequence[str], x: Tensor, labels: Tensor, norm: Norm) -> "ProbeSet":
+    def of(
+        cls,
+        target: TargetModel,
+        ids: Sequence[str],
+        x: Tensor,
+        labels: Tensor,
+        norm: Norm,
+        background: Tensor | None = None,
+    ) -> "ProbeSet":
         """Keep the images that are classified correctly."""
         logits = target.mean_logits(x)
         goal = Untargeted(labels)
         rows = (~goal.reached(logits)).nonzero().squeeze(1)
         kept = [ids[row] for row in rows.tolist()]
-        return cls(target, kept, x[rows], goal.among(rows), goal.margin(logits)[rows], norm)
+        return cls(target, kept, x[rows], goal.among(rows), goal.margin(logits)[rows], norm, background)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -67,7 +76,8 @@ class ProbeSet:
         """Return the same with some of the images."""
         rows = mask.nonzero().squeeze(1)
         kept = [self.ids[row] for row in rows.tolist()]
-        return ProbeSet(self.target, kept, self.x0[rows], self.goal.among(rows), self.clean[rows], self.norm)
+        goal, clean = self.goal.among(rows), self.clean[rows]
+        return ProbeSet(self.target, kept, self.x0[rows], goal, clean, self.norm, self.background)
 
     def ball(self, eps: float) -> Ball:
         """Return the balls of this radius around the images."""
@@ -98,8 +108,14 @@ class ProbeSet:
 
     def broken_by(self, attack: Attack[Any]) -> Tensor:
         """Run an attack within the radius of the threat; return which images it breaks, verified."""
+        return self.attacked_by(attack)[0]
+
+    def attacked_by(self, attack: Attack[Any]) -> tuple[Tensor, Tensor]:
+        """Run an attack within the radius of the threat; return which images it breaks, and their lowest margins."""
         if not len(self):
-            return torch.zeros(0, dtype=torch.bool)
+            return torch.zeros(0, dtype=torch.bool, device=self.x0.device), self.clean.double()
         wave = Wave(self.ids, self.x0, self.goal.labels)
         records, _ = run_wave(self.target, attack, ThreatModel(self.norm), wave, SEED, None, lambda ledger: None)
-        return torch.tensor(records["success"].to_pylist(), dtype=torch.bool, device=self.x0.device)
+        broken, margin = (records[name].to_pylist() for name in ("success", "margin"))
+        device = self.x0.device
+        return torch.tensor(broken, dtype=torch.bool, device=device), torch.tensor(margin, device=device).double()

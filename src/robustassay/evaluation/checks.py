@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -11,13 +11,12 @@ from robustassay.attacks.attack import Attack
 from robustassay.data import Dataset
 from robustassay.errors import BadData, BadModel, BadRequest, WrongFolder
 from robustassay.evaluation.flags import Flag
+from robustassay.evaluation.repeatability import depends_on_batch, differs
 from robustassay.rng import seeded
 from robustassay.target import GradientAccess, call_module
 from robustassay.target.batching import LANES
+from robustassay.target.precision import image_dtype
 from robustassay.threat import ThreatModel
-
-_TOLERANCE: Final = 1e-3
-"""Relative difference between two outputs for one image; a larger one cannot come from rounding."""
 
 
 @final
@@ -30,8 +29,10 @@ class ModelTraits:
     probabilities: bool  # outputs are probabilities instead of logits
 
 
-def check_model(module: nn.Module, dataset: Dataset, device: torch.device, despite_flags: bool) -> ModelTraits:
-    """Return the traits of a model, or refuse it."""
+def check_model(
+    module: nn.Module, dataset: Dataset, device: torch.device, despite_flags: bool, batch_size: int | None = None
+) -> ModelTraits:
+    """Return the traits of a model, or refuse it; `batch_size` is that of the search, if one was chosen."""
     if not isinstance(module, nn.Module):
         raise BadModel(
             f"The model must be a torch.nn.Module from [0, 1] images to logits, not {type(module).__name__}."
@@ -46,9 +47,12 @@ def check_model(module: nn.Module, dataset: Dataset, device: torch.device, despi
             "The model returns probabilities: return logits, the values before softmax, or gradients vanish "
             "and attacks fail without notice; to evaluate it as it is, accept the flag with --despite-flags."
         )
-    random = _is_random(module, x, logits)
-    if not random:
-        _check_batch_independence(module, x, logits)
+    random = differs(logits, call_module(module, x), image_dtype(module))
+    if not random and depends_on_batch(module, x, logits, batch_size):
+        raise BadModel(
+            "The model's output for an image depends on the other images of its batch, or on their number: use the "
+            "batch statistics of training (model.eval())."
+        )
     _check_labels(dataset, logits.shape[1])
     return ModelTraits(logits.shape[1], random, probabilities)
 
@@ -85,7 +89,7 @@ def probe(module: nn.Module, dataset: Dataset, device: torch.device) -> list[flo
 def check_probe(held: list[float], found: list[float], folder: object) -> None:
     """Refuse to resume a run whose model had other outputs, even if the hashes are equal."""
     before, now = torch.tensor(held), torch.tensor(found)
-    if before.shape != now.shape or not torch.allclose(before, now, rtol=0, atol=_TOLERANCE * float(now.abs().max())):
+    if before.shape != now.shape or differs(before.view(2, -1), now.view(2, -1)):
         raise WrongFolder(
             f"{folder} holds a run of a model with the same weights and other outputs (its preprocessing or "
             "code has changed): choose another folder with --out, or delete that one."
@@ -130,20 +134,6 @@ def _are_probabilities(logits: Tensor) -> bool:
     sums = logits.sum(1)
     inside = bool(logits.min() >= 0) and bool(logits.max() <= 1)
     return inside and torch.allclose(sums, torch.ones_like(sums), atol=1e-3)
-
-
-def _is_random(module: nn.Module, x: Tensor, logits: Tensor) -> bool:
-    again = call_module(module, x).float()
-    return bool((again - logits).abs().amax() > _TOLERANCE * logits.abs().amax().clamp(min=1e-12))
-
-
-def _check_batch_independence(module: nn.Module, x: Tensor, logits: Tensor) -> None:
-    apart = torch.cat([call_module(module, image[None]).float() for image in x[:2]])
-    if (apart - logits[:2]).abs().amax() > _TOLERANCE * logits.abs().amax().clamp(min=1e-12):
-        raise BadModel(
-            "The model's output for an image depends on the other images of its batch: use the batch statistics "
-            "of training (model.eval())."
-        )
 
 
 def _check_labels(dataset: Dataset, classes: int) -> None:

@@ -4,25 +4,30 @@ from dataclasses import dataclass
 from typing import Final, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from robustassay.data import Dataset
 from robustassay.errors import ModelFailed
 from robustassay.evaluation.checks import ModelTraits, check_model
-from robustassay.evaluation.flags import SAMPLES, Flag, find_flags
+from robustassay.evaluation.flags import RANDOMISED, SAMPLES, Flag, find_flags
 from robustassay.evaluation.options import Precision
+from robustassay.evaluation.repeatability import History, compare_with_unused, unused_copy
 from robustassay.remote import as_service, open_remote
 from robustassay.rng import seeded
 from robustassay.target import LocalModel, SurrogateModel, TargetModel
+from robustassay.target.batching import LANES
 from robustassay.target.surrogate import find_surrogate
-
-_SURROGATE_IMAGES: Final = 8
-"""Images on which a surrogate must agree with its model."""
 
 CONTRADICTS: Final = Flag(
     "contradicts-itself",
     "The service gave two answers to one image: it draws random numbers or has changed, so an unbroken sample may "
     "be broken at the next try.",
+)
+
+STATEFUL: Final = Flag(
+    "stateful",
+    "The model's output for an image depends on the images that it has seen before, so every number depends on the "
+    "order of queries: make its forward pass leave the model unchanged.",
 )
 
 
@@ -50,7 +55,8 @@ def inspect_model(
         target, contradicts = open_remote(service, dataset, device)
         traits = ModelTraits(target.classes, random=False, probabilities=False)
         return InspectedModel(target, traits, (CONTRADICTS,) * contradicts)
-    traits = check_model(module, dataset, device, despite_flags)
+    unused = unused_copy(module)
+    traits = check_model(module, dataset, device, despite_flags, batch_size)
     draws = eot if traits.random else 1
     late = device.type == "cuda"
     local = LocalModel(module, traits.classes, device, batch_size, draws, traits.random, checks_late=late)
@@ -62,11 +68,23 @@ def inspect_model(
             local = local.on(device)
             flags = find_flags(local, _without_failing(local, dataset.whole), traits.probabilities)
             local.check()
+    flags = _told_apart(flags, compare_with_unused(module, unused, _first_images(dataset, device)))
     if precision == "fast" and not (traits.random or local.is_adaptive):
-        surrogate = find_surrogate(module, dataset.images(slice(0, _SURROGATE_IMAGES)).to(device))
+        surrogate = find_surrogate(module, _first_images(dataset, device))
         if surrogate is not None:
             return InspectedModel(SurrogateModel(local, surrogate), traits, flags)
     return InspectedModel(local, traits, flags)
+
+
+def _told_apart(flags: tuple[Flag, ...], history: History) -> tuple[Flag, ...]:
+    """Add a flag if outputs depend on earlier images; they then differ between passes without random numbers."""
+    if not history.changed:
+        return flags
+    return (*(flag for flag in flags if history.draws or flag.name != RANDOMISED), STATEFUL)
+
+
+def _first_images(dataset: Dataset, device: torch.device) -> Tensor:
+    return dataset.images(slice(0, min(LANES, len(dataset)))).to(device)
 
 
 def _without_failing(local: LocalModel, dataset: Dataset) -> Dataset:

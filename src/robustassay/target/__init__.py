@@ -2,6 +2,7 @@
 
 from robustassay.target.access import DecisionAccess, NoRowsLeft, ScoreAccess
 from robustassay.target.calls import Loss
+from robustassay.target.comparison import relative_difference
 from robustassay.target.ensemble_model import EnsembleModel, Join
 from robustassay.target.forward import call_module
 from robustassay.target.gradient_access import GradientAccess
@@ -28,4 +29,5 @@ __all__ = [
     "TargetModel",
     "call_module",
     "check_supports",
+    "relative_difference",
 ]

@@ -1,0 +1,130 @@
+"""Tells whether a model answers one image always the same: randomness, memory of earlier images, batch mates."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from robustassay.evaluation.verify import BATCH
+from robustassay.rng import seeded
+from robustassay.target import call_module, relative_difference
+from robustassay.target.batching import LANES, Batching
+from robustassay.target.precision import image_dtype
+
+TOLERANCE: Final = 1e-3
+"""Relative difference between two outputs for one image; a larger one cannot come from rounding."""
+
+NEAR: Final = 1 / 255
+"""Distance, per value, of the near copies of an image on which a model with a memory is compared."""
+
+
+@final
+@dataclass(frozen=True)
+class History:
+    """How a model that has seen images differs from a copy that has seen none.
+
+    `changed` is None where no copy could be made.
+    """
+
+    changed: bool | None
+    draws: bool  # an unused copy gives other outputs with another seed
+
+
+def differs(expected: Tensor, found: Tensor, dtype: torch.dtype = torch.float32) -> bool:
+    """Say whether outputs differ by more than rounding in this floating type."""
+    return bool((relative_difference(expected.float(), found.float(), dtype) > TOLERANCE).any())
+
+
+def unused_copy(module: nn.Module) -> nn.Module | None:
+    """Copy a model before its first call; None where that is impossible."""
+    try:
+        return deepcopy(module)
+    except Exception:  # handles, generators and other values that cannot be copied
+        return None
+
+
+def compare_with_unused(module: nn.Module, unused: nn.Module | None, x: Tensor) -> History:
+    """Show a model that has seen `x` near copies of it, and compare it with a copy that has seen nothing.
+
+    All passes start from the same seed, so that random numbers make no difference.
+    """
+    if unused is None or _has_generator(module):
+        return History(None, draws=True)
+    unused = unused.to(x.device)
+    near, dtype = _near_copies(x), image_dtype(module)
+    try:
+        fresh, again, other_seed = (_copied_call(unused, near, seed) for seed in ("one", "one", "two"))
+        with _all_seeded("one", x.device):
+            used = call_module(module, near)
+    except Exception:  # a model may fail on some images
+        return History(None, draws=True)
+    if differs(fresh, again, dtype):
+        return History(None, draws=True)
+    return History(differs(fresh, used, dtype), draws=differs(fresh, other_seed, dtype))
+
+
+def depends_on_batch(module: nn.Module, x: Tensor, logits: Tensor, batch_size: int | None = None) -> bool:
+    """Say whether outputs depend on the size of a batch, on the place in it, or on the other images.
+
+    `logits` are those of one call with `x`. The sizes tried are one, that of the search and that of verification.
+    """
+    alone = torch.cat([call_module(module, image[None]) for image in x[:2]])
+    dtype = image_dtype(module)
+    if differs(logits[:2], alone, dtype):
+        return True
+    sizes = {Batching(x.device, batch_size).images_per_call(x), BATCH}
+    return any(differs(logits, _in_company(module, x, size), dtype) for size in sorted(sizes) if size > len(x))
+
+
+def _in_company(module: nn.Module, x: Tensor, size: int) -> Tensor:
+    """Return the outputs for images at the end of a batch, in reverse order, behind others."""
+    others = torch.cat((1 - x, x.flip(-1), 1 - x.flip(-1)))
+    missing = max(0, size - len(x))
+    front = others.repeat(-(-missing // len(others)), *(1,) * (x.dim() - 1))[:missing]
+    try:
+        found: Tensor = call_module(module, torch.cat((front, x.flip(0))))[missing:].flip(0)
+    except torch.OutOfMemoryError:
+        if size <= LANES:
+            raise
+        return _in_company(module, x, size // 2)
+    return found
+
+
+def _near_copies(x: Tensor) -> Tensor:
+    signs = torch.ones_like(x[0]).flatten()
+    signs[::2] = -1
+    return (x + NEAR * signs.view_as(x[0])).clamp(0, 1)
+
+
+def _copied_call(unused: nn.Module, x: Tensor, seed: str) -> Tensor:
+    """Call a copy of the copy, which stays unused."""
+    copy = deepcopy(unused)
+    with _all_seeded(seed, x.device):
+        out: Tensor = call_module(copy, x)
+    return out
+
+
+def _has_generator(module: nn.Module) -> bool:
+    """Say whether a part of the model keeps a random generator, whose state changes with every draw."""
+    kinds = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+    return any(isinstance(value, kinds) for part in module.modules() for value in vars(part).values())
+
+
+@contextmanager
+def _all_seeded(seed: str, device: torch.device) -> Iterator[None]:
+    """Seed all usual generators inside the block, and restore them afterwards."""
+    python, numpy = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(len(seed) + ord(seed[0]))
+    try:
+        with seeded(seed, device):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

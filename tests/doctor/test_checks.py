@@ -1,0 +1,204 @@
+"""The doctor's checks: each on a model made for it, and the judgement of all together."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import robustassay as ra
+from robustassay import data
+from robustassay.doctor import REMEDIES, Diagnosis, IndicatorResult, cross_checks, diagnose
+from robustassay.doctor.cross_checks import WhiteBox
+from robustassay.doctor.gradient_checks import compare_gradients, misleading_gradients, unavailable_gradients
+from robustassay.doctor.output_checks import unresponsive_logits, vanishing_loss
+from robustassay.doctor.probe_set import ProbeSet
+from robustassay.doctor.repeat_checks import batch_mates, memory
+from robustassay.evaluation.repeatability import unused_copy
+from robustassay.target import LocalModel
+from robustassay.threat import LInf
+from tests.support import masked
+from tests.support.toys import CPU, Linear
+
+EPS = 8 / 255
+IMAGES = data.load("cifar10-1k").take(16)
+
+
+@pytest.fixture(scope="module")
+def natural() -> nn.Module:
+    return ra.load_model("vgg11-natural")
+
+
+def probes_of(model: nn.Module, random: bool = False) -> ProbeSet:
+    x, background = IMAGES.images(slice(None)), data.load("cifar10-1k").images(slice(16, 64))
+    classes = model(x[:1]).shape[1]
+    target = LocalModel(model, classes, CPU, random=random)
+    return ProbeSet.of(target, IMAGES.ids, x, IMAGES.labels, LInf(EPS), background)
+
+
+# ---------------------------------------------------------------- joint judgement
+
+
+def sign(name: str, value: float, kind: str = "") -> IndicatorResult:
+    return IndicatorResult(name, value, 0.5, "", ("square", "bpda"), weak_limit=0.1, kind=kind)
+
+
+def verdicts(*results: IndicatorResult) -> list[str]:
+    found = Diagnosis("m", "t", 3, results, {}, 0.0)
+    return [found.verdict(result) for result in results]
+
+
+def test_one_strong_sign_or_two_weak_ones_of_different_kinds_are_an_alarm():
+    assert verdicts(sign("a", 0.6), sign("b", 0.0)) == ["alarm", "fine"]
+    assert verdicts(sign("a", 0.2), sign("b", 0.0)) == ["fine", "fine"]
+    assert verdicts(sign("a", 0.2, "one"), sign("b", 0.3, "two")) == ["alarm", "alarm"]
+    assert verdicts(sign("a", 0.2, "one"), sign("b", 0.3, "one")) == ["fine", "fine"]
+    assert verdicts(sign("a", 0.2), sign("b", 0.6)) == ["alarm", "alarm"]
+
+
+def test_what_was_not_examined_is_neither_fine_nor_an_alarm_and_is_shown_everywhere():
+    missing = IndicatorResult.not_examined("transfer", 0.1, "no substitute fits")
+    found = Diagnosis("m", "t", 3, (missing, sign("b", 0.0)), {}, 0.0)
+    assert found.verdict(missing) == "not examined"
+    assert not found.alarms
+    assert "not examined: transfer (no substitute fits)" in str(found)
+    told = found.to_json()
+    assert told["not_examined"] == {"transfer": "no substitute fits"}
+    assert [one["verdict"] for one in told["indicators"]] == ["not examined", "fine"]
+
+
+def test_remedies_of_all_alarms_are_named_in_order():
+    results = (
+        IndicatorResult("a", 0.2, 0.1, "", ("square", "bpda")),
+        IndicatorResult("b", 0.1, 0.1, "", ("steps",)),
+        IndicatorResult("c", math.inf, 1.0, "", ("bpda", "loss")),
+        IndicatorResult("d", 0.0, 1.0, "", (), note="known"),
+    )
+    found = Diagnosis("m", "t", 3, results, {}, 0.0)
+    assert [result.indicator for result in found.alarms] == ["a", "c"]
+    assert found.remedies == ("bpda", "loss", "square")
+    assert found.because("bpda") == "a, c"
+    assert set(found.remedies) <= set(REMEDIES)
+
+
+# ---------------------------------------------------------------- gradients and logits
+
+
+PARTLY_WRONG: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "columns": masked.partly_detached,
+    "losing logits": masked.detached_losers,
+    "sizes": masked.rescaled_gradients,
+    "signs": masked.mostly_random_signs,
+    "some images": lambda module: masked.lies_on_some(module, 0.4),
+}
+
+
+@pytest.mark.parametrize("name", PARTLY_WRONG)
+def test_partly_wrong_gradients_are_an_alarm(name, natural):
+    assert misleading_gradients(compare_gradients(probes_of(PARTLY_WRONG[name](natural)))).strong
+
+
+def test_dead_regions_are_no_alarm_and_masked_gradients_are(natural):
+    brightness = IMAGES.images(slice(None)).flatten(1).mean(1).sort().values
+    dead = masked.DeadRegions(natural, float(brightness[2]) + 0.05)
+    x = IMAGES.images(slice(None))
+    few = compare_gradients(ProbeSet.of(LocalModel(dead, 10, CPU), IMAGES.ids, x, dead(x).argmax(1), LInf(EPS)))
+    assert few[0].zero.any()
+    assert not unavailable_gradients(few).strong
+    assert not misleading_gradients(few).strong
+    assert unavailable_gradients(compare_gradients(probes_of(masked.quantised(natural)))).value == 1
+
+
+def test_coarse_precision_is_not_examined_instead_of_an_alarm(natural, monkeypatch):
+    rounded = masked.RoundsActivations(natural, bits=8)
+    monkeypatch.setattr(LocalModel, "dtype", torch.bfloat16)
+    found = misleading_gradients(compare_gradients(probes_of(rounded)))
+    assert not found.strong
+    assert not found.weak
+
+
+def test_hidden_scores_are_an_alarm(natural):
+    assert unresponsive_logits(probes_of(masked.hidden_scores(natural))).strong
+    assert unresponsive_logits(probes_of(natural)).value == 0
+    assert unresponsive_logits(probes_of(masked.with_far_class(natural))).value == 0
+
+
+def test_two_classes_leave_nothing_hidden():
+    net = Linear(torch.eye(2, 3072), torch.tensor([1.0, 0.0]))
+    x, labels = IMAGES.images(slice(0, 2)), torch.zeros(2, dtype=torch.int64)
+    probes = ProbeSet.of(LocalModel(net, 2, CPU), IMAGES.ids[:2], x, labels, LInf(EPS))
+    assert "2 classes" in unresponsive_logits(probes).unexamined
+
+
+def test_margins_of_an_unusual_size_are_counted_and_not_averaged(natural):
+    def after(z: Tensor) -> Tensor:
+        return torch.where((z.argmax(1, keepdim=True) % 2 == 0), 1e4 * z, z)
+
+    some = vanishing_loss(probes_of(masked.Masked(natural, after=after)), {})
+    assert 0 < some.value < 1
+    assert some.weak or some.strong
+    assert vanishing_loss(probes_of(natural), {}).value == 0
+
+
+# ---------------------------------------------------------------- state and batches
+
+
+def test_a_used_model_is_compared_with_an_unused_copy(natural):
+    for model, changed in ((masked.Drifts(natural), True), (masked.AnswersFromMemory(natural), True), (natural, False)):
+        unused = unused_copy(model)
+        probes = probes_of(model)
+        assert memory(probes, unused, {}).strong is changed
+    assert memory(probes_of(natural), None, {}).unexamined
+    assert memory(probes_of(natural), None, {"stateful": "it changes"}).strong
+
+
+def test_batch_mates_are_noticed_in_large_batches_only(natural):
+    assert batch_mates(probes_of(masked.crowd_dependent(natural))).strong
+    assert batch_mates(probes_of(natural)).value == 0
+    assert batch_mates(probes_of(masked.noisy(natural), random=True)).unexamined
+
+
+# ---------------------------------------------------------------- cross-checks
+
+
+def unbroken(probes: ProbeSet) -> WhiteBox:
+    """What remains after an attack that reached the clean margins only."""
+    return WhiteBox(probes, probes.clean.double())
+
+
+def test_square_beats_a_white_box_attack_that_did_nothing(natural, monkeypatch):
+    monkeypatch.setattr(cross_checks, "QUERIES", 40)
+    monkeypatch.setattr(cross_checks, "MIN_QUERIES", 40)
+    probes = probes_of(natural)
+    assert cross_checks.black_box(unbroken(probes)).strong
+    best = WhiteBox(probes, probes.clean.double() - 1e3)
+    assert cross_checks.black_box(best).value == 0
+    assert "40 queries" in cross_checks.black_box(best).evidence
+
+
+def test_where_no_zoo_model_fits_a_substitute_is_distilled(natural, monkeypatch):
+    monkeypatch.setattr("robustassay.doctor.distillation.STEPS", 120)
+    monkeypatch.setattr("robustassay.doctor.distillation.QUERIES", 512)
+    eleven = probes_of(masked.with_far_class(natural))
+    assert not cross_checks.substitutes_apply(eleven)
+    found = cross_checks.transfer(unbroken(eleven))
+    assert not found.unexamined
+    assert "distilled" in found.evidence
+    assert found.strong, "the substitute has learnt nothing"
+
+
+def test_the_time_bounds_the_queries(natural, monkeypatch):
+    probes = probes_of(natural)
+    monkeypatch.setattr(cross_checks, "SECONDS", 0.0)
+    assert cross_checks.affordable_queries(probes) == cross_checks.MIN_QUERIES
+    monkeypatch.setattr(cross_checks, "SECONDS", 1e9)
+    assert cross_checks.affordable_queries(probes) == cross_checks.QUERIES
+
+
+# ---------------------------------------------------------------- whole diagnoses
+
+
+def test_a_diagnosis_names_what_it_could_not_examine():
+    found = diagnose(masked.noisy(ra.load_model("vgg11-natural")), IMAGES, LInf(EPS), samples=4)
+    assert "depends on the batch" in {result.indicator for result in found.unexamined}
