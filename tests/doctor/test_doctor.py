@@ -48,6 +48,12 @@ EPS = 8 / 255
 IMAGES = 8  # few, so that the suite stays quick; benchmarks/masked_models.py examines with more
 
 
+@pytest.fixture(autouse=True)
+def short_cross_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Square makes few queries, so that the suite stays quick; tests/doctor/test_checks.py tries it alone."""
+    monkeypatch.setattr(cross_checks, "QUERIES", cross_checks.MIN_QUERIES)
+
+
 @pytest.fixture(scope="module")
 def small() -> nn.Module:
     """A small network with fixed weights, whose labels are its own answers."""
