@@ -84,16 +84,19 @@ value of "unstable predictions" is one minus the cosine between the gradients of
 
 UNITS = {
     "unavailable gradients": "fraction of images",
-    "misleading gradients": "relative error of the predicted change of the margin",
+    "misleading gradients": "fraction of images",
     "unstable predictions": "fraction of images",
-    "vanishing loss": "powers of ten between the median margin and 1",
+    "vanishing loss": "fraction of images",
+    "unresponsive logits": "fraction of images",
     "test-time optimisation": "1 if found, else 0",
+    "depends on the batch": "fraction of images",
+    "depends on earlier images": "1 if found, else 0",
     "silent success": "fraction of images",
-    "incomplete optimisation": "fraction of the clean margin",
+    "incomplete optimisation": "fraction of the unbroken images",
     "unbounded attack fails": "fraction of images",
     "accuracy not falling with eps": "fraction of images",
-    "black-box beats white-box": "fraction of images",
-    "transfer beats white-box": "fraction of images",
+    "black-box beats white-box": "fraction of the unbroken images tried",
+    "transfer beats white-box": "fraction of the unbroken images",
 }
 """What the value and the limit of each indicator measure."""
 
