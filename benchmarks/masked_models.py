@@ -165,7 +165,7 @@ def broken(name: str, base: str, images: int) -> Row:
         name=name,
     )
     helped = {
-        part.manifest["adaptive"]["remedy"]
+        part.manifest["adaptive"]["remedy"].partition("-")[0]
         for label, part in result.parts.items()
         if label != "pgd" and part.attack_success_rate > 0
     }

@@ -25,6 +25,7 @@ from robustassay.doctor import (
     repeat_checks,
 )
 from robustassay.doctor.attack_checks import PlainAttack
+from robustassay.doctor.candidates import gives_gradients
 from robustassay.doctor.gradient_fixes import (
     Bypass,
     FixedGradients,
@@ -34,9 +35,9 @@ from robustassay.doctor.gradient_fixes import (
     ReverseGradient,
     SmoothGradient,
 )
-from robustassay.doctor.layer_trace import find_bypass, find_logit_layer
+from robustassay.doctor.layer_trace import find_bypass
 from robustassay.doctor.probe_set import AscentTrace, ProbeSet
-from robustassay.doctor.remedies import gives_gradients
+from robustassay.doctor.taps import find_logit_layer
 from robustassay.errors import BadRequest, UnknownName
 from robustassay.models import names
 from robustassay.target import LocalModel
@@ -339,7 +340,7 @@ def few() -> data.Dataset:
 REMEDIED = {
     "quantised input": "bpda",
     "temperature 1e-3": "logits",
-    "gradient sign flipped": "reversal",
+    "gradient sign flipped": "bpda",
 }
 
 

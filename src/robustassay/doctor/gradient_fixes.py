@@ -1,7 +1,8 @@
 """Repairs of a model's gradients for an attacker; the outputs that are verified never change."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final, final
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from robustassay.defenses.defended import Pass, adaptive
+from robustassay.doctor.function_rules import FunctionRules
 
 NOISY_COPIES: Final = 8
 """Noisy copies of an image that its gradient is averaged over."""
@@ -45,6 +47,12 @@ class FixedGradients(nn.Module):
             assert isinstance(fix, GradientFix)
             forward_pass = partial(fix.differentiate, forward_pass)
         return forward_pass(x)
+
+
+def copies_per_pass(module: nn.Module) -> int:
+    """Return how many copies of an image one differentiable pass of a module computes."""
+    fixes = module.fixes if isinstance(module, FixedGradients) else ()
+    return math.prod(fix.copies for fix in fixes if isinstance(fix, SmoothGradient))
 
 
 @final
@@ -100,6 +108,47 @@ class LayerOutput(GradientFix):
         with self.layer.register_forward_hook(lambda layer, given, output: outputs.append(output)):
             forward_pass(x)
         return outputs[-1]
+
+
+@final
+class JointOutputs(GradientFix):
+    """Takes the sum of the outputs of several layers as logits, each scaled by its own factor."""
+
+    def __init__(self, layers: Sequence[nn.Module], factors: Sequence[float]) -> None:
+        super().__init__()
+        self.layers, self.factors = nn.ModuleList(layers), tuple(factors)
+
+    def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
+        """Return the sum of the outputs of the layers in their last calls."""
+        outputs: dict[nn.Module, Tensor] = {}
+        with ExitStack() as hooks:
+            for layer in self.layers:
+                keep = layer.register_forward_hook(lambda layer, given, output: outputs.update({layer: output}))
+                hooks.enter_context(keep)
+            forward_pass(x)
+        scaled = [factor * outputs[layer] for layer, factor in zip(self.layers, self.factors, strict=True)]
+        return torch.stack(scaled).sum(0)
+
+
+@final
+class StraightThrough(GradientFix):
+    """Differentiates the function that the model computes, in all layers at once (BPDA, arXiv:1802.00420)."""
+
+    def __init__(self, soft: bool = False, unroll: bool = False) -> None:
+        super().__init__()
+        self.soft, self.unroll = soft, unroll
+
+    def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
+        """Return the same logits with the gradient that the rules give."""
+        with FunctionRules(len(x), self.soft, self.unroll):
+            return forward_pass(x)
+
+    def rules_used(self, forward_pass: Pass, x: Tensor) -> Mapping[str, int]:
+        """Return the rules that a pass applies, and how often."""
+        rules = FunctionRules(len(x), self.soft, self.unroll)
+        with torch.enable_grad(), rules:
+            forward_pass(x.detach().requires_grad_())
+        return rules.used
 
 
 @final

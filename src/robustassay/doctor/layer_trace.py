@@ -8,7 +8,7 @@ from typing import Any, Final, final
 import torch
 from torch import Tensor, nn
 
-from robustassay.doctor.gradient_fixes import Bypass, LayerOutput
+from robustassay.doctor.gradient_fixes import Bypass
 from robustassay.target import TargetModel
 from robustassay.threat import Goal
 
@@ -47,16 +47,6 @@ def find_bypass(target: TargetModel, x: Tensor, goal: Goal) -> Bypass | None:
         ):
             return bypass
     return _fit_bypass(first, None, x)
-
-
-@torch.enable_grad()
-def find_logit_layer(target: TargetModel, x: Tensor) -> LayerOutput | None:
-    """Find the last layer whose output ranks the classes as the model's own does."""
-    calls, logits = _trace_calls(target, x)
-    for call in reversed(calls):
-        if call.output.shape == logits.shape and torch.equal(call.output.argmax(1), logits.argmax(1)):
-            return LayerOutput(call.layer)
-    return None
 
 
 def _fit_bypass(call: LayerCall, source: nn.Module | None, start: Tensor) -> Bypass | None:

@@ -1,0 +1,193 @@
+"""Builds the candidates for remedies: every change of gradients or outputs that this model allows."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, final
+
+import torch
+from torch import nn
+
+from robustassay.defenses.defended import adaptive
+from robustassay.doctor.cross_checks import SUBSTITUTES, substitutes_apply
+from robustassay.doctor.gradient_fixes import (
+    FixedGradients,
+    GradientFix,
+    JointOutputs,
+    LayerOutput,
+    LogOutputs,
+    RescaleLogits,
+    ReverseGradient,
+    SmoothGradient,
+    StraightThrough,
+)
+from robustassay.doctor.indicator import REMEDIES, Diagnosis
+from robustassay.doctor.layer_trace import find_bypass
+from robustassay.doctor.output_checks import MAX_DECADES
+from robustassay.doctor.probe_set import SEED, ProbeSet
+from robustassay.doctor.taps import find_logit_layer, find_taps
+from robustassay.errors import ModelFailed
+from robustassay.rng import Streams
+from robustassay.target.batching import LANES
+from robustassay.threat.losses import logit_margin
+
+RESCALED_MARGIN: Final = 5.0
+"""Median margin of rescaled logits: that of an ordinary network."""
+
+SMOOTHING_SIZE: Final = 0.5
+"""Size of the noise that smoothed gradients average over, as a fraction of a random perturbation."""
+
+MAX_TAPS: Final = 3
+"""Inner layers that are tried as logits: those that agree best with the model."""
+
+TRIAL_ON_FIX: Final = "pma:steps=20"
+FULL_ON_FIX: Final = ("pma", "apgd-t:steps=50")
+"""PMA first: it never looks at the model's own loss, which may be flat where the fixed gradient is not."""
+
+FULL_ON_RANDOM: Final = ("pma:steps=50",)
+
+
+@final
+@dataclass(frozen=True)
+class Candidate:
+    """One possible remedy: a module to attack, a short attack for a trial, and the attacks in full."""
+
+    remedy: str  # of REMEDIES
+    variant: str  # of this remedy; "" for its first one
+    module: nn.Module
+    trial: str
+    full: tuple[str, ...]
+    how: str
+
+    @property
+    def name(self) -> str:
+        """The name of the remedy, with that of the variant."""
+        return f"{self.remedy}-{self.variant}" if self.variant else self.remedy
+
+
+def build_candidates(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Candidate]:
+    """Build the rivals that are always tried, and the remedies that the diagnosis names."""
+    named = diagnosis.remedies
+    outputs = output_fixes(probes, diagnosis) if "logits" in named else []
+    rules = straight_through(probes)
+    front = [fix for fix, _ in rules[:1]]
+    if "logits" in named and outputs:
+        yield _on_fix(probes, "logits", "", outputs, "")
+    for variant, taps, how in _tap_fixes(probes):
+        yield _on_fix(probes, "logits", variant, [*front, *taps], how)
+    for fix, how in rules:
+        variant = "unrolled" if fix.unroll else "soft" if fix.soft else ""
+        yield _on_fix(probes, "bpda", variant, [fix, *outputs], how)
+    if "bpda" in named and (bypass := find_bypass(probes.target, probes.x0, probes.goal)) is not None:
+        yield _on_fix(probes, "bpda", "linear", [bypass, *outputs], "a linear map replaces what stops gradients")
+    if "reversal" in named:
+        yield _on_fix(probes, "reversal", "", [ReverseGradient(), *outputs], "")
+    if "smoothing" in named:
+        smooth = SmoothGradient(SMOOTHING_SIZE * _typical_perturbation(probes))
+        yield _on_fix(probes, "smoothing", "", [*front, smooth, *outputs], "")
+    yield from _on_the_model(probes, named)
+
+
+def straight_through(probes: ProbeSet) -> list[tuple[StraightThrough, str]]:
+    """Build the straight-through fixes whose rules this model's functions need."""
+    few, found = probes.x0[:LANES].to(probes.target.dtype), []
+    plain = _rules_of(StraightThrough(), probes, few)
+    if plain:
+        found.append((StraightThrough(), plain))
+    soft = _rules_of(StraightThrough(soft=True), probes, few)
+    if soft:
+        found.append((StraightThrough(soft=True), soft))
+    if "inner gradient" in plain:
+        found.append((StraightThrough(unroll=True), plain))
+    return found
+
+
+def _rules_of(fix: StraightThrough, probes: ProbeSet, x: torch.Tensor) -> str:
+    """Name the rules that a pass applies; empty where none is, or where the model cannot run under them."""
+    try:
+        used = fix.rules_used(adaptive(probes.target.module), x)
+    except (RuntimeError, TypeError, AttributeError, ValueError, NotImplementedError):
+        return ""
+    return ", ".join(f"{name} ({count} times)" if count > 1 else name for name, count in used.items())
+
+
+def _on_fix(probes: ProbeSet, remedy: str, variant: str, fixes: list[GradientFix], how: str) -> Candidate:
+    module = FixedGradients(probes.target.module, fixes)
+    full = FULL_ON_RANDOM if probes.target.random else FULL_ON_FIX
+    return Candidate(remedy, variant, module, TRIAL_ON_FIX, full, how or REMEDIES[remedy])
+
+
+def gives_gradients(module: nn.Module, probes: ProbeSet) -> bool:
+    """Check on a few images that a fixed model has a gradient: hooks cannot follow every model."""
+    few = slice(0, LANES)
+    tried = probes.target.with_module(module)
+    try:
+        gradient, _ = tried.gradient(probes.x0[few], logit_margin, probes.goal.among(few))
+        tried.check()
+    except ModelFailed:
+        return False
+    return bool((gradient != 0).any())
+
+
+def _tap_fixes(probes: ProbeSet) -> Iterator[tuple[str, list[GradientFix], str]]:
+    """Take inner layers as logits: each alone, and all together."""
+    rivals = [tap for tap in find_taps(probes.target, probes.x0) if not tap.same_as_logits]
+    best = sorted(rivals, key=lambda tap: -tap.agreement)[:MAX_TAPS]
+    for tap in best:
+        fix = LayerOutput(tap.layer)
+        yield f"tap-{_plain(tap.name)}", [fix, *_rescaling(probes, [fix])], f"the outputs of layer {tap.name}"
+    if len(best) > 1:
+        factors = [RESCALED_MARGIN / max(_typical_margin(probes, [LayerOutput(tap.layer)]), 1e-12) for tap in best]
+        layers = ", ".join(tap.name for tap in best)
+        yield "taps", [JointOutputs([tap.layer for tap in best], factors)], f"the outputs of layers {layers} together"
+
+
+def _plain(name: str) -> str:
+    return "".join(sign if sign.isalnum() else "-" for sign in name)
+
+
+def output_fixes(probes: ProbeSet, diagnosis: Diagnosis) -> list[GradientFix]:
+    """Find the values before the last function, and scale them so that losses have a gradient."""
+    layer_output = find_logit_layer(probes.target, probes.x0)
+    squashed = bool({"softmax", "squashed"} & diagnosis.flags.keys())
+    first: list[GradientFix] = [layer_output] if layer_output is not None else [LogOutputs()] if squashed else []
+    return [*first, *_rescaling(probes, first)]
+
+
+def _rescaling(probes: ProbeSet, fixes: list[GradientFix]) -> list[GradientFix]:
+    """Scale logits whose margins are so large or small that some loss has no gradient."""
+    typical = _typical_margin(probes, fixes)
+    if not 0 < typical < math.inf or abs(math.log10(typical)) <= MAX_DECADES:
+        return []
+    return [RescaleLogits(RESCALED_MARGIN / typical)]
+
+
+@torch.no_grad()
+def _typical_margin(probes: ProbeSet, fixes: list[GradientFix]) -> float:
+    fixed = FixedGradients(probes.target.module, fixes)
+    logits = probes.target.with_module(fixed).call_differentiable(probes.x0)
+    return float(probes.goal.margin(logits).abs().median())
+
+
+def _typical_perturbation(probes: ProbeSet) -> float:
+    """Return the root mean square of the perturbation at a random point of the ball."""
+    away = probes.ball(probes.norm.eps).sample(Streams.of(SEED, probes.ids, probes.x0.device))
+    return float((away - probes.x0).square().mean().sqrt())
+
+
+_ON_THE_MODEL: Final = {
+    "restarts": ("pgd:steps=10", ("pgd:restarts=5",)),
+    "loss": ("apgd:loss=dlr,steps=20", ("apgd:loss=dlr",)),
+    "eot": ("apgd:steps=20", ("apgd", "apgd:loss=dlr")),
+    "steps": ("pgd:steps=60,rel_step=0.05", ("pgd:steps=200,rel_step=0.05",)),
+    "square": ("square:steps=300,rescale_schedule=true", ("square",)),
+    "transfer": (f"transfer:source={SUBSTITUTES[0]}", tuple(f"transfer:source={source}" for source in SUBSTITUTES)),
+}
+"""Remedies that need no change of the gradient: the attack of the trial, and the attacks in full."""
+
+
+def _on_the_model(probes: ProbeSet, named: tuple[str, ...]) -> Iterator[Candidate]:
+    for remedy in named:
+        if remedy in _ON_THE_MODEL and (remedy != "transfer" or substitutes_apply(probes)):
+            trial, full = _ON_THE_MODEL[remedy]
+            yield Candidate(remedy, "", probes.target.module, trial, full, REMEDIES[remedy])

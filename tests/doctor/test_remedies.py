@@ -1,0 +1,130 @@
+"""Remedies: every candidate is tried on a few images, and those that break some become remedies in that order."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import robustassay as ra
+from robustassay import attacks, data
+from robustassay.doctor import Diagnosis, IndicatorResult
+from robustassay.doctor.candidates import Candidate
+from robustassay.doctor.probe_set import ProbeSet
+from robustassay.doctor.remedies import build_remedies
+from robustassay.doctor.taps import find_logit_layer, find_taps
+from robustassay.doctor.trials import PLAIN, Trial, passes, run_trials, within_budget
+from robustassay.evaluation.adaptive import Remedy
+from robustassay.target import LocalModel
+from robustassay.threat import LInf
+from tests.support.masked_layers import LAYERS, robust_accuracy
+from tests.support.toys import CPU, two_classes
+
+EPS = 8 / 255
+FINE = Diagnosis("m", "t", 6, (), {}, 0.0)
+ALARM = IndicatorResult("unavailable gradients", 1.0, 0.0, "", ("bpda", "smoothing", "square", "transfer"))
+MASKED = dataclasses.replace(FINE, results=(ALARM,))
+
+
+@pytest.fixture(scope="module")
+def natural() -> nn.Module:
+    return ra.load_model("vgg11-natural")
+
+
+@pytest.fixture(scope="module")
+def robust() -> nn.Module:
+    return ra.load_model("resnet20-pgd")
+
+
+def probes_of(module: nn.Module, n: int = 8) -> ProbeSet:
+    images = data.load("cifar10-1k")
+    x, y = images.images(slice(0, n)), images.labels[:n]
+    return ProbeSet.of(LocalModel(module, 10, CPU), [str(row) for row in range(n)], x, y, LInf(EPS))
+
+
+def standing(probes: ProbeSet, remedy: Remedy | None = None) -> float:
+    """The fraction of images that plain attacks, or the first attack of a remedy, leave."""
+    target = probes.target if remedy is None else probes.target.with_module(remedy.module)
+    specs = PLAIN if remedy is None else remedy.attacks[:1]
+    broken = [dataclasses.replace(probes, target=target).broken_by(attacks.create(spec)) for spec in specs]
+    return float((~torch.stack(broken).any(0)).float().mean())
+
+
+@pytest.mark.parametrize("name", ["rounded branches", "detached branches", "saturated branch"])
+def test_a_remedy_through_all_layers_reaches_the_hand_written_attack(name, natural, robust):
+    masked = LAYERS[name](natural, robust)
+    probes = probes_of(masked.model)
+    assert standing(probes) > 0.4, "or there is nothing to remedy"
+    first = next(build_remedies(probes, FINE if name == "saturated branch" else MASKED))
+    assert standing(probes, first) <= robust_accuracy(masked, probes.x0, probes.goal.labels, EPS)
+    assert not first.name.startswith("square")
+
+
+def test_honest_models_have_no_rivals_and_get_no_remedy(robust):
+    probes = probes_of(robust)
+    assert [tap.name for tap in find_taps(probes.target, probes.x0) if not tap.same_as_logits] == []
+    assert list(build_remedies(probes, FINE)) == []
+
+
+class Branches(nn.Module):
+    """The first network decides alone; the second one is called last and agrees with it on its own images."""
+
+    def __init__(self, decides: nn.Module, decoy: nn.Module) -> None:
+        super().__init__()
+        self.decides, self.decoy = decides, decoy
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = torch.sigmoid(self.decides(x)) + 0 * self.decoy(x)
+        return logits
+
+
+def test_a_decoy_that_agrees_on_clean_images_is_not_taken_for_the_logits(natural, robust):
+    model = Branches(natural, robust)
+    probes = probes_of(model, 12)
+    clean = model.decoy(probes.x0).argmax(1) == model.decides(probes.x0).argmax(1)
+    agreed = probes.among(clean)
+    assert len(agreed) >= 4
+    found = find_logit_layer(agreed.target, agreed.x0)
+    assert found is None or found.layer in set(model.decides.modules())
+    names = {tap.name.split(".")[0]: tap for tap in find_taps(agreed.target, agreed.x0)}
+    assert names["decoy"].agrees_clean
+    assert names["decides"].agreement > names["decoy"].agreement
+
+
+# ---------------------------------------------------------------- trials and budgets
+
+
+def candidate(name: str, trial: str, full: tuple[str, ...] = ("pgd",)) -> Candidate:
+    return Candidate(name, "", two_classes(4), trial, full, "")
+
+
+def toy_probes(eps: float) -> ProbeSet:
+    x = torch.full((4, 1, 2, 2), 0.5)
+    target = LocalModel(two_classes(4), 2, CPU, 8)
+    return ProbeSet.of(target, list("abcd"), x, torch.zeros(4, dtype=torch.int64), LInf(eps))
+
+
+def test_the_cheapest_candidate_that_breaks_every_image_comes_first_and_dearer_ones_are_not_tried():
+    slope = float(two_classes(4).weight.detach().diff(dim=0).abs().sum())
+    weak, cheap, dear = (
+        candidate("a", "pgd:steps=1,rel_step=0.01"),
+        candidate("b", "pgd:steps=20"),
+        candidate("c", "pgd:steps=50"),
+    )
+    trials = run_trials(toy_probes(1.05 / slope), [dear, weak, cheap])
+    assert [trial.candidate.name for trial in trials] == ["b", "a"]
+    assert int(trials[0].broken.sum()) == 4
+    below = run_trials(toy_probes(0.95 / slope), [dear, weak, cheap])
+    assert {trial.candidate.name for trial in below} == {"a", "b", "c"}
+    assert not any(trial.broken.any() for trial in below)
+
+
+def test_the_budget_is_spent_in_order_and_square_gets_what_is_left():
+    target = LocalModel(two_classes(4), 2, CPU, 8)
+    first, second = candidate("a", "pgd", ("pgd:steps=100", "pgd:steps=900")), candidate("square", "pgd", ("square",))
+    assert passes("pgd:steps=100", target, first.module) == 300
+    taken = within_budget([Trial.without(first), Trial.without(second)], target, 1300)
+    assert [one.full for one in taken] == [("pgd:steps=100",), ("square:steps=1000,rescale_schedule=true",)]
+    (only, *_) = within_budget([Trial.without(first)], target, 1)
+    assert only.full == ("pgd:steps=100",), "one attack is always run"
