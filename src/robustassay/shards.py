@@ -132,18 +132,24 @@ def read(path: Path, run: str) -> Shard:
 def read_binding(path: Path) -> Binding | None:
     """Read the binding of a shard alone; None where it cannot be read."""
     try:
+        check_readable(path, MOST_BYTES)
         return Binding.of(pq.read_schema(path))
     except (OSError, ValueError, pa.ArrowException):
         return None
 
 
 def read_limited(path: Path, most: int) -> bytes:
-    """Read a regular file of limited size; a pipe or a device would block or never end."""
+    """Read a regular file of limited size."""
+    check_readable(path, most)
+    return path.read_bytes()
+
+
+def check_readable(path: Path, most: int) -> None:
+    """Refuse what is no regular file of limited size: a pipe or a device would block or never end."""
     if not path.is_file():
         raise ValueError("it is not a regular file")
     if path.stat().st_size > most:
         raise ValueError(f"it has more than {most >> 20} MiB")
-    return path.read_bytes()
 
 
 def metadata(content: bytes) -> dict[bytes, bytes]:

@@ -1,6 +1,7 @@
 """Signatures: any change of a signed submission is noticed, and unknown keys are called unknown."""
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -92,8 +93,33 @@ def link_to_zeros(folder: Path) -> None:
     (folder / SIGNATURE).symlink_to("/dev/zero")
 
 
+def add_a_run(folder: Path) -> None:
+    """A board would count this run as one of the submission."""
+    (folder / "shards").mkdir()
+    (folder / "manifest.json").write_text("{}")
+
+
+def add_endless_records(folder: Path) -> None:
+    (folder / "0.parquet").symlink_to("/dev/zero")
+
+
+def add_a_pipe(folder: Path) -> None:
+    os.mkfifo(folder / "0.parquet")
+
+
 @pytest.mark.parametrize(
-    "change", [edit_card, swap_a_byte, add_a_file, delete_a_file, break_the_signature, link_to_zeros]
+    "change",
+    [
+        edit_card,
+        swap_a_byte,
+        add_a_file,
+        delete_a_file,
+        break_the_signature,
+        link_to_zeros,
+        add_a_run,
+        add_endless_records,
+        add_a_pipe,
+    ],
 )
 def test_any_change_makes_a_signature_wrong(sent, change):
     verify(sent)
@@ -121,6 +147,23 @@ def test_the_last_shard_of_a_signed_run_cannot_be_deleted_unnoticed(honest, keys
     (last,) = [path for path in bindings if path.stem not in continued]
     last.unlink()
     assert check_signature(run).passed is False
+
+
+def test_a_failure_of_a_signed_run_cannot_be_deleted_unnoticed(honest, keys, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(honest, run)
+    (run / "failures").mkdir()
+    (run / "failures" / "0.json").write_text('{"a sample": "its error"}')
+    sign(run, keys / "alice")
+    (run / "failures" / "0.json").unlink()
+    assert check_signature(run).passed is False
+
+
+def test_a_run_beside_a_signed_card_is_not_shown_as_signed(sent, honest, keys, tmp_path):
+    shutil.copy(honest / "manifest.json", sent)
+    shutil.copytree(honest / "shards", sent / "shards")
+    with pytest.raises(BadRequest, match="does not fit the files beside it"):
+        gather([sent], signers=known(keys, tmp_path, "alice"))
 
 
 def test_the_board_shows_who_signed_and_leaves_out_what_does_not_fit(sent, honest, keys, tmp_path):

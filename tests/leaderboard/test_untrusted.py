@@ -1,9 +1,11 @@
 """Submissions that attack whoever checks them: no name in a manifest runs code, reads a path or opens a socket."""
 
+import contextlib
 import json
 import os
 import shutil
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,12 @@ import pytest
 import robustassay as ra
 from robustassay import data, models
 from robustassay.cli import main
-from robustassay.errors import BadData, BadRequest
+from robustassay.errors import AssayError, BadData, BadRequest
 from robustassay.evaluation.model_ref import ModelRef
-from robustassay.leaderboard import gather, records_file, whitelist
+from robustassay.leaderboard import add, gather, records_file, whitelist
 from robustassay.leaderboard.card import EntryCard
 from robustassay.leaderboard.checking import CheckRequest, check_here
+from robustassay.leaderboard.columns import HEADING
 from robustassay.registry import describe
 from tests.support.forging import forge
 
@@ -271,3 +274,67 @@ def test_cells_are_no_formulas_and_markdown_holds_no_links_or_images(honest, tmp
     text = (tmp_path / "board" / "board.md").read_text()
     assert "](" in text, "the text itself is kept"
     assert "[" not in text.replace("&#91;", "")
+
+
+def ends(call: Callable[[], object]) -> bool:
+    """Say whether a call comes back within seconds, with whatever outcome."""
+
+    def run() -> None:
+        with contextlib.suppress(AssayError):
+            call()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(10)
+    return not thread.is_alive()
+
+
+@pytest.mark.parametrize("place", ["0.parquet", "shards/0.parquet"])
+def test_a_pipe_among_the_files_of_a_submission_does_not_block_a_board(honest, tmp_path, place):
+    sent = forge(honest, tmp_path / "all" / "sent")
+    os.mkfifo(sent / place)
+    assert ends(lambda: gather([tmp_path / "all", honest]))
+
+
+def test_a_huge_card_is_refused_before_it_is_read(tmp_path):
+    with (tmp_path / "card.json").open("wb") as card:
+        card.truncate(100 << 30)
+    with pytest.raises(BadData, match="MiB"):
+        EntryCard.read(tmp_path / "card.json")
+
+
+def test_adding_records_of_a_stranger_copies_no_file_that_they_link_to(honest, tmp_path):
+    packed = records_file.pack(honest, tmp_path / "sent")
+    (tmp_path / "private").write_text("my key")
+    packed.with_suffix(".safetensors").unlink()
+    packed.with_suffix(".safetensors").symlink_to(tmp_path / "private")
+    with pytest.raises(BadData, match="images"):
+        add(EntryCard(name="m"), [packed], tmp_path / "board")
+    assert not any(path.read_text(errors="replace") == "my key" for path in (tmp_path / "board").rglob("*.s*"))
+
+
+def test_no_text_of_a_stranger_reaches_the_terminal_with_escape_sequences(honest, tmp_path, capsys):
+    sent = forge(honest, tmp_path / "sent", put(("title",), "\x1b[2J\x1b]0;gone\x07 \u202e passed\r\n all"))
+    main(["leaderboard", "check", str(sent), "--reattack", "0"])
+    main(["leaderboard", "build", str(sent), "-o", str(tmp_path / "out")])
+    printed = capsys.readouterr()
+    found = {one for one in printed.out + printed.err if not one.isprintable()}
+    assert found <= {"\n"}
+
+
+@pytest.mark.parametrize("place", [".", "sub"])
+def test_a_check_fails_where_a_board_would_count_more_runs_than_it_sees(honest, tmp_path, place):
+    folder = add(EntryCard(name="m"), [honest], tmp_path / "board").folder
+    hidden = forge(honest, tmp_path / "hidden")
+    shutil.copytree(hidden, folder / place, dirs_exist_ok=True)
+    checks = check_here(CheckRequest(str(folder), reattack=0))
+    assert [check.passed for check in checks if "A board would count" in check.text] == [False]
+
+
+def test_no_text_of_a_stranger_adds_cells_to_a_row(honest, tmp_path):
+    records_file.pack(honest, tmp_path / "entry")
+    card = {"name": "m", "architecture": "a\\| ICLR \\| alice (SHA256:abc) | x"}
+    (tmp_path / "entry" / "card.json").write_text(json.dumps(card))
+    assert main(["leaderboard", "build", str(tmp_path / "entry"), "--out", str(tmp_path / "board"), "--quiet"]) == 0
+    (row,) = [line for line in (tmp_path / "board" / "board.md").read_text().splitlines() if "alice" in line]
+    assert row.count("|") == len(HEADING) + 1

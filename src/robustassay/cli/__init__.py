@@ -13,6 +13,7 @@ from robustassay.cli.study import study
 from robustassay.cli.zoo import zoo
 from robustassay.errors import AssayError
 from robustassay.malloc_settings import keep_freed_memory
+from robustassay.printable import escape_lines
 
 EXAMPLES: Final = """
 Examples:
@@ -61,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         app(arguments, exit_on_error=False, result_action="return_value")
     except AssayError as error:
-        print(f"assay: {error}", file=sys.stderr)
+        print(f"assay: {escape_lines(str(error))}", file=sys.stderr)
         return error.exit_code
     except CycloptsError:  # already printed, with the nearest option
         return 2

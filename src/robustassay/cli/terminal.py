@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from robustassay.eps import format_eps
+from robustassay.printable import escape_lines
 
 if TYPE_CHECKING:
     from robustassay.analysis.rates import Rate
@@ -30,7 +31,7 @@ class Terminal:
     def say(self, sentence: str) -> None:
         """Print a line that is not a result."""
         if not self._quiet:
-            self._err.print(Text(sentence), soft_wrap=True)
+            self._err.print(_text(sentence), soft_wrap=True)
 
     @contextlib.contextmanager
     def progress(self, runs: int) -> "Iterator[RunBars]":
@@ -55,7 +56,7 @@ class Terminal:
             table.add_column(heading, justify="right")
         table.add_column("evidence")
         for result in results:
-            table.add_row(*map(Text, _line(result)))
+            table.add_row(*map(_text, _line(result)))
         self._out.print(table)
         invalid = sum(result.invalid_claims for result in results)
         if invalid:
@@ -67,19 +68,19 @@ class Terminal:
             if part.stages:
                 stages = ", ".join(f"{name} {accuracy:.1%}" for name, accuracy in part.stages.items())
                 self._out.print(
-                    Text(f"{part.manifest['spec']['attack']['name']}, robust accuracy after each stage: {stages}")
+                    _text(f"{part.manifest['spec']['attack']['name']}, robust accuracy after each stage: {stages}")
                 )
             self._remedy(part)
         for name, text in result.flags.items():
-            self._out.print(Text(f"Flag {name}: {text}"))
-        self._out.print(Text(f"Evidence: {result.evidence.summary}."))
+            self._out.print(_text(f"Flag {name}: {text}"))
+        self._out.print(_text(f"Evidence: {result.evidence.summary}."))
         if result.self_test.examined:
-            self._out.print(Text(f"The self-test took {result.self_test.cost}."))
+            self._out.print(_text(f"The self-test took {result.self_test.cost}."))
         if count := len(result.doubtful):
             which, it = ("1 unbroken sample is", "it") if count == 1 else (f"{count} unbroken samples are", "them")
             remote = "service" in result.manifest.get("spec", {}).get("model", {})
             how = "spend more queries" if remote else f"--confirm runs AutoAttack on {it}"
-            self._out.print(Text(f"{which} in doubt: a stronger attack may still break {it}; {how}."))
+            self._out.print(_text(f"{which} in doubt: a stronger attack may still break {it}; {how}."))
 
     def _remedy(self, part: "Result") -> None:
         """Print which remedy a part applies, why, and how many samples it did not break."""
@@ -87,7 +88,7 @@ class Terminal:
         if "remedy" in applied:
             left = round(part.robust_accuracy * len(part.records))
             self._out.print(
-                Text(
+                _text(
                     f"Remedy {applied['remedy']} (for {applied['because']}): {applied['how']}; of {len(part.records)} "
                     f"unbroken samples, {len(part.records) - left} were broken."
                 )
@@ -95,7 +96,7 @@ class Terminal:
 
     def result(self, result: "Result") -> None:
         """Print one result as a sentence."""
-        self._out.print(Text(str(result)))
+        self._out.print(_text(str(result)))
 
     def json(self, results: "Sequence[Result]") -> None:
         """Print a list with one JSON object per run."""
@@ -107,7 +108,7 @@ class Terminal:
         for column in columns:
             table.add_column(column, overflow="fold")
         for row in rows:
-            table.add_row(*map(Text, row))
+            table.add_row(*map(_text, row))
         self._out.print(table)
 
 
@@ -124,8 +125,8 @@ class RunBars:
         """Start the bar of a run."""
         if self._log:
             line = f"[{self._finished + 1}/{self._runs}] {title}, {samples} samples, {finished} done"
-            self._log.print(Text(line), soft_wrap=True)
-        self._task = self._bars.add_task(title, total=samples, completed=finished, state="")
+            self._log.print(_text(line), soft_wrap=True)
+        self._task = self._bars.add_task(escape_lines(title), total=samples, completed=finished, state="")
 
     def update(self, finished: float, robust: "Rate") -> None:
         """Move the bar and show the robust accuracy so far."""
@@ -141,6 +142,11 @@ class RunBars:
             self._task = None
         self._finished += 1
         self._bars.update(self._overall, completed=self._finished, state=f"{self._finished}/{self._runs}")
+
+
+def _text(text: str) -> Text:
+    """Return a text to print; names and titles in it may come from strangers."""
+    return Text(escape_lines(text))
 
 
 def _numbers(result: "Result") -> dict[str, Any]:

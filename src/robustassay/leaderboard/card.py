@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self, final
 
+from robustassay import shards
 from robustassay.eps import parse_eps
 from robustassay.errors import BadData, BadRequest
 from robustassay.models.card import ModelCard
 
 CARD: Final = "card.json"
 _LONGEST: Final = 5_000
+_MOST_BYTES: Final = 1 << 20
 _ACTIVE_LINK: Final = re.compile(r"\s*(javascript|data|vbscript|file)\s*:", re.IGNORECASE)
 
 # The papers of the recipes that made the embedded models; the weights are ours, the methods theirs.
@@ -90,9 +92,10 @@ class EntryCard:
     def read(cls, path: Path) -> Self:
         """Read a card from its file."""
         try:
-            return cls.from_json(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
+            text = shards.read_limited(path, _MOST_BYTES).decode("utf-8")
+        except (OSError, ValueError) as error:
             raise BadData(f"The card {path} cannot be read ({error}): write one, or mend it.") from error
+        return cls.from_json(text)
 
     @classmethod
     def from_json(cls, text: str) -> Self:

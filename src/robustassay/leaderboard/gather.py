@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
+from robustassay import shards
 from robustassay.errors import AssayError, BadRequest
 from robustassay.evaluation import Result
 from robustassay.leaderboard import records_file
@@ -138,6 +139,7 @@ def _is_records(path: Path) -> bool:
     import pyarrow.parquet as pq
 
     try:
+        shards.check_readable(path, shards.MOST_BYTES)
         return records_file.ABOUT in (pq.read_schema(path).metadata or {})
-    except (OSError, pa.ArrowException):
+    except (OSError, ValueError, pa.ArrowException):
         return True  # damaged: reading it will say so

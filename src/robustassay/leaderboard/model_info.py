@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from robustassay import shards
 from robustassay.eps import format_eps, parse_eps
 from robustassay.errors import BadData, BadRequest
 from robustassay.leaderboard.card import EntryCard
 from robustassay.leaderboard.entry import Accuracy, BoardThreat, Entry
 
 THREATS: Final = ("Linf", "L2", "L1", "L0", "corruptions", "corruptions_3d")
+_MOST_BYTES: Final = 1 << 20
 CLAIMED: Final = "the authors' own evaluation or another's, as published"
 
 
@@ -65,7 +67,7 @@ def read_folder(folder: Path) -> tuple[list[Entry], list[str]]:
 
 def _entry(path: Path) -> Entry:
     try:
-        info = json.loads(path.read_text(encoding="utf-8"))
+        info = json.loads(shards.read_limited(path, _MOST_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise BadData(f"it is not JSON ({error})") from error
     if not isinstance(info, dict):

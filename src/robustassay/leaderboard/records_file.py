@@ -82,6 +82,17 @@ def images(path: Path) -> "dict[str, Tensor]":
         raise BadData(f"The images of {path} cannot be read ({error}): fetch both files again.") from error
 
 
+def copy(path: Path, folder: Path) -> None:
+    """Copy a records file and its images; refuse a file in their place that is not theirs: it may be a link."""
+    beside = path.with_suffix(".safetensors")
+    files = [path]
+    if (beside.exists() or beside.is_symlink()) and images(path):
+        files.insert(0, beside)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        write_atomically(folder / file.name, file.read_bytes())
+
+
 def _read(path: Path) -> tuple[pa.Table, Any]:
     """Read a records file and its manifest; neither is checked here but for sizes and columns."""
     try:

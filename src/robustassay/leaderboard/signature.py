@@ -1,8 +1,8 @@
 """Signatures of submissions, made and verified by OpenSSH: researchers have SSH keys, and no library is needed.
 
-A signature covers the SHA-256 of every file of a submission (card and records files) or of a run (manifest and all
-shards, the last one included); the hashes of images are inside these files. It proves that the holder of a key has
-signed these files, not that their records are true, and not who the holder is.
+A signature covers the SHA-256 of every file of a submission (card and records files) or of a run (manifest, failures
+and all shards, the last one included); the hashes of images are inside these files. It proves that the holder of a key
+has signed these files, not that their records are true, and not who the holder is.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from robustassay.files import write_atomically
 from robustassay.leaderboard.admission import Check
 from robustassay.leaderboard.card import CARD
 from robustassay.leaderboard.records_file import SUFFIX
-from robustassay.store import MANIFEST, Store
+from robustassay.store import MANIFEST
 
 SIGNATURE: Final = "submission.sig"
 NOT_SIGNED: Final = "not signed"
@@ -28,6 +28,7 @@ FORMAT: Final = "assay-submission-1"
 NAMESPACE: Final = "assay-submission"
 """Separates these signatures from others made with the same key, such as those of commits."""
 
+_RECORDS: Final = (f"*{SUFFIX}", "shards/*.parquet", "failures/*.json")
 _SSH_KEYGEN: Final = "ssh-keygen"
 _FINGERPRINT: Final = re.compile(r"with \S+ key (SHA256:[A-Za-z0-9+/]{43})")
 _MOST_BYTES: Final = 1 << 16
@@ -48,12 +49,11 @@ class Signer:
 
 def statement(folder: Path) -> bytes:
     """Return the text that is signed: the hashes of all files of a submission, or of a run."""
-    if (folder / CARD).is_file():
-        paths = [folder / CARD, *sorted(folder.glob(f"*{SUFFIX}"))]
-    elif Store(folder).exists():
-        paths = [folder / MANIFEST, *sorted((folder / "shards").glob("*.parquet"))]
-    else:
+    heads = [folder / name for name in (CARD, MANIFEST) if (folder / name).exists()]
+    if not heads:
         raise BadRequest(f"{folder} holds no submission and no run: make one with `assay leaderboard add`.")
+    # Both kinds of files at once: a run that somebody puts beside a signed card is not signed.
+    paths = [*heads, *(path for pattern in _RECORDS for path in sorted(folder.glob(pattern)))]
     files = {path.relative_to(folder).as_posix(): _sha256(path) for path in paths}
     return json.dumps({"format": FORMAT, "files": files}, sort_keys=True).encode()
 
@@ -142,7 +142,8 @@ def _last_line(done: "subprocess.CompletedProcess[bytes]") -> str:
 
 def _sha256(path: Path) -> str:
     try:
+        shards.check_readable(path, shards.MOST_BYTES)
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise BadData(f"{path} cannot be read ({error.strerror or error}): fetch the submission again.") from error
+    except (OSError, ValueError) as error:
+        raise BadData(f"{path} cannot be read ({error}): fetch the submission again.") from error

@@ -21,6 +21,7 @@ from robustassay.leaderboard.recheck import REATTACKED, Rebuilt, check_records
 from robustassay.leaderboard.signature import check_signature
 from robustassay.names import slug
 from robustassay.results.identity import run_key
+from robustassay.store import MANIFEST
 
 
 @final
@@ -59,6 +60,8 @@ class Submission:
         checks.append(check_signature(self.folder, signers))
         if not self.files:
             return [*checks, Check("records", False, f"{self.folder} holds no records file.")]
+        if (unseen := self._unseen()) is not None:
+            checks.append(Check("records", False, f"A board would count {unseen}, which is not checked: move it away."))
         checks += check_confirmed(self._results())
         run: Rebuilt | None = None
         for path in self.files:
@@ -66,6 +69,11 @@ class Submission:
             checks += found
             run = run or rebuilt
         return checks if run is None else checks + admit(run.model_ref, run.dataset, device)
+
+    def _unseen(self) -> Path | None:
+        """Return a run or a records file that a board finds in this folder or below it, and a check does not."""
+        found = (path for name in (MANIFEST, f"*{records_file.SUFFIX}") for path in self.folder.rglob(name))
+        return next((path for path in found if path not in self.files), None)
 
     def _results(self) -> dict[str, Result]:
         """Read its runs by their keys, without those that cannot be read."""
@@ -89,10 +97,7 @@ def add(card: EntryCard, runs: Sequence[Path], board: Path) -> Submission:
         if run.is_dir():
             records_file.pack(run, folder)
         elif run.parent.resolve() != folder.resolve():
-            folder.mkdir(parents=True, exist_ok=True)
-            for file in (run, run.with_suffix(".safetensors")):
-                if file.is_file():
-                    write_atomically(folder / file.name, file.read_bytes())
+            records_file.copy(run, folder)
     write_atomically(folder / CARD, card.to_json().encode())
     return Submission(folder)
 

@@ -68,7 +68,7 @@ def _markdown(made: Sequence[Board], problems: Sequence[str]) -> str:
     for board in made:
         text += [f"## {board.threat}", "", *_explanation(board), ""]
         rows = [HEADING, ["---"] * len(HEADING), *lines(board)]
-        text += [f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+        text += [f"| {' | '.join(str(cell).replace('|', '&#124;') for cell in row)} |" for row in rows]
         flags = {name: text for entry in board.entries for name, text in entry.flags.items()}
         text += ["", *(f"- {name}: {why}" for name, why in flags.items()), ""]
         text += [line for entry in board.entries for line in _breakdown(entry)] + [""]

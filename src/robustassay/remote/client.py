@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from robustassay.errors import ModelFailed
+from robustassay.printable import escape, shorten
 from robustassay.remote.adapter import Adapter
 from robustassay.remote.budget import QueryBudget
 from robustassay.remote.credentials import Credentials
 from robustassay.remote.encoding import SentImage, encode_request
 from robustassay.remote.exchange import Exchange, Reply
 from robustassay.remote.loop_thread import LoopThread
-from robustassay.remote.printable import escape, shorten
 from robustassay.remote.response_formats import Answer, MalformedResponse, read_answers
 from robustassay.remote.throttle import Throttle
 from robustassay.remote.transcript import Transcript

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from robustassay.errors import BadRequest, ModelFailed
+from robustassay.printable import escape, shorten
 from robustassay.remote.adapter import Adapter
-from robustassay.remote.printable import escape, shorten
 from robustassay.remote.public_form import HIDDEN
 from robustassay.remote.response_formats import Answer
 

@@ -1,4 +1,4 @@
-"""Makes the text of a service safe to print: no escape sequence, no change of direction, no endless line."""
+"""Makes the text of a stranger safe to print: no escape sequence, no change of direction, no endless line."""
 
 from typing import Final
 
@@ -11,6 +11,11 @@ def escape(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+
+
+def escape_lines(text: str) -> str:
+    """Escape a text, and keep its line breaks."""
+    return "\n".join(map(escape, text.split("\n")))
 
 
 def shorten(text: str, most: int = MOST_CHARACTERS) -> str:
