@@ -27,8 +27,8 @@ class Loss(Protocol):
 
 STEPS: Final = 40
 TARGETS: Final = 9
-TARGETS_OF_RANDOM: Final = 3
-"""Fewer for a random model, whose gradients cost many passes."""
+FEW: Final = 3
+"""Targets for a random model, whose gradients cost many passes."""
 
 
 class Masked(nn.Module, ABC):
@@ -64,11 +64,11 @@ def broken_by(
         torch.manual_seed(0)
         draws = getattr(model, "draws", 1)
         judge = entry.build()
-        for loss in losses(side, x, y, TARGETS if draws == 1 else TARGETS_OF_RANDOM):
+        for number, loss in enumerate(losses(side, x, y, TARGETS if draws == 1 else FEW)):
             rows = (~broken).nonzero().squeeze(1)
             if len(rows):
                 climb = Climb(entry, judge, side, draws, x[rows], y[rows])
-                broken[rows] = climb.run(partial(loss, rows=rows), steps)
+                broken[rows] = climb.run(partial(loss, rows=rows), steps, random_start=number > 0)
     return broken
 
 
@@ -101,9 +101,9 @@ class Climb:
     ) -> None:
         self.entry, self.judge, self.side, self.draws, self.x0, self.y = entry, judge, side, draws, x0, y
 
-    def run(self, loss: Callable[[Tensor], Tensor], steps: int) -> Tensor:
+    def run(self, loss: Callable[[Tensor], Tensor], steps: int, random_start: bool) -> Tensor:
         """Return which images were broken on the way."""
-        x = self.x0.clone()
+        x = self.projected(self.x0 + random_start * self.entry.eps * (2 * torch.rand_like(self.x0) - 1))
         broken = torch.zeros(len(x), dtype=torch.bool)
         every = 1 if self.entry.asked == "together" else max(1, steps // 4)
         angles = torch.linspace(0, torch.pi, steps)

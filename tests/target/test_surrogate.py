@@ -95,6 +95,22 @@ def test_a_model_that_cannot_be_taken_apart_has_none(model):
     assert find_surrogate(model.eval(), X) is None
 
 
+class Volume(nn.Module):
+    """A model with a value of rank 5, which no memory format of images fits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 30 * 30, 10))
+        self.register_buffer("shades", torch.rand(1, 2, 3, 1, 1))
+
+    def forward(self, x):
+        return self.net((x[:, None] * self.shades).sum(1))
+
+
+def test_a_model_with_values_of_rank_5_has_one():
+    assert find_surrogate(Volume().eval(), X) is not None
+
+
 def test_a_model_in_training_has_none():
     assert find_surrogate(models.load("resnet20-pgd").train(), X) is None
 

@@ -110,7 +110,12 @@ def _fold(traced: fx.GraphModule) -> int:
 
 
 def _make_fast(module: nn.Module) -> None:
-    module.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    """Prepare a module for inference; only values of rank 4 have the memory format of images."""
+
+    def reordered(values: Tensor) -> Tensor:
+        return values.contiguous(memory_format=torch.channels_last) if values.dim() == 4 else values
+
+    module.eval().requires_grad_(False)._apply(reordered)  # type: ignore[no-untyped-call]
 
 
 def _full(module: nn.Module, tried: Tensor) -> Surrogate | None:
