@@ -15,6 +15,7 @@ from robustassay.doctor.gradient_checks import compare_gradients, misleading_gra
 from robustassay.doctor.output_checks import unresponsive_logits, vanishing_loss
 from robustassay.doctor.probe_set import ProbeSet
 from robustassay.doctor.repeat_checks import batch_mates, memory
+from robustassay.evaluation.flags import find_flags
 from robustassay.evaluation.repeatability import unused_copy
 from robustassay.target import LocalModel
 from robustassay.threat import LInf
@@ -139,6 +140,21 @@ def test_margins_of_an_unusual_size_are_counted_and_not_averaged(natural):
     assert 0 < some.value < 1
     assert some.weak or some.strong
     assert vanishing_loss(probes_of(natural), {}).value == 0
+    assert vanishing_loss(probes_of(masked.Masked(natural, after=lambda z: z + 3e7)), {}).strong
+
+
+def test_one_image_alone_is_no_strong_sign(natural):
+    probes = probes_of(natural).among(torch.arange(16) < 1)
+    found = cross_checks.transfer(unbroken(probes))
+    assert found.value == 1
+    assert found.weak
+
+
+def test_small_logits_are_not_called_squashed(natural):
+    small = LocalModel(masked.Masked(natural, after=lambda z: 0.5 + z / 100), 10, CPU)
+    sigmoid = LocalModel(masked.Masked(natural, after=torch.sigmoid), 10, CPU)
+    flags = [{flag.name for flag in find_flags(one, IMAGES, probabilities=False)} for one in (small, sigmoid)]
+    assert ["squashed" in found for found in flags] == [False, True]
 
 
 # ---------------------------------------------------------------- state and batches

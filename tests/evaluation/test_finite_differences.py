@@ -43,6 +43,12 @@ def test_the_gradient_of_a_linear_model_is_exact_and_a_halved_one_is_half_wrong(
     assert halved.max() == pytest.approx(0.5, abs=1e-2)
 
 
+def test_a_gradient_that_overflows_is_wrong():
+    torch.manual_seed(0)
+    model = Linear(torch.randn(10, 3072) / 50, torch.zeros(10))
+    assert (errors_of(masked.Lies(model, lambda slope: slope / 0)) == 1).all()
+
+
 WRONG: dict[str, Callable[[nn.Module], nn.Module]] = {
     "columns without a graph": masked.partly_detached,
     "losing logits without a graph": masked.detached_losers,

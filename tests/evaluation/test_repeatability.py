@@ -110,6 +110,24 @@ def test_the_place_in_a_batch_is_noticed(net):
         check_model(Masked(net, after=after), IMAGES, CPU, despite_flags=False)
 
 
+def test_a_model_that_draws_one_of_two_parts_is_random_and_not_refused(net):
+    other = nn.Sequential(*(part for part in net[:-1]), nn.Linear(8 * 15 * 15, 10)).eval()
+
+    class OneOfTwo(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList((net, other))
+            self.eval()
+
+        def forward(self, x: Tensor) -> Tensor:
+            logits: Tensor = self.parts[int(torch.randint(2, ()))](x)
+            return logits
+
+    for seed in range(6):
+        torch.manual_seed(seed)
+        assert check_model(OneOfTwo(), IMAGES, CPU, despite_flags=False).random
+
+
 # ---------------------------------------------------------------- state
 
 

@@ -36,8 +36,8 @@ FEW: Final = 6
 LEAD: Final = 0.1
 """Difference of margins, as a fraction of the clean margin, by which an attack beats another."""
 
-MAX_LEAD: Final = 0.15
-"""Fraction of the images on which the attack with less access may win."""
+MAX_LEAD: Final = 0.2
+"""Fraction of the images on which the attack with less access may win; it may always win on one image."""
 
 SUBSTITUTES: Final = ("resnet20-pgd", "resnet20-natural")
 """Examples crafted on a robust model transfer to natural models, and those of a natural model to other natural ones."""
@@ -82,7 +82,7 @@ def black_box(white: WhiteBox) -> IndicatorResult:
     return IndicatorResult(
         "black-box beats white-box",
         gained / len(tried),
-        MAX_LEAD,
+        max(MAX_LEAD, 1 / len(tried)),
         f"with {queries} queries, Square reaches lower margins than gradient attacks on {gained} of {len(tried)} "
         "images that those do not break",
         REMEDIES_OF_BLACK_BOX,
@@ -114,7 +114,7 @@ def transfer(white: WhiteBox) -> IndicatorResult:
     return IndicatorResult(
         "transfer beats white-box",
         gained / len(probes),
-        MAX_LEAD,
+        max(MAX_LEAD, 1 / len(probes)),
         f"examples crafted on {sources} reach lower margins than gradient attacks on {gained} of {len(probes)} images "
         "that those do not break",
         ("bpda", "smoothing", "transfer", "square"),

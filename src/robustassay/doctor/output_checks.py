@@ -27,6 +27,9 @@ MAX_GRADIENT_DISAGREEMENT: Final = 0.6
 MAX_DECADES: Final = 1.6
 """Limit of |log10| of the median margin; above it (outside 1/40 to 40) some loss has no gradient in float32."""
 
+MIN_RESOLVED: Final = 100.0
+"""Smallest margin in units of the resolution of the logits; below it, rounding hides what an attack gains."""
+
 MAX_UNUSUAL: Final = 0.5
 """Fraction of images whose margin may have such a size."""
 
@@ -91,9 +94,10 @@ def _unstable_gradients(probes: ProbeSet) -> IndicatorResult:
 def vanishing_loss(probes: ProbeSet, flags: Mapping[str, str]) -> IndicatorResult:
     """Check that a loss on these outputs has a gradient: margins of a usual size, no squashed outputs."""
     size = probes.clean.double().abs()
-    unusual = size.log10().abs() > MAX_DECADES
+    resolution = torch.finfo(torch.float32).eps * probes.target.mean_logits(probes.x0).abs().amax(1).double()
+    unusual = (size.log10().abs() > MAX_DECADES) | (size < MIN_RESOLVED * resolution)
     squashed = [flags[name] for name in ("softmax", "squashed") if name in flags]
-    counted = f"{int(unusual.sum())} of {len(probes)} margins lie outside 1/40 to 40"
+    counted = f"{int(unusual.sum())} of {len(probes)} margins lie outside 1/40 to 40, or near the rounding of float32"
     return IndicatorResult(
         "vanishing loss",
         1.0 if squashed else float(unusual.float().mean()),

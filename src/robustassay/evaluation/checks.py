@@ -11,11 +11,10 @@ from robustassay.attacks.attack import Attack
 from robustassay.data import Dataset
 from robustassay.errors import BadData, BadModel, BadRequest, WrongFolder
 from robustassay.evaluation.flags import Flag
-from robustassay.evaluation.repeatability import depends_on_batch, differs
+from robustassay.evaluation.repeatability import MANY_REPEATS, REPEATS, depends_on_batch, differs, varies
 from robustassay.rng import seeded
 from robustassay.target import GradientAccess, call_module
 from robustassay.target.batching import LANES
-from robustassay.target.precision import image_dtype
 from robustassay.threat import ThreatModel
 
 
@@ -47,12 +46,14 @@ def check_model(
             "The model returns probabilities: return logits, the values before softmax, or gradients vanish "
             "and attacks fail without notice; to evaluate it as it is, accept the flag with --despite-flags."
         )
-    random = differs(logits, call_module(module, x), image_dtype(module))
+    random = varies(module, x, logits, REPEATS)
     if not random and depends_on_batch(module, x, logits, batch_size):
-        raise BadModel(
-            "The model's output for an image depends on the other images of its batch, or on their number: use the "
-            "batch statistics of training (model.eval())."
-        )
+        random = varies(module, x, logits, MANY_REPEATS)  # a model that draws one of a few parts may repeat itself
+        if not random:
+            raise BadModel(
+                "The model's output for an image depends on the other images of its batch, or on their number: use the "
+                "batch statistics of training (model.eval())."
+            )
     _check_labels(dataset, logits.shape[1])
     return ModelTraits(logits.shape[1], random, probabilities)
 

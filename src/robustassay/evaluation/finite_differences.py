@@ -119,9 +119,10 @@ def _errors_at(
 
 def _relative_error(seen: Tensor, predicted: Tensor, rounding: Tensor) -> Tensor:
     """Return the median difference over the directions relative to the median change; NaN where that is not clear."""
-    size = torch.maximum(seen.abs(), predicted.abs()).median(0).values
+    overflown = ~predicted.isfinite().all(0)
+    size = torch.maximum(seen.abs(), predicted.abs()).nan_to_num().median(0).values
     error = (seen - predicted).abs().median(0).values / size.clamp(min=1e-300)
-    return error.where(size > CLEAR * rounding, torch.nan)
+    return error.where(size > CLEAR * rounding, torch.nan).where(~overflown, 1.0)
 
 
 def _change(upper: Tensor, lower: Tensor, goal: Goal, weight: Tensor | None) -> Tensor:

@@ -25,6 +25,9 @@ SAMPLES: Final = 32
 
 RANDOMISED: Final = "randomised"
 
+SATURATED: Final = 0.95
+"""Median of the highest outputs above which outputs between 0 and 1 are squashed ones, and not small logits."""
+
 UNDERFLOW: Final = 88.0
 """Above this margin exp(-margin) is zero in float32, and so is the gradient of the usual cross-entropy."""
 
@@ -71,6 +74,7 @@ def find_flags(target: TargetModel, dataset: Dataset, probabilities: bool) -> tu
         and "The model returns probabilities, so gradients vanish where it is confident: return logits instead.",
         "squashed": not probabilities
         and bool((logits >= 0).all() & (logits <= 1).all())
+        and float(logits.amax(1).median()) > SATURATED
         and "All outputs lie between 0 and 1, as after a sigmoid, which saturates where the model is confident: "
         "return the values before it.",
         "no-gradients": zero_count == len(x)

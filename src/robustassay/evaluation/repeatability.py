@@ -20,6 +20,10 @@ from robustassay.target.precision import image_dtype
 TOLERANCE: Final = 1e-3
 """Relative difference between two outputs for one image; a larger one cannot come from rounding."""
 
+REPEATS: Final = 2
+MANY_REPEATS: Final = 16
+"""Passes after the first that show whether a model is random; many of them before it is refused for another reason."""
+
 NEAR: Final = 1 / 255
 """Distance, per value, of the near copies of an image on which a model with a memory is compared."""
 
@@ -39,6 +43,11 @@ class History:
 def differs(expected: Tensor, found: Tensor, dtype: torch.dtype = torch.float32) -> bool:
     """Say whether outputs differ by more than rounding in this floating type."""
     return bool((relative_difference(expected.float(), found.float(), dtype) > TOLERANCE).any())
+
+
+def varies(module: nn.Module, x: Tensor, logits: Tensor, repeats: int) -> bool:
+    """Say whether any of some further passes gives other outputs than `logits`."""
+    return any(differs(logits, call_module(module, x), image_dtype(module)) for _ in range(repeats))
 
 
 def unused_copy(module: nn.Module) -> nn.Module | None:
