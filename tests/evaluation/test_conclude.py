@@ -9,6 +9,7 @@ from robustassay.data import Dataset, from_arrays, load
 from robustassay.errors import AssayError
 from robustassay.evaluation import conclude, prepare, run
 from robustassay.evaluation.adaptive import Advice, Remedy
+from robustassay.results.evidence import Grade, proved_samples
 
 THREAT = ra.LInf(0.4 / 255)
 WEAK = "bim:steps=1,rel_step=0.01"
@@ -67,6 +68,21 @@ def test_a_remedy_with_the_name_of_an_attack_gets_a_folder_of_its_own(model, dat
     again = ra.evaluate(model, dataset, THREAT, attack, out=tmp_path / "run", search=search)
     assert again.robust_accuracy == result.robust_accuracy
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"square", "remedy-square"}
+
+
+def test_flags_and_doubts_are_those_of_the_doctor_the_attack_and_the_remedies(model, dataset, monkeypatch):
+    alarm = {"indicator": "vanishing loss", "verdict": "alarm", "evidence": "the loss is zero on 9 of 10 images"}
+    remedy = Remedy("loss", "vanishing loss", "another loss", model, ("pgd:steps=2",))
+    monkeypatch.setattr(prepare, "ask_adviser", lambda *_: Advice({"indicators": [alarm]}, [remedy]))
+    search = ra.Search(adaptive="auto", self_test=4)
+    result = ra.evaluate(model, dataset, THREAT, WEAK, search=search)
+    assert {"doctor-vanishing-loss", "self-test"} <= result.flags.keys()
+    assert "9 of 10" in result.flags["doctor-vanishing-loss"]
+    standing = result.records[~result.records["success"]]["sample_id"]
+    assert set(result.doubtful) == set(standing) - proved_samples([result.parts["bim"].manifest])
+    assert result.doubtful
+    assert result.parts["loss"].self_test.asked == result.parts["bim"].self_test.asked
+    assert result.evidence.grade is Grade.ADAPTIVE
 
 
 def test_several_attacks_of_one_remedy_are_numbered(model):

@@ -208,6 +208,32 @@ def test_a_surrogate_that_fails_is_left_for_the_model_itself(monkeypatch):
     assert found.records["success"].equals(exact.records["success"])
 
 
+def test_another_head_is_put_on_model_and_surrogate_and_its_error_is_measured_again():
+    model = models.load("resnet20-pgd").eval()
+    plain = LocalModel(model, 10, torch.device("cpu"), 8)
+    surrogate = _half(model, _full(model, X), X)
+    assert surrogate is not None
+    half = SurrogateModel(plain, surrogate)
+    binary = half.with_head(lambda module: nn.Sequential(module, Halves()), 2, X)
+    assert binary.classes == 2
+    assert binary.surrogate_name == half.surrogate_name
+    assert 0 < binary.margin_error < half.margin_error
+    assert 0 < (binary.logits(X) - binary.exact.logits(X)).abs().max() <= binary.margin_error / 4
+    torch.testing.assert_close(binary.exact.logits(X), plain.logits(X)[:, :2] / 100)
+
+    def of_the_model_only(module):
+        return nn.Sequential(module, Halves()) if not isinstance(module, fx.GraphModule) else module.missing
+
+    assert half.with_head(of_the_model_only, 2, X).surrogate_name is None, "the head does not fit the surrogate"
+
+
+class Halves(nn.Module):
+    """A head that reads two logits, a hundred times smaller."""
+
+    def forward(self, logits):
+        return logits[:, :2] / 100
+
+
 def test_a_minimum_is_never_sought_in_doubt(monkeypatch):
     exact = evaluate("ddn:steps=20", threat=ra.L2(0.5), precision="exact")
     search_with_margin_error(monkeypatch, lambda module: Surrogate(Halved(module, 0.0), "float16", torch.float16, 1.0))

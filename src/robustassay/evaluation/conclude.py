@@ -8,7 +8,7 @@ from robustassay.evaluation.adaptive import Remedy
 from robustassay.evaluation.prepare import PreparedEvaluation
 from robustassay.evaluation.result import Result
 from robustassay.evaluation.run import OutputFolder, open_store, run_attack
-from robustassay.evaluation.self_tested import examine_attacks, examine_what_is_left
+from robustassay.evaluation.self_tested import examine_attacks, examine_what_is_left, prove_some
 from robustassay.interrupt import StopRequest
 from robustassay.results.identity import ADAPTIVE, CONFIRMS
 
@@ -17,7 +17,7 @@ def conclude(
     prepared: PreparedEvaluation, results: Mapping[str, Result], folder: OutputFolder, stop: StopRequest
 ) -> Result:
     """Return the result of the evaluation: that of its one attack, or the worst case over all parts."""
-    tested = examine_attacks(prepared, results, folder, stop)
+    tested = examine_attacks(prepared, prove_some(prepared, results, folder), folder, stop)
     if not prepared.one_folder_per_attack:
         (only,) = tested.values()
         return only

@@ -20,6 +20,8 @@ class FeatureModel(nn.Module):
     def __init__(self, module: nn.Module, layer: str | None) -> None:
         super().__init__()
         self.module, self.layer = module, layer
+        if layer is not None:
+            module.get_submodule(layer)  # raises at once where a surrogate has no such layer
         declared: Callable[[Tensor], Tensor] | None = getattr(module, "differentiable", None)
         if declared is not None:
             self.differentiable = lambda x: self._call(declared, x)

@@ -93,7 +93,7 @@ def plant(
     gradient ascent reaches on the same head, where that is more than random search reaches.
     """
     exact = target.exact
-    layer = last_linear_layer(target.module, lambda: exact.call(x0[:1]), 1)
+    layer = _feature_layer(exact, x0[:1])
     features = _feature_target(exact, layer, x0)
     rng = Streams.of(seed, [f"{SEED}/{sample}" for sample in ids], x0.device)
     ball = Ball(norm, x0, torch.full((len(x0),), norm.eps, device=x0.device))
@@ -163,6 +163,14 @@ def _climb(ball: Ball, rng: Streams, features: TargetModel, heads: "_Heads", dir
 
 def _length(direction: Tensor) -> Tensor:
     return per_row(direction.flatten(1).square().sum(1).sqrt().clamp(min=1e-12), direction)
+
+
+def _feature_layer(exact: TargetModel, image: Tensor) -> str | None:
+    """Name the layer whose input are the features, if it is the last one on the way of the gradient too."""
+    with torch.no_grad():
+        layer = last_linear_layer(exact.module, lambda: exact.call(image), 1)
+        declared = last_linear_layer(exact.module, lambda: exact.call_differentiable(image), 1)
+    return layer if layer == declared else None
 
 
 def _feature_target(exact: TargetModel, layer: str | None, x0: Tensor) -> TargetModel:

@@ -15,7 +15,7 @@ from robustassay.evaluation.spec import check_version
 from robustassay.records import SCHEMA, to_pandas
 from robustassay.results import run_warnings
 from robustassay.results.discovery import child_run_folders
-from robustassay.results.evidence import Evidence, evidence
+from robustassay.results.evidence import Evidence, evidence, proved_samples
 from robustassay.results.identity import comparison, confirmed_run_keys
 from robustassay.results.self_test import SelfTest
 from robustassay.results.worst_case import attacked_samples, worst_case
@@ -80,7 +80,7 @@ class Result:
     @property
     def doubtful(self) -> list[str]:
         """The ids of unbroken samples that a stronger attack may still break."""
-        return run_warnings.samples_in_doubt(self.records, self.flags)
+        return run_warnings.samples_in_doubt(self.records, self.flags, proved_samples(self._manifests))
 
     @property
     def self_test(self) -> SelfTest:
@@ -90,7 +90,11 @@ class Result:
     @property
     def evidence(self) -> Evidence:
         """How the robust accuracy was earned: grade of the attacks, self-test, certified lower bound."""
-        return evidence([part.manifest for part in self.parts.values()] or [self.manifest])
+        return evidence(self._manifests)
+
+    @property
+    def _manifests(self) -> list[Mapping[str, Any]]:
+        return [part.manifest for part in self.parts.values()] or [self.manifest]
 
     @property
     def stages(self) -> dict[str, float]:

@@ -1,15 +1,17 @@
-"""Adds self-tests to results, and stores them beside the records of the runs."""
+"""Adds self-tests and proofs to results, and stores them beside the records of the runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from robustassay.attacks.attack import Attack
+from robustassay.evaluation.certified import certified_entry, certified_samples
 from robustassay.evaluation.prepare import PreparedEvaluation
 from robustassay.evaluation.result import Result
 from robustassay.evaluation.run import OutputFolder
 from robustassay.evaluation.self_test import choose_samples, run_self_test
 from robustassay.interrupt import StopRequest
+from robustassay.results.evidence import CERTIFIED
 from robustassay.results.self_test import SELF_TEST, SelfTest, merge
 from robustassay.results.worst_case import worst_case
 from robustassay.store import Store
@@ -23,11 +25,33 @@ def examine_attacks(
     if not count or prepared.execution.shard[0] > 1:
         return dict(results)
     samples = choose_samples(worst_case(results), count)
-    folders = {name: folder.part(name) if prepared.one_folder_per_attack else folder for name in results}
+    folders = _folders(prepared, results, folder)
     return {
         name: _examined(prepared, prepared.attacks[name], result, samples, folders[name], stop)
         for name, result in results.items()
     }
+
+
+def prove_some(prepared: PreparedEvaluation, results: Mapping[str, Result], folder: OutputFolder) -> dict[str, Result]:
+    """Prove, where the model has sound bounds, which unbroken samples are robust; the first run holds the proofs."""
+    name, first = next(iter(results.items()))
+    held = first.manifest.get(CERTIFIED)
+    if prepared.target.is_remote or (isinstance(held, Mapping) and held.get("total") == len(first.records)):
+        return dict(results)
+    worst = worst_case(results)
+    unbroken = list(worst["sample_id"][worst["clean_ok"].astype(bool) & ~worst["success"].astype(bool)])
+    proved = certified_samples(prepared.model_ref.module, prepared.threat, prepared.dataset, unbroken)
+    if proved is None:
+        return dict(results)
+    store = Store(_folders(prepared, results, folder)[name].path)
+    store.note_after({CERTIFIED: certified_entry(proved, len(first.records))})
+    return {**results, name: replace(first, manifest=store.manifest())}
+
+
+def _folders(
+    prepared: PreparedEvaluation, results: Mapping[str, Result], folder: OutputFolder
+) -> dict[str, OutputFolder]:
+    return {name: folder.part(name) if prepared.one_folder_per_attack else folder for name in results}
 
 
 def examine_what_is_left(

@@ -105,6 +105,12 @@ def _grade(runs: list[Mapping[str, Any]]) -> Grade:
     return Grade.SEVERAL if len(attacks) > 1 else Grade.SINGLE
 
 
+def proved_samples(manifests: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the samples on which robustness was proved."""
+    entries = (manifest.get(CERTIFIED) for manifest in manifests)
+    return frozenset(str(one) for entry in entries if isinstance(entry, Mapping) for one in entry.get("samples", ()))
+
+
 def _certified(runs: list[Mapping[str, Any]]) -> Rate | None:
     entries = [manifest[CERTIFIED] for manifest in runs if isinstance(manifest.get(CERTIFIED), Mapping)]
     return max(

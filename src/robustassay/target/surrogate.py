@@ -62,7 +62,7 @@ class Surrogate:
 
 def find_surrogate(module: nn.Module, x: Tensor) -> Surrogate | None:
     """Return the model's surrogate, or None; both are compared on the images `x`."""
-    if not isinstance(module, nn.Module) or module.training or _has_hooks(module) or x.dim() != 4:
+    if not isinstance(module, nn.Module) or module.training or has_hooks(module) or x.dim() != 4:
         return None
     tried = torch.cat((x, x.flip(-1), 1 - x)).to(image_dtype(module))
     with full_precision(x.device):
@@ -71,7 +71,7 @@ def find_surrogate(module: nn.Module, x: Tensor) -> Surrogate | None:
         return half or full
 
 
-def _has_hooks(module: nn.Module) -> bool:
+def has_hooks(module: nn.Module) -> bool:
     """Say whether a layer has hooks: tracing would leave them out."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return any(getattr(part, name, None) for part in module.modules() for name in hooks)

@@ -64,7 +64,7 @@ class SurrogateModel(TargetModel):
             if not self.margin_error:
                 return SurrogateModel(model, fast)
             return SurrogateModel(model, fast.with_margin_error(self._head_error(model, fast, tried)))
-        except AttributeError:  # the layer that the head reads is not part of the surrogate
+        except Exception:  # such as a head that reads a layer which the surrogate has not
             return model
 
     def _head_error(self, model: LocalModel, fast: Surrogate, tried: Tensor | None) -> float:
