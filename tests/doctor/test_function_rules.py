@@ -9,9 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import robustassay as ra
+from robustassay.doctor.checkpoints import repeated_layers
 from robustassay.doctor.function_rules import FunctionRules
 from robustassay.doctor.gradient_fixes import FixedGradients, StraightThrough
-from tests.support.masked_layers import LAYERS, GradientPurifier
+from robustassay.doctor.layer_lies import find_lying_layers
+from robustassay.target import LocalModel
+from tests.support.masked_layers import LAYERS, GradientPurifier, behind_every_norm, rounded, with_gradient_of
+from tests.support.toys import CPU
 
 Function = Callable[[Tensor], Tensor]
 
@@ -199,6 +203,67 @@ def test_steps_that_a_model_takes_itself_are_unrolled_exactly(network):
     assert torch.allclose(gradient(unrolled.differentiable, x), gradient(attached, x), rtol=1e-3, atol=1e-6)
     constant = FixedGradients(detached, [StraightThrough()])
     assert not torch.allclose(gradient(constant.differentiable, x), gradient(attached, x), rtol=1e-3, atol=1e-6)
+
+
+class Opaque(nn.Module):
+    """Rounds in NumPy, where no rule reaches."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return torch.from_numpy((4 * h.detach().numpy()).round() / 4).clone()
+
+
+def test_layers_that_no_rule_reaches_are_found_and_get_a_linear_map(network):
+    opaque = behind_every_norm(network, lambda norm: Opaque())
+    smooth = behind_every_norm(network, lambda norm: with_gradient_of(rounded(4)))
+    x = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(2))
+    maps = find_lying_layers(LocalModel.of(opaque, x, CPU), x, x + 0.03 * torch.randn(x.shape).sign())
+    assert maps is not None
+    assert [type(layer) for layer in maps.layers] == [Opaque] * 3
+    fixed = FixedGradients(opaque, [StraightThrough(), maps])
+    assert torch.allclose(fixed.differentiable(x), opaque(x), atol=1e-6)
+    found, truth = gradient(fixed.differentiable, x), gradient(smooth, x)
+    assert F.cosine_similarity(found, truth).mean() > 0.8
+    assert find_lying_layers(LocalModel.of(network, x, CPU), x, x + 0.03) is None, "honest layers do not lie"
+
+
+class Denoises(nn.Module):
+    """Calls a denoiser many times, and detaches what it gives."""
+
+    def __init__(self, module: nn.Module, calls: int) -> None:
+        super().__init__()
+        self.module, self.calls = module, calls
+        self.denoiser = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.Tanh(), nn.Conv2d(16, 3, 3, padding=1))
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(self.calls):
+            x = (x + 0.1 * self.denoiser(x)).detach()
+        logits: Tensor = self.module(x)
+        return logits
+
+
+def kept_bytes(function: Function, x: Tensor) -> int:
+    """Count what a graph keeps."""
+    kept = []
+
+    def count(values: Tensor) -> Tensor:
+        kept.append(values.numel() * values.element_size())
+        return values
+
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda values: values):
+        function(x.clone().requires_grad_())
+    return sum(kept)
+
+
+def test_a_denoiser_is_differentiated_exactly_and_not_kept_for_each_call(network):
+    torch.manual_seed(5)
+    x, model = torch.rand(4, 3, 16, 16), Denoises(network, 12)
+    repeated = repeated_layers(LocalModel.of(model, x, CPU), x)
+    assert repeated == [model.denoiser]
+    whole, again = (FixedGradients(model, [fix]) for fix in (StraightThrough(), StraightThrough(repeated=repeated)))
+    assert torch.allclose(gradient(again.differentiable, x), gradient(whole.differentiable, x), atol=1e-7)
+    assert kept_bytes(again.differentiable, x) < kept_bytes(whole.differentiable, x) / 3
+    assert gradient(whole.differentiable, x).abs().sum() > 0
 
 
 @pytest.mark.parametrize("name", ["resnet20-natural", "vgg11-natural"])

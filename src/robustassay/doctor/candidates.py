@@ -9,11 +9,13 @@ import torch
 from torch import nn
 
 from robustassay.defenses.defended import adaptive
+from robustassay.doctor.checkpoints import repeated_layers
 from robustassay.doctor.cross_checks import SUBSTITUTES, substitutes_apply
 from robustassay.doctor.gradient_fixes import (
     FixedGradients,
     GradientFix,
     JointOutputs,
+    LayerMaps,
     LayerOutput,
     LogOutputs,
     RescaleLogits,
@@ -22,6 +24,7 @@ from robustassay.doctor.gradient_fixes import (
     StraightThrough,
 )
 from robustassay.doctor.indicator import REMEDIES, Diagnosis
+from robustassay.doctor.layer_lies import find_lying_layers
 from robustassay.doctor.layer_trace import find_bypass
 from robustassay.doctor.output_checks import MAX_DECADES
 from robustassay.doctor.probe_set import SEED, ProbeSet
@@ -80,6 +83,9 @@ def build_candidates(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Candida
         yield _on_fix(probes, "bpda", variant, [fix, *outputs], how)
     if "bpda" in named and (bypass := find_bypass(probes.target, probes.x0, probes.goal)) is not None:
         yield _on_fix(probes, "bpda", "linear", [bypass, *outputs], "a linear map replaces what stops gradients")
+    if "bpda" in named and (maps := _lying_layers(probes)) is not None:
+        how = f"linear maps replace {len(maps.layers)} layers whose gradient does not predict how they change"
+        yield _on_fix(probes, "bpda", "layers", [*front, maps, *outputs], how)
     if "reversal" in named:
         yield _on_fix(probes, "reversal", "", [ReverseGradient(), *outputs], "")
     if "smoothing" in named:
@@ -90,13 +96,13 @@ def build_candidates(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Candida
 
 def straight_through(probes: ProbeSet) -> list[tuple[StraightThrough, str]]:
     """Build the straight-through fixes whose rules this model's functions need."""
-    few, found = probes.x0[:LANES].to(probes.target.dtype), []
+    few = probes.x0[:LANES].to(probes.target.dtype)
+    repeated = repeated_layers(probes.target, few)
     plain = _rules_of(StraightThrough(), probes, few)
-    if plain:
-        found.append((StraightThrough(), plain))
     soft = _rules_of(StraightThrough(soft=True), probes, few)
+    found = [(StraightThrough(repeated=repeated), plain)] if plain else []
     if soft:
-        found.append((StraightThrough(soft=True), soft))
+        found.append((StraightThrough(soft=True, repeated=repeated), soft))
     if "inner gradient" in plain:
         found.append((StraightThrough(unroll=True), plain))
     return found
@@ -109,6 +115,15 @@ def _rules_of(fix: StraightThrough, probes: ProbeSet, x: torch.Tensor) -> str:
     except (RuntimeError, TypeError, AttributeError, ValueError, NotImplementedError):
         return ""
     return ", ".join(f"{name} ({count} times)" if count > 1 else name for name, count in used.items())
+
+
+def _lying_layers(probes: ProbeSet) -> LayerMaps | None:
+    """Compare layers at the images and at random points of their balls."""
+    near = probes.ball(probes.norm.eps).sample(Streams.of(SEED, probes.ids, probes.x0.device))
+    try:
+        return find_lying_layers(probes.target, probes.x0, near)
+    except (RuntimeError, TypeError, AttributeError, ValueError, NotImplementedError):
+        return None
 
 
 def _on_fix(probes: ProbeSet, remedy: str, variant: str, fixes: list[GradientFix], how: str) -> Candidate:

@@ -212,6 +212,8 @@ class FunctionRules(TorchFunctionMode):
 
     def _cast(self, func: Call, args: Any, kwargs: Any) -> Any:
         """Cast: integers keep the floating values beside them, and floating values get them back."""
+        if func.__name__.startswith("__"):  # to a number of Python
+            return self._leave(func, args, kwargs)
         source, out = args[0], func(*args, **kwargs)
         if not isinstance(out, Tensor) or out is source:
             return out
@@ -220,6 +222,10 @@ class FunctionRules(TorchFunctionMode):
             self.used["comparison or cast"] += 1
             self._keep(out, smooth.to(out.dtype) if out.is_floating_point() else smooth)
         return out
+
+    def _leave(self, func: Call, args: Any, kwargs: Any) -> Any:
+        """Give values to code outside of PyTorch, which takes none with a graph."""
+        return func(args[0].detach(), *args[1:], **kwargs)
 
     def _attribute(self, func: Call, args: Any) -> Any:
         if func == _DETACHED:
@@ -253,7 +259,8 @@ class FunctionRules(TorchFunctionMode):
 
 
 _RULES: Final[Mapping[str, Callable[..., Any]]] = {
-    "detach": FunctionRules._detach,
+    **dict.fromkeys(("detach", "deepcopy"), FunctionRules._detach),
+    **dict.fromkeys(("numpy", "array", "item", "tolist"), FunctionRules._leave),
     **dict.fromkeys(("long", "int", "short", "byte", "char", "float", "double", "half"), FunctionRules._cast),
     **dict.fromkeys(("bfloat16", "to", "type", "type_as", "bool"), FunctionRules._cast),
     **dict.fromkeys(("requires_grad", "grad", "backward"), FunctionRules._inner_gradient),

@@ -2,8 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final, final
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from robustassay.defenses.defended import Pass, adaptive
+from robustassay.doctor.checkpoints import called_again
 from robustassay.doctor.function_rules import FunctionRules
 
 NOISY_COPIES: Final = 8
@@ -132,15 +133,23 @@ class JointOutputs(GradientFix):
 
 @final
 class StraightThrough(GradientFix):
-    """Differentiates the function that the model computes, in all layers at once (BPDA, arXiv:1802.00420)."""
+    """Differentiates the function that the model computes, in all layers at once (BPDA, arXiv:1802.00420).
 
-    def __init__(self, soft: bool = False, unroll: bool = False) -> None:
+    `repeated` are layers that one pass calls many times, as the denoiser of a purifying model. Only their inputs are
+    kept, and they are called again in the backward pass, so that memory does not grow with the number of calls.
+    """
+
+    def __init__(self, soft: bool = False, unroll: bool = False, repeated: Sequence[nn.Module] = ()) -> None:
         super().__init__()
-        self.soft, self.unroll = soft, unroll
+        self.soft, self.unroll, self.repeated = soft, unroll, nn.ModuleList(repeated)
 
     def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
         """Return the same logits with the gradient that the rules give."""
-        with FunctionRules(len(x), self.soft, self.unroll):
+
+        def rules() -> FunctionRules:
+            return FunctionRules(len(x), self.soft, self.unroll)
+
+        with rules(), called_again(self.repeated, rules):
             return forward_pass(x)
 
     def rules_used(self, forward_pass: Pass, x: Tensor) -> Mapping[str, int]:
@@ -149,6 +158,36 @@ class StraightThrough(GradientFix):
         with torch.enable_grad(), rules:
             forward_pass(x.detach().requires_grad_())
         return rules.used
+
+
+@contextmanager
+def untouched_by_rules() -> Iterator[None]:
+    """Call functions as they are, with gradients, inside a pass under straight-through rules."""
+    with torch._C.DisableTorchFunction(), torch.enable_grad():
+        yield
+
+
+@final
+class LayerMaps(GradientFix):
+    """Replaces the gradient of several layers, each by that of a linear map of channels."""
+
+    def __init__(self, layers: Sequence[nn.Module], weights: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.layers, self.weights = nn.ModuleList(layers), nn.ParameterList(weights).requires_grad_(False)
+
+    def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
+        """Return the same logits with the gradients of the maps."""
+        maps = dict(zip(self.layers, self.weights, strict=True))
+
+        def replace_gradient(layer: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            with untouched_by_rules():
+                moved = given[0] - given[0].detach()
+                return output.detach() + torch.einsum("oc,nc...->no...", maps[layer].to(moved), moved)
+
+        with ExitStack() as hooks:
+            for layer in self.layers:
+                hooks.enter_context(layer.register_forward_hook(replace_gradient))
+            return forward_pass(x)
 
 
 @final
