@@ -5,10 +5,11 @@ import torch
 from torch import Tensor, nn
 
 import robustassay as ra
+from robustassay import attacks
 from robustassay.attacks.gradient.autoattack import AutoAttack
 from robustassay.threat import L1, L2, LInf
 from tests.support.masked import noisy
-from tests.support.toys import Linear, images
+from tests.support.toys import Linear, images, run
 
 
 def stage_list(version: str, norm: ra.LInf | ra.L1) -> list[tuple[str, int]]:
@@ -90,3 +91,24 @@ def test_rand_breaks_a_noisy_model_on_fresh_draws():
     assert result.clean_accuracy > 0.5
     assert result.robust_accuracy == 0
     assert (result.records["redrawn"].dropna() > 0.5).all()
+
+
+# ---------------------------------------------------------------- express
+
+
+def test_under_l1_short_targeted_ascents_take_the_sparse_steps_of_apgd():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(27, 20), nn.Tanh(), nn.Linear(20, 5)).eval()
+    x = images(6, (3, 3, 3))
+    labels = model(x).argmax(1)
+    names = ("nearest:steps=20", "apgd-t:steps=20,targets=3,order=malt")
+    short, long = (run(model, attacks.create(name), L1(0.1), x, labels)[0] for name in names)
+    assert short["margin"].tolist() == long["margin"].tolist()
+    assert (short["margin"] < short["clean_margin"]).all()
+
+
+@pytest.mark.parametrize(
+    ("norm", "long"), [(LInf(8 / 255), False), (LInf(0.3), True), (L2(0.5), False), (L2(2), True), (L1(6), True)]
+)
+def test_express_takes_longer_stages_under_l1_and_at_large_radii(norm, long):
+    assert ("apgd-ce" in attacks.create("express").stage_names(norm)) is long

@@ -191,6 +191,17 @@ def test_the_window_shrinks_as_published(settings: str, proposals: list[int], ar
     assert [0.8 / attack._area(done) for done in proposals] == area
 
 
+@every_norm
+def test_a_query_budget_below_the_steps_fits_the_schedule_to_it(norm):
+    x = images(2, (3, 16, 16))
+    seen = []
+    for settings in ("steps=5000", "steps=60,rescale_schedule=true"):
+        spy = Spy(Constant())
+        run(spy, attacks.create(f"square:{settings}"), norm, x, torch.zeros(2, dtype=torch.int64), query_budget=60)
+        seen.append(torch.stack([batch[:2] for batch in spy.seen[1:]]))  # the first one counts the classes
+    assert torch.equal(*seen)
+
+
 def test_settings_are_checked() -> None:
     with pytest.raises(BadRequest, match="rescale_schedule must be of type bool"):
         attacks.create("square:rescale_schedule=2")

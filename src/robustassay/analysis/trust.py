@@ -8,14 +8,8 @@ from typing import Final, final
 
 import pandas as pd
 
-from robustassay.analysis import rates
+from robustassay.analysis import doubt, rates
 from robustassay.analysis.rates import Rate
-
-CLOSE_CALL: Final = 0.05
-"""An unbroken sample with less than this part of its clean margin left is in doubt: the next attack may break it."""
-
-UNMOVED: Final = 0.95
-"""An unbroken sample with more than this part left is in doubt: the attack did not work there at all."""
 
 SQUARE_GAIN: Final = 0.002
 """If Square, without gradients, breaks more than this part of the samples after the other stages, gradients were
@@ -102,15 +96,19 @@ def invalid_claims(records: pd.DataFrame) -> dict[str, int]:
     return {str(problem): int(count) for problem, count in counts.items()}
 
 
-def doubtful(records: pd.DataFrame, flags: Collection[str]) -> pd.Series:
-    """Say which unbroken samples are in doubt: their margin is almost zero, or no attack reduced it.
+def fall_probability(records: pd.DataFrame, flags: Collection[str]) -> pd.Series:
+    """Return the probability that each unbroken sample falls to AutoAttack; zero for the others.
 
-    If a flag says that gradients may mislead, every unbroken sample is in doubt.
+    If a flag says that gradients may mislead, no record shows how far a sample is from the boundary: probability 1.
     """
-    unbroken = records["clean_ok"].astype(bool) & ~records["success"].astype(bool)
-    left = records["margin"] / records["clean_margin"]
-    flagged = bool(set(flags) - HARMLESS - {UNJUDGED})  # a failure on other samples says nothing about these
-    return unbroken & (flagged | (left < CLOSE_CALL) | (left > UNMOVED))
+    flagged = set(flags) - HARMLESS - {UNJUDGED}  # a failure on other samples says nothing about these
+    probability = doubt.fall_probability(records)
+    return probability.where(probability == 0, 1.0) if flagged else probability
+
+
+def doubtful(records: pd.DataFrame, flags: Collection[str]) -> pd.Series:
+    """Say which unbroken samples are in doubt: they fall to AutoAttack with a probability above `doubt.LIMIT`."""
+    return fall_probability(records, flags) > doubt.LIMIT
 
 
 def flags_of(records: pd.DataFrame) -> dict[str, str]:

@@ -97,6 +97,13 @@ class Result:
         return [part.manifest for part in self.parts.values()] or [self.manifest]
 
     @property
+    def fall_probability(self) -> dict[str, float]:
+        """The probability, by sample id, that each unbroken sample falls to AutoAttack."""
+        stands = self.records["clean_ok"].astype(bool) & ~self.records["success"].astype(bool)
+        probability = trust.fall_probability(self.records, self.flags)[stands]
+        return dict(zip(self.records["sample_id"][stands], probability, strict=True))
+
+    @property
     def stages(self) -> dict[str, float]:
         """The robust accuracy after each stage of a composed attack; empty for a simple one."""
         stages = trust.after_each_stage(self.records, self.manifest.get("stages", ()))

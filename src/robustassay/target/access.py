@@ -74,6 +74,11 @@ class DecisionAccess:
         """
         return self._start_images.draw(self.goal, self.rng, self.ball.centre)
 
+    @property
+    def query_budget(self) -> int | None:
+        """The queries that every row may make in all; None where there is no limit."""
+        return self._ledger.query_budget
+
     def queries_left(self) -> Tensor | None:
         """Count the queries each row may still make; None where there is no limit."""
         return None if self._ledger.query_budget is None else self._copied(self._ledger.queries_left[self._rows])

@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Protocol, final
 
@@ -36,9 +36,9 @@ class Square(Attack[ScoreAccess]):
     """Random search over square windows (Andriushchenko et al. 2020, arXiv:1912.00049; L1: arXiv:2103.01208).
 
     One new window per query, kept where it lowers the goal's margin, also for targeted goals, where the authors use
-    cross-entropy. `steps` counts all queries of a row, the start and the last point included. Every row has its own
-    windows and signs. A flat image is a single line; a window too large for one side of the image is cut on that side
-    only.
+    cross-entropy. `steps` counts all queries of a row, the start and the last point included. Under a query budget
+    below `steps`, the authors' schedule is fitted to the budget. Every row has its own windows and signs. A flat image
+    is a single line; a window too large for one side of the image is cut on that side only.
     """
 
     info = AttackInfo(
@@ -58,6 +58,7 @@ class Square(Attack[ScoreAccess]):
     def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
         """Propose, query, keep what is better."""
         grid, search = _Grid.of(x0), _SEARCHES[type(view.ball.norm)]
+        schedule = self._fitted(view.query_budget)
         x, lowest = x0, x0.new_full((len(x0),), torch.inf)
         x_new, plan = search.start(view, grid), [x0]
         for query in range(1, self.steps):
@@ -67,10 +68,16 @@ class Square(Attack[ScoreAccess]):
             x, lowest, *plan = view.drop_finished(x, torch.where(better, margin, lowest), *plan)
             turn = (query - 1) % grid.ahead
             if turn == 0:
-                areas = [self._area(query - 1 + later) for later in range(grid.ahead)]
+                areas = [schedule._area(query - 1 + later) for later in range(grid.ahead)]
                 plan = [*search.plan(view, grid, areas)]
-            x_new = search.propose(view, grid, [part[:, turn] for part in plan], x, self._area(query - 1))
+            x_new = search.propose(view, grid, [part[:, turn] for part in plan], x, schedule._area(query - 1))
         return x_new
+
+    def _fitted(self, budget: int | None) -> "Square":
+        """Return the attack whose schedule ends with the budget, if that is shorter."""
+        if budget is None or budget >= self.steps:
+            return self
+        return replace(self, steps=budget, rescale_schedule=True)
 
     def _area(self, proposals: int) -> float:
         """Part of the image that the window covers after so many proposals."""

@@ -1,0 +1,202 @@
+"""Fits the probability that an unbroken sample falls to AutoAttack, and reports it on networks left out of the fit.
+
+    python -m benchmarks.doubt_calibration DIR... --fit resnet20-pgd,resnet18-linf [--write]
+
+A folder is the `--out` of `benchmarks/express_agreement.py`. Of every pair of network and threat it holds, each attack
+gives one row per unbroken sample: its record, and whether AutoAttack broke the sample. AutoAttack's own unbroken
+samples are judged by a second AutoAttack with another seed, where there is one. The model is fitted on the networks of
+`--fit` and reported on all others. `--write` puts the coefficients into `src/robustassay/analysis/doubt.py` and the
+report into `docs/doubt.md`, with its diagram.
+"""
+
+import argparse
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import minimize
+
+from benchmarks.express_agreement import AGAIN
+from robustassay.analysis import doubt
+from robustassay.analysis.intervals import wilson
+from robustassay.evaluation import Result
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+EDGES: Final = (0.0, 0.001, 0.01, 0.05, 0.2, 0.5, 1.0)
+PRIOR: Final = (5.6, 0.63, -2.55, -0.39)
+"""Where the fit starts, and stays without data. After 10 gradients almost any sample may fall, whatever its margin;
+after 400, one with 5 % of its margin left falls with a probability of 1 %, which was the limit of doubt before."""
+
+PENALTY: Final = 5.0
+"""Weight of the squared distance from the prior: falls are rare, and a few rows alone determine no coefficient."""
+
+PAGE: Final = """# How probable is a fall?
+
+An unbroken sample has a probability of falling to AutoAttack; above {limit:.0%} it is in doubt. The probability comes
+from a logistic model of two numbers of its record: the part of the clean margin that is left, and the gradients spent.
+Its coefficients, for 1, log(part left), log(1 + gradients) and the product of both logarithms, are {coefficients}.
+Where less than {unmoved:.0%} of the margin was removed, or a flag says that gradients may mislead, it is 1.
+
+The model was fitted on {fitted} unbroken samples of {fit_networks}, and is reported here on {held} of networks that
+the fit has not seen: {held_networks}. Threats: {threats}. Attacks: {attacks}.
+Made by `python -m benchmarks.doubt_calibration`.
+
+![Predicted probability and share that fell](pictures/doubt.svg)
+
+{bins}
+
+## By attack, on the held-out networks
+
+{by_attack}
+
+"Missed" samples fell to AutoAttack and were not in doubt.
+"""
+
+
+def rows_of(folder: Path) -> Iterator[pd.DataFrame]:
+    """Yield, for every attack of a network under a threat, its unbroken samples and whether each fell."""
+    for threat in sorted((folder / "runs").glob("*/*")):
+        runs = {path.name: Result.load(path).records.set_index("sample_id") for path in threat.iterdir()}
+        for attack, records in runs.items():
+            judge = runs.get(AGAIN if attack == "autoattack" else "autoattack")
+            if attack == AGAIN or judge is None:
+                continue
+            stands = records[(records["clean_ok"] & ~records["success"]).to_numpy(bool)]
+            yield pd.DataFrame(
+                {
+                    "network": threat.parent.name,
+                    "threat": threat.name.rpartition("-")[0],
+                    "attack": attack,
+                    "left": (stands["margin"] / stands["clean_margin"]).to_numpy(float),
+                    "backwards": stands["backwards"].to_numpy(float),
+                    "fell": judge.loc[stands.index, "success"].to_numpy(bool),
+                }
+            )
+
+
+def fit(rows: pd.DataFrame) -> np.ndarray:
+    """Fit the logistic model; large runs weigh less per row than small ones."""
+    known = rows[rows["left"] <= doubt.UNMOVED]
+    x, y = doubt.features(known["left"].to_numpy(), known["backwards"].to_numpy()), known["fell"].to_numpy(float)
+    size = known.groupby(["network", "threat", "attack"])["fell"].transform("size").to_numpy(float)
+    weight = np.sqrt(np.median(size) / size)
+    prior = np.asarray(PRIOR)
+
+    def cost(beta: np.ndarray) -> tuple[float, np.ndarray]:
+        odds = x @ beta
+        loss = (weight * (np.logaddexp(0, odds) - y * odds)).sum() + PENALTY / 2 * np.square(beta - prior).sum()
+        return float(loss), x.T @ (weight * (1 / (1 + np.exp(-odds)) - y)) + PENALTY * (beta - prior)
+
+    return np.asarray(minimize(cost, prior, jac=True, method="BFGS").x)
+
+
+def predicted(rows: pd.DataFrame, coefficients: Sequence[float]) -> np.ndarray:
+    """Return the probability of each row, as the package computes it."""
+    records = pd.DataFrame({"clean_ok": True, "success": False, "margin": rows["left"], "clean_margin": 1.0})
+    return doubt.fall_probability(records.assign(backwards=rows["backwards"]), coefficients).to_numpy()
+
+
+def bins_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Group rows by their probability: how many there are, the mean probability, and the share that fell."""
+    names = [f"{low:.1%} to {high:.1%}" for low, high in pairwise(EDGES)]
+    groups = rows.groupby(pd.cut(rows["p"], EDGES, labels=names, include_lowest=True), observed=True)
+    found = groups.agg(samples=("fell", "size"), fell=("fell", "sum"), predicted=("p", "mean")).reset_index(names="bin")
+    low, high = wilson(found["fell"].to_numpy(), found["samples"].to_numpy(), 0.95)
+    return found.assign(share=found["fell"] / found["samples"], low=low, high=high)
+
+
+def by_attack(rows: pd.DataFrame) -> pd.DataFrame:
+    """Count, per attack and norm, unbroken samples, those in doubt, those that fell, and those that were missed."""
+    known = rows.assign(
+        norm=rows["threat"].str.partition("-")[0],
+        in_doubt=rows["p"] > doubt.LIMIT,
+        missed=rows["fell"] & (rows["p"] <= doubt.LIMIT),
+    )
+    counts = known.groupby(["attack", "norm"])[["in_doubt", "fell", "missed"]].sum()
+    return counts.assign(unbroken=known.groupby(["attack", "norm"]).size()).reset_index()
+
+
+def draw(fitted: pd.DataFrame, held: pd.DataFrame, path: Path) -> None:
+    """Draw the reliability diagram."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "assay"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(5, 4), layout="constrained")
+    axes.plot((5e-4, 1), (5e-4, 1), color="0.7", linewidth=1)
+    for name, bins, marker in (("fitted networks", fitted, "o"), ("held-out networks", held, "s")):
+        error = np.abs(np.stack((bins["share"] - bins["low"], bins["high"] - bins["share"])))
+        x, y = bins["predicted"].clip(lower=5e-4), bins["share"].clip(lower=5e-4)
+        axes.errorbar(x, y, error, fmt=marker, capsize=3, label=name)
+    axes.set(xscale="log", yscale="log", xlabel="predicted probability", ylabel="share that fell (95 % interval)")
+    axes.set(xlim=(4e-4, 1.2), ylim=(4e-4, 1.2))
+    axes.legend()
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """Write a table as Markdown."""
+    lines = ["| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
+    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in table.itertuples(index=False)]
+    return "\n".join(lines)
+
+
+def page(fitted: pd.DataFrame, held: pd.DataFrame, coefficients: Sequence[float]) -> str:
+    """Write the report."""
+    shown = bins_of(held).assign(
+        predicted=lambda t: t["predicted"].map("{:.2%}".format),
+        share=lambda t: [
+            f"{s:.2%} ({a:.2%} to {b:.2%})" for s, a, b in zip(t["share"], t["low"], t["high"], strict=True)
+        ],
+    )
+    named = {"bin": "probability", "predicted": "mean probability", "share": "share that fell (95 % interval)"}
+    attacks = by_attack(held)[["attack", "norm", "unbroken", "in_doubt", "fell", "missed"]]
+    return PAGE.format(
+        limit=doubt.LIMIT,
+        unmoved=1 - doubt.UNMOVED,
+        coefficients=", ".join(str(value) for value in coefficients),
+        fitted=f"{len(fitted):,}",
+        held=f"{len(held):,}",
+        fit_networks=", ".join(sorted(fitted["network"].unique())),
+        held_networks=", ".join(sorted(held["network"].unique())),
+        threats=", ".join(sorted(pd.concat((fitted, held))["threat"].unique())),
+        attacks=", ".join(sorted(held["attack"].unique())),
+        bins=markdown(shown[["bin", "samples", "fell", "predicted", "share"]].rename(columns=named)),
+        by_attack=markdown(attacks.rename(columns={"in_doubt": "in doubt"})),
+    )
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Fit, report, and write where asked."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("folders", nargs="+", type=Path)
+    options.add_argument(
+        "--fit", required=True, help="networks to fit on, separated by commas; the others are held out"
+    )
+    options.add_argument("--write", action="store_true", help="write coefficients, page and diagram")
+    chosen = options.parse_args(words)
+    rows = pd.concat([part for folder in chosen.folders for part in rows_of(folder)], ignore_index=True)
+    seen = rows["network"].isin(chosen.fit.split(","))
+    coefficients = tuple(round(float(value), 3) for value in fit(rows[seen]))
+    rows = rows.assign(p=predicted(rows, coefficients))
+    fitted, held = rows[seen], rows[~seen]
+    text = page(fitted, held, coefficients)
+    print(f"coefficients {coefficients}", text, sep="\n")
+    if chosen.write:
+        source = ROOT / "src/robustassay/analysis/doubt.py"
+        source.write_text(
+            re.sub(r"COEFFICIENTS: Final = \([^)]*\)", f"COEFFICIENTS: Final = {coefficients}", source.read_text())
+        )
+        (ROOT / "docs/doubt.md").write_text(text)
+        draw(bins_of(fitted), bins_of(held), ROOT / "docs/pictures/doubt.svg")
+
+
+if __name__ == "__main__":
+    main()
