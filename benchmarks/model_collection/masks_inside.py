@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from benchmarks.model_collection.bases import (
     ALEXNET,
     CERTIFIED,
-    MOBILENET,
     RESNET,
     ROBUST,
     SYMBOLS,
@@ -26,14 +25,16 @@ Norm = nn.BatchNorm1d | nn.BatchNorm2d
 
 
 class Inner(nn.Module):
-    """A mask between two layers; `through` skips it in the backward pass."""
+    """A mask between two layers; `through` skips it in the backward pass, of a random mask with `mean` entirely."""
 
-    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, change: Callable[[Tensor], Tensor], mean: bool = False) -> None:
         super().__init__()
-        self.change, self.through = change, False
+        self.change, self.mean, self.through = change, mean, False
 
     def forward(self, h: Tensor) -> Tensor:
-        """Return the masked features."""
+        """Return the masked features; with `mean` and `through`, their mean over draws."""
+        if self.through and self.mean:
+            return h
         masked_features = self.change(h)
         return h + (masked_features - h).detach() if self.through else masked_features
 
@@ -141,7 +142,7 @@ def pruned(share: float) -> Callable[[Norm], Inner]:
         keep = 1 - torch.exp(-flat * flat.shape[1] / share / flat.sum(1, keepdim=True).clamp(min=1e-6)).view_as(h)
         return torch.where(torch.rand_like(h) < keep, h / keep.clamp(min=1e-3), torch.zeros_like(h))
 
-    return lambda norm: Inner(change)
+    return lambda norm: Inner(change, mean=True)
 
 
 def dropped(share: float) -> Callable[[Norm], Inner]:
@@ -150,7 +151,7 @@ def dropped(share: float) -> Callable[[Norm], Inner]:
     def change(h: Tensor) -> Tensor:
         return h * (torch.rand_like(h) >= share) / (1 - share)
 
-    return lambda norm: Inner(change)
+    return lambda norm: Inner(change, mean=True)
 
 
 def detached_half(norm: Norm) -> Inner:
@@ -170,8 +171,8 @@ def entries() -> list[Entry]:
         for family, name, made, mask, only, bases in TABLE
     ]
     drawn = [
-        masked(family, name, made, partial(Layered, mask=mask, draws=8), bases, asked="majority")
-        for family, name, made, mask, bases in RANDOM
+        masked(family, name, made, partial(Layered, mask=mask, draws=draws), bases, asked="majority")
+        for family, name, made, mask, draws, bases in RANDOM
     ]
     return [model for models in still + drawn for model in models]
 
@@ -191,9 +192,9 @@ TABLE: Final[list[tuple[str, str, str, Callable[[Norm], Inner], str, list[str]]]
     ("detached features", "seven eighths detached", "seven eighths of the channels have no gradient", detached_half,
         "", [ROBUST, SYMBOLS]),
 ]  # fmt: skip
-RANDOM: Final[list[tuple[str, str, str, Callable[[Norm], Inner], list[str]]]] = [
-    ("noisy features", "0.2 deviations", "noise is added in every layer", noisy(0.2), [VGG, ROBUST]),
-    ("pruned features", "random pruning", "features are kept at random, the larger the likelier", pruned(1.0),
-        [MOBILENET, ALEXNET]),
-    ("dropped features", "dropout of 0.1", "features are dropped at test time", dropped(0.1), [ALEXNET, SYMBOLS]),
+RANDOM: Final[list[tuple[str, str, str, Callable[[Norm], Inner], int, list[str]]]] = [
+    ("noisy features", "0.2 deviations", "noise is added in every layer", noisy(0.2), 8, [VGG, ROBUST]),
+    ("pruned features", "random pruning", "features are kept at random, the larger the likelier", pruned(0.3), 1,
+        [VGG, ALEXNET]),
+    ("dropped features", "dropout of 0.1", "features are dropped at test time", dropped(0.1), 1, [ALEXNET, SYMBOLS]),
 ]  # fmt: skip
