@@ -13,11 +13,17 @@ from typing import Final
 import torch
 from hypothesis import settings
 
+from robustassay.evaluation import options
+
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("steady")
 
 # Where cores are shared, threads that wait for each other make small networks fifty times slower.
 torch.set_num_threads(1)
+
+# The self-test of an attack costs more than the small runs here, so tests that are about it ask for it; commands that
+# tests start as processes of their own make it as for a user.
+options.SELF_TEST_SAMPLES = 0  # type: ignore[misc]
 
 # Shells have jobs in the background ignore it, and so would every process that a test starts and means to interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
