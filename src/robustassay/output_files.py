@@ -32,7 +32,8 @@ def write_output(
             (out / name).parent.mkdir(parents=True, exist_ok=True)
             write_atomically(out / name, content)
         for name in old - contents.keys():
-            _remove(out, name)
+            if _is_inside(out, name):
+                _remove(out, name)
         _write_list(out / list_name, contents.keys())
     except (FileExistsError, NotADirectoryError) as error:
         raise BadRequest(
@@ -62,6 +63,13 @@ def _listed(path: Path) -> set[str]:
 
 def _write_list(path: Path, names: Collection[str]) -> None:
     write_atomically(path, json.dumps({"files": sorted(names)}, indent=1))
+
+
+def _is_inside(out: Path, name: str) -> bool:
+    """Say whether a listed file is one in the folder: not a folder, and not behind a linked one."""
+    path = out / name
+    inside = path.parent.resolve().is_relative_to(out.resolve())
+    return inside and (path.is_file() or path.is_symlink())
 
 
 def _remove(out: Path, name: str) -> None:

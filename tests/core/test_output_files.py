@@ -86,3 +86,14 @@ def test_a_file_in_the_place_of_a_folder_is_a_sentence(tmp_path):
     (tmp_path / "out").write_text("mine")
     with pytest.raises(BadRequest, match="is a file where a folder is needed"):
         write_output(tmp_path / "out", [("one", "1")], LIST)
+
+
+def test_a_list_that_somebody_wrote_removes_nothing_behind_a_linked_folder(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "sub").symlink_to(tmp_path / "mine")
+    (out / LIST).write_text(json.dumps({"files": ["sub/thesis.tex", "."]}))
+    write_output(out, [("one", "1")], LIST)
+    assert (tmp_path / "mine" / "thesis.tex").exists()

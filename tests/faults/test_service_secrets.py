@@ -14,6 +14,7 @@ from robustassay.errors import BadRequest, ModelFailed
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.remote import Adapter, Service
 from robustassay.remote.adapter import Limits
+from robustassay.remote.credentials import Credentials
 from robustassay.remote.public_form import is_random, is_secret_name, public_address
 from robustassay.remote.redaction import Redactor
 from tests.support.hostile_service import hostile, response
@@ -253,3 +254,9 @@ def test_a_thousand_labels_are_searched_once():
     labels = tuple(f"label {n}" for n in range(1000))
     assert redactor.texts(labels) is labels
     assert redactor.texts((*labels, f"a {TOKEN}"))[-1] == "a ***"
+
+
+def test_a_secret_number_in_the_body_is_hidden_too():
+    adapter = Adapter("http://127.0.0.1:9/x", body="json", template='{"image": "{image}", "pin": {"token": 73218845}}')
+    assert "73218845" not in f"{adapter!r}{adapter.identity}"
+    assert Credentials.of(adapter).redactor.text("you sent 73218845") == "you sent ***"

@@ -25,6 +25,7 @@ from robustassay.serve.connections import ConnectionTable
 from robustassay.serve.fair_lock import FairLock
 from robustassay.serve.http_error import HttpError
 from robustassay.serve.limits import Limits, connections_for_descriptors
+from robustassay.serve.parser_process import ParserProcess
 from robustassay.serve.server import running, serve
 from robustassay.serve.tensor_request import parse
 from tests.support.services import SHAPE, Tiny, dataset, file_of, service_config
@@ -119,6 +120,17 @@ def test_a_client_is_an_ipv4_address_or_an_ipv6_network():
     assert client_of("x" * 60_000) == client_of(None) == "unknown"
 
 
+def test_all_addresses_of_this_machine_are_one_client():
+    assert client_of("127.0.0.1") == client_of("127.8.8.8") == client_of("::ffff:127.0.0.2") != client_of("10.0.0.1")
+    with running(Tiny(), service_config(per_second=1)) as address:
+        found = []
+        for number in (1, 2, 3):
+            transport = httpx2.HTTPTransport(local_address=f"127.0.0.{number}")
+            with httpx2.Client(base_url=address, timeout=60, transport=transport) as client:
+                found.append(client.post("/classify", content=PNG).status_code)
+    assert found == [200, 429, 429]
+
+
 def test_the_rate_limit_counts_images():
     with running(Tiny(), service_config(per_second=4)) as address, client_at(address) as client:
         assert infer(client, 4).status_code == 200
@@ -189,6 +201,18 @@ def test_an_endless_header_is_cut_off(connect):
         talker = connect(address, HEAD)
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             talker.sendall((b"X: " + b"y" * 8000 + b"\r\n") * 2000)
+
+
+def test_an_endless_header_behind_a_request_that_is_worked_on_is_cut_off(connect):
+    model = Blocked()
+    with running(model, service_config()) as address:
+        talker = connect(address, HEAD + b"Content-Length: %d\r\n\r\n" % len(PNG) + PNG)
+        try:
+            assert model.begun.wait(10)
+            with pytest.raises((BrokenPipeError, ConnectionResetError)):
+                talker.sendall(HEAD + (b"X: " + b"y" * 8000 + b"\r\n") * 5000)
+        finally:
+            model.go.set()
 
 
 def test_thousands_of_pipelined_requests_are_cut_off(connect):
@@ -401,6 +425,34 @@ def test_clients_take_turns_in_the_passes():
 
     run_batcher(model, story)
     assert 2.0 in model.seen[1] + model.seen[2]
+
+
+def test_one_client_does_not_fill_the_queue_for_the_others():
+    async def story():
+        batcher = Batcher(Passes(0), 64)
+        flood = [asyncio.create_task(batcher.logits(images(1, 8), "a")) for _ in range(1200)]
+        await asyncio.sleep(0)
+        other = asyncio.create_task(batcher.logits(images(2, 8), "b"))
+        await asyncio.sleep(0)
+        assert not other.done(), "it waits, and is not refused"
+        assert any(one.done() for one in flood)
+        for task in (*flood, other):
+            task.cancel()
+        await asyncio.gather(*flood, other, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+def test_the_parser_imports_nothing_from_the_working_folder(tmp_path, monkeypatch):
+    (tmp_path / "numpy.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    parser = ParserProcess(SHAPE, 10)
+    try:
+        with pytest.raises(HttpError, match="not JSON"):
+            parser.parse(b"x")
+    finally:
+        parser.stop()
+    assert not (tmp_path / "trace").exists()
 
 
 def test_a_lock_goes_from_client_to_client():

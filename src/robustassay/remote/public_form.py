@@ -95,7 +95,7 @@ def _public_fields(value: Any, secret: bool = False) -> Any:
         return {name: _public_fields(inner, secret or is_secret_name(name)) for name, inner in value.items()}
     if isinstance(value, list):
         return [_public_fields(inner, secret) for inner in value]
-    return HIDDEN if secret and isinstance(value, str) and "{image}" not in value else value
+    return HIDDEN if secret and _can_be_secret(value) else value
 
 
 def _secret_values(value: Any, secret: bool = False) -> "list[str]":
@@ -103,4 +103,8 @@ def _secret_values(value: Any, secret: bool = False) -> "list[str]":
         return [one for name, inner in value.items() for one in _secret_values(inner, secret or is_secret_name(name))]
     if isinstance(value, list):
         return [one for inner in value for one in _secret_values(inner, secret)]
-    return [value] if secret and isinstance(value, str) and "{image}" not in value else []
+    return [str(value)] if secret and _can_be_secret(value) else []
+
+
+def _can_be_secret(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool) and "{image}" not in str(value)

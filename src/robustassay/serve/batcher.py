@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, final
 
@@ -14,6 +14,8 @@ from robustassay.target import TargetModel
 
 MAX_QUEUED: Final = 8192
 """Images that may wait; with more, the service answers 503 instead of using more memory."""
+
+MAX_QUEUED_PER_CLIENT: Final = MAX_QUEUED // 4
 
 SMALL: Final = 8
 """Requests up to this many images do not wait for larger ones of the same client."""
@@ -32,8 +34,8 @@ QueueName = tuple[str, bool]
 class _Waiting:
     """A request of which some images are not answered yet."""
 
-    def __init__(self, images: Tensor) -> None:
-        self.images, self.taken = images, 0
+    def __init__(self, images: Tensor, client: str) -> None:
+        self.images, self.client, self.taken = images, client, 0
         self.logits: list[Tensor] = []
         self.answer: asyncio.Future[Tensor] = asyncio.get_running_loop().create_future()
 
@@ -73,19 +75,27 @@ class Batcher:
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="forward")
         self.queued = 0
+        self._queued_of: Counter[str] = Counter()
         self.images = 0
         self.passes = 0
 
     async def logits(self, images: Tensor, client: str = "") -> Tensor:
         """Return the logits of the images of one request."""
-        if len(images) > 1 and self.queued + len(images) > MAX_QUEUED:  # connections bound the single images
+        total, own = (waiting + len(images) for waiting in (self.queued, self._queued_of[client]))
+        if len(images) > 1 and (total > MAX_QUEUED or own > MAX_QUEUED_PER_CLIENT):  # connections bound single images
             raise HttpError(503, "The service is busy: try again in a second.", retry_after=1)
-        waiting, name = _Waiting(images), (client, len(images) <= SMALL)
-        self.queued += len(images)
+        waiting, name = _Waiting(images, client), (client, len(images) <= SMALL)
+        self._count_queued(client, len(images))
         self._queues.setdefault(name, deque()).append(waiting)
         self._last_used[name] = time.monotonic()
         self._arrived.set()
         return await waiting.answer
+
+    def _count_queued(self, client: str, more: int) -> None:
+        self.queued += more
+        self._queued_of[client] += more
+        if not self._queued_of[client]:
+            del self._queued_of[client]
 
     async def run(self) -> None:
         """Process batches until cancelled."""
@@ -117,7 +127,7 @@ class Batcher:
             queue = self._queues.pop(name)
             first = queue[0]
             if first.answer.done():  # the client has disconnected
-                self.queued -= first.left
+                self._count_queued(first.client, -first.left)
                 queue.popleft()
             else:
                 size -= 1
@@ -130,7 +140,8 @@ class Batcher:
 
     async def _answer(self, counts: dict[_Waiting, int]) -> None:
         images = torch.cat([waiting.take(count) for waiting, count in counts.items()])
-        self.queued -= len(images)
+        for waiting, count in counts.items():
+            self._count_queued(waiting.client, -count)
         started = time.monotonic()
         try:
             logits = await asyncio.get_running_loop().run_in_executor(self._thread, self._model.logits, images)

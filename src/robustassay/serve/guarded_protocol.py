@@ -37,6 +37,7 @@ class GuardedProtocol(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Any] | None = None
         self._header_bytes = 0
+        self._reads_body = False
         self.client = ""
         self.waiting_since: float | None = None
         self.lost = False
@@ -45,11 +46,12 @@ class GuardedProtocol(asyncio.Protocol):
 
     def begin_request(self) -> None:
         """The header is complete; the body has a deadline of its own."""
-        self._task = asyncio.current_task()
+        self._task, self._reads_body = asyncio.current_task(), True
         self._set_deadline(None)
 
     def begin_work(self) -> None:
-        """The body is complete: the client waits for the service."""
+        """The body is complete: the client waits for the service, and further bytes are the next header."""
+        self._reads_body, self._header_bytes = False, 0
         self.waiting_since = None
 
     def begin_response(self) -> None:
@@ -58,7 +60,7 @@ class GuardedProtocol(asyncio.Protocol):
 
     def end_request(self) -> None:
         """The response is written; the next header may come."""
-        self._task, self._header_bytes = None, 0
+        self._task, self._reads_body, self._header_bytes = None, False, 0
         self._set_deadline(KEEP_ALIVE_SECONDS + self._limits.header_seconds)
 
     # ---------------------------------------------------------------- called by the event loop
@@ -78,7 +80,7 @@ class GuardedProtocol(asyncio.Protocol):
         """Pass bytes on, unless the header is too long or too many requests are pipelined."""
         if self._transport.is_closing():
             return
-        if self._task is None:
+        if not self._reads_body:
             if self._header_bytes > MAX_HEADER_BYTES:
                 self.abort()
                 return

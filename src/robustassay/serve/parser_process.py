@@ -57,7 +57,8 @@ class ParserProcess:
 
     def _running(self) -> "subprocess.Popen[bytes]":
         if self._process is None:
-            command = [sys.executable, "-m", "robustassay.serve.parser_process", *self._arguments]
+            # -P: no module is imported from the working folder
+            command = [sys.executable, "-P", "-m", "robustassay.serve.parser_process", *self._arguments]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         return self._process
 
