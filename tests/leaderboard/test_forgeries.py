@@ -134,6 +134,22 @@ def test_records_of_a_weaker_run_do_not_pass_for_those_of_a_stronger_one(honest,
     assert seen(sent)["standing"][0] is False
 
 
+@pytest.mark.parametrize("where", ["manifest", "rows"])
+def test_a_model_that_draws_nothing_is_not_checked_as_a_random_one(honest, tmp_path, where):
+    def say_random(manifest: dict[str, Any]) -> None:
+        if where == "manifest":
+            manifest["spec"]["model"]["eot"] = 20
+
+    def redraw(row: dict[str, Any]) -> None:
+        if where == "rows":
+            row["redrawn"] = 0.0
+
+    sent = forge(honest, tmp_path / "sent", say_random, redraw)
+    passed, text = seen(sent)["model"]
+    assert passed is False
+    assert "draws no random numbers" in text
+
+
 def test_samples_that_somebody_chose_are_not_a_run(honest, tmp_path):
     sent = forge(honest, tmp_path / "sent", keep=lambda row: not row["success"] or row["label"] == 3)
     passed, text = seen(sent, reattack=0)["samples"]

@@ -120,8 +120,8 @@ def test_a_client_is_an_ipv4_address_or_an_ipv6_network():
     assert client_of("x" * 60_000) == client_of(None) == "unknown"
 
 
-def test_all_addresses_of_this_machine_are_one_client():
-    assert client_of("127.0.0.1") == client_of("127.8.8.8") == client_of("::ffff:127.0.0.2") != client_of("10.0.0.1")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere only 127.0.0.1 can be used at once")
+def test_the_addresses_of_this_machine_share_a_rate_limit():
     with running(Tiny(), service_config(per_second=1)) as address:
         found = []
         for number in (1, 2, 3):

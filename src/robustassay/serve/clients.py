@@ -2,10 +2,6 @@
 
 import ipaddress
 import socket
-from typing import Final
-
-LOOPBACK: Final = ipaddress.ip_network("127.0.0.0/8")
-"""All of it is this machine: a program here may connect from each of these addresses, and is one client."""
 
 
 def client_of(host: str | None) -> str:
@@ -14,11 +10,16 @@ def client_of(host: str | None) -> str:
         address = ipaddress.ip_address(host or "")
     except ValueError:  # a proxy may pass on any text
         return "unknown"
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
     if isinstance(address, ipaddress.IPv4Address):
-        return str(LOOPBACK if address in LOOPBACK else address)
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
     return str(ipaddress.ip_network((int(address), 64), strict=False))
+
+
+def machine_of(client: str) -> str:
+    """Return the name of a client's machine: a program on this one may connect from any address of 127.0.0.0/8."""
+    return "this machine" if client.startswith("127.") else client
 
 
 def is_address(text: str) -> bool:

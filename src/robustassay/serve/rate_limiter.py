@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final, final
 
+from robustassay.serve.clients import machine_of
 from robustassay.serve.http_error import HttpError
 
 MAX_CLIENTS: Final = 10_000
@@ -22,7 +23,7 @@ class RateLimiter:
         """Take the tokens of the images from the client's bucket, or raise an error 429 if it holds fewer."""
         if self._per_second is None or not images:
             return
-        rate, now = self._per_second, self._clock()
+        rate, now, client = self._per_second, self._clock(), machine_of(client)
         capacity = max(1.0, rate)
         tokens, counted_at = self._buckets.pop(client, (capacity, now))  # popped, so that the oldest stays first
         tokens = min(capacity, tokens + (now - counted_at) * rate)
