@@ -43,11 +43,10 @@ def probes_of(module: nn.Module, n: int = 8) -> ProbeSet:
 
 
 def standing(probes: ProbeSet, remedy: Remedy | None = None) -> float:
-    """The fraction of images that plain attacks, or the first attack of a remedy, leave."""
+    """The fraction of images that a plain attack, or the first attack of a remedy, leave."""
     target = probes.target if remedy is None else probes.target.with_module(remedy.module)
-    specs = PLAIN if remedy is None else remedy.attacks[:1]
-    broken = [dataclasses.replace(probes, target=target).broken_by(attacks.create(spec)) for spec in specs]
-    return float((~torch.stack(broken).any(0)).float().mean())
+    attack = attacks.create(PLAIN if remedy is None else remedy.attacks[0])
+    return float((~dataclasses.replace(probes, target=target).broken_by(attack)).float().mean())
 
 
 @pytest.mark.parametrize("name", ["rounded branches", "detached branches", "saturated branch"])
@@ -56,7 +55,7 @@ def test_a_remedy_through_all_layers_reaches_the_hand_written_attack(name, natur
     probes = probes_of(masked.model)
     assert standing(probes) > 0.4, "or there is nothing to remedy"
     first = next(build_remedies(probes, FINE if name == "saturated branch" else MASKED))
-    assert standing(probes, first) <= robust_accuracy(masked, probes.x0, probes.goal.labels, EPS)
+    assert standing(probes, first) <= robust_accuracy(masked, probes.x0, probes.goal.labels, EPS, steps=20)
     assert not first.name.startswith("square")
 
 

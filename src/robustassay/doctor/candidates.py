@@ -1,7 +1,7 @@
 """Builds the candidates for remedies: every change of gradients or outputs that this model allows."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -91,7 +91,7 @@ def build_candidates(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Candida
     if "smoothing" in named:
         smooth = SmoothGradient(SMOOTHING_SIZE * _typical_perturbation(probes))
         yield _on_fix(probes, "smoothing", "", [*front, smooth, *outputs], "")
-    yield from _on_the_model(probes, named)
+    yield from _on_the_model(probes, dict.fromkeys(("loss", *named)))
 
 
 def straight_through(probes: ProbeSet) -> list[tuple[StraightThrough, str]]:
@@ -201,7 +201,7 @@ _ON_THE_MODEL: Final = {
 """Remedies that need no change of the gradient: the attack of the trial, and the attacks in full."""
 
 
-def _on_the_model(probes: ProbeSet, named: tuple[str, ...]) -> Iterator[Candidate]:
+def _on_the_model(probes: ProbeSet, named: Iterable[str]) -> Iterator[Candidate]:
     for remedy in named:
         if remedy in _ON_THE_MODEL and (remedy != "transfer" or substitutes_apply(probes)):
             trial, full = _ON_THE_MODEL[remedy]

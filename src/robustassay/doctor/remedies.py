@@ -11,7 +11,7 @@ from robustassay.doctor.diagnosis import DRAWS, check_all, make_probe_set
 from robustassay.doctor.gradient_fixes import FixedGradients
 from robustassay.doctor.indicator import REMEDIES, Diagnosis
 from robustassay.doctor.probe_set import ProbeSet
-from robustassay.doctor.trials import Trial, left_by_plain_attacks, run_trials, within_budget
+from robustassay.doctor.trials import Trial, left_by_plain_attack, run_trials, within_budget
 from robustassay.evaluation.adaptive import Advice, Adviser, Remedy
 from robustassay.evaluation.flags import Flag
 from robustassay.registry import register
@@ -47,17 +47,17 @@ class DiagnosisAdviser(Adviser):
 
 
 def build_remedies(probes: ProbeSet, diagnosis: Diagnosis, draws: int = 1) -> Iterator[Remedy]:
-    """Try all candidates on images that plain attacks leave; build remedies of those that break some of them.
+    """Try all candidates on images that a plain attack leaves; build remedies of those that break some of them.
 
-    Rivals, that is inner layers and straight-through rules, are tried without an alarm too. `draws` is the number of
-    draws per gradient of a random model in the attacks of the remedies.
+    Rivals, that is inner layers, straight-through rules and another loss, are tried without an alarm too. `draws` is
+    the number of draws per gradient of a random model in the attacks of the remedies.
     """
     candidates = [
         candidate
         for candidate in build_candidates(probes, diagnosis)
         if not isinstance(candidate.module, FixedGradients) or gives_gradients(candidate.module, probes)
     ]
-    left = left_by_plain_attacks(probes) if candidates else probes
+    left = left_by_plain_attack(probes) if candidates else probes
     trials = run_trials(left, candidates) if len(left) else []
     chosen = _choose(trials, candidates, diagnosis, len(left)) or _untried(candidates, diagnosis)
     full = probes.target.with_draws(draws) if probes.target.random else probes.target
