@@ -32,6 +32,11 @@ Gradient masking makes attacks fail without notice. This page shows what `assay 
 masked gradients (`tests/support/masked.py`) and for the models of the zoo, and what `assay eval --adaptive auto`
 measures on the former. `python -m benchmarks.masked_models` writes this page, on one core of a CPU.
 
+An indicator counts images (or is 0 or 1). Above its limit it is a strong sign, an alarm by itself. Some indicators have
+a lower limit, above which they are a weak sign; two weak signs of different kinds are an alarm too. What could not be
+examined is listed with the reason. The limits were set on the tuning half of a collection of other models;
+[Rates of the doctor](doctor-rates.md) shows how often they are wrong on the held-out half.
+
 ## Models with masked gradients
 
 All are built on natural models, so none of them is robust: at L-inf 8/255 their true robust accuracy on the first

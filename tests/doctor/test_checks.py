@@ -141,6 +141,7 @@ def test_margins_of_an_unusual_size_are_counted_and_not_averaged(natural):
     assert some.weak or some.strong
     assert vanishing_loss(probes_of(natural), {}).value == 0
     assert vanishing_loss(probes_of(masked.Masked(natural, after=lambda z: z + 3e7)), {}).strong
+    assert vanishing_loss(probes_of(masked.with_far_class(natural)), {}).value == 0
 
 
 def test_one_image_alone_is_no_strong_sign(natural):

@@ -94,7 +94,8 @@ def _unstable_gradients(probes: ProbeSet) -> IndicatorResult:
 def vanishing_loss(probes: ProbeSet, flags: Mapping[str, str]) -> IndicatorResult:
     """Check that a loss on these outputs has a gradient: margins of a usual size, no squashed outputs."""
     size = probes.clean.double().abs()
-    resolution = torch.finfo(torch.float32).eps * probes.target.mean_logits(probes.x0).abs().amax(1).double()
+    leading = probes.target.mean_logits(probes.x0).topk(2, dim=1).values
+    resolution = torch.finfo(torch.float32).eps * leading.abs().amax(1).double()
     unusual = (size.log10().abs() > MAX_DECADES) | (size < MIN_RESOLVED * resolution)
     squashed = [flags[name] for name in ("softmax", "squashed") if name in flags]
     counted = f"{int(unusual.sum())} of {len(probes)} margins lie outside 1/40 to 40, or near the rounding of float32"
