@@ -98,10 +98,11 @@ class Result:
 
     @property
     def fall_probability(self) -> dict[str, float]:
-        """The probability, by sample id, that each unbroken sample falls to AutoAttack."""
+        """The probability, by sample id, that each unbroken sample falls to AutoAttack; zero where a proof says so."""
         stands = self.records["clean_ok"].astype(bool) & ~self.records["success"].astype(bool)
-        probability = trust.fall_probability(self.records, self.flags)[stands]
-        return dict(zip(self.records["sample_id"][stands], probability, strict=True))
+        found = dict(zip(self.records["sample_id"], trust.fall_probability(self.records, self.flags), strict=True))
+        proved = proved_samples(self._manifests)
+        return {one: 0.0 if one in proved else found[one] for one in self.records["sample_id"][stands]}
 
     @property
     def stages(self) -> dict[str, float]:
