@@ -18,7 +18,7 @@ def rows() -> pd.DataFrame:
     left, backwards = rng.uniform(0, 1, 6000), rng.choice([20.0, 90.0, 400.0, 3000.0], 6000)
     chance = 1 / (1 + np.exp(-doubt.features(left, backwards) @ np.asarray(LAW)))
     places = {"network": rng.choice(["a", "b"], 6000), "threat": "l1-12", "attack": "express"}
-    return pd.DataFrame({**places, "left": left, "backwards": backwards, "fell": rng.uniform(size=6000) < chance})
+    return pd.DataFrame({**places, "left": left, "gradients": backwards, "fell": rng.uniform(size=6000) < chance})
 
 
 def test_the_fit_finds_the_law_and_its_probabilities_hold_on_other_rows(rows):

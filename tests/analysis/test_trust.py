@@ -120,6 +120,7 @@ def test_a_sample_falls_the_more_probably_the_less_margin_and_effort_there_is():
     assert (much.diff().dropna() < 0).all()
     assert (little.diff().dropna() < 0).all()
     assert (much < little).all()
+    assert (much < trust.fall_probability(records(margin=2 * left, backwards=3000), (), "L1")).all(), "slower ascents"
     assert much[0] > 0.01, "AutoAttack's own failure leaves a margin of almost zero in doubt"
     assert trust.fall_probability(records(margin=2 * left), ["zero-gradients"]).eq(1).all()
     assert trust.fall_probability(records(margin=2 * left, success=True), ["zero-gradients"]).eq(0).all()

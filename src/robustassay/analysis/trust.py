@@ -96,19 +96,19 @@ def invalid_claims(records: pd.DataFrame) -> dict[str, int]:
     return {str(problem): int(count) for problem, count in counts.items()}
 
 
-def fall_probability(records: pd.DataFrame, flags: Collection[str]) -> pd.Series:
+def fall_probability(records: pd.DataFrame, flags: Collection[str], norm: str | None = None) -> pd.Series:
     """Return the probability that each unbroken sample falls to AutoAttack; zero for the others.
 
     If a flag says that gradients may mislead, no record shows how far a sample is from the boundary: probability 1.
     """
     flagged = set(flags) - HARMLESS - {UNJUDGED}  # a failure on other samples says nothing about these
-    probability = doubt.fall_probability(records)
+    probability = doubt.fall_probability(records, norm)
     return probability.where(probability == 0, 1.0) if flagged else probability
 
 
-def doubtful(records: pd.DataFrame, flags: Collection[str]) -> pd.Series:
+def doubtful(records: pd.DataFrame, flags: Collection[str], norm: str | None = None) -> pd.Series:
     """Say which unbroken samples are in doubt: they fall to AutoAttack with a probability above `doubt.LIMIT`."""
-    return fall_probability(records, flags) > doubt.LIMIT
+    return fall_probability(records, flags, norm) > doubt.LIMIT
 
 
 def flags_of(records: pd.DataFrame) -> dict[str, str]:

@@ -153,7 +153,7 @@ def measured_entry(card: EntryCard, results: Sequence[Result]) -> Entry:
         robust=Accuracy.of(rates.robust_accuracy(headline), by),
         best_known=_worst(known, card, threat),
         flags=flags,
-        doubtful=len(run_warnings.samples_in_doubt(worst, flags)),
+        doubtful=len(run_warnings.samples_in_doubt(worst, flags, norm=threat.norm)),
         evidence=evidence([result.manifest for result in counted]),
         attacks=tuple(_entry_run(result) for result in results),
         unreliable=bool(flags.keys() - trust.HARMLESS),

@@ -49,6 +49,12 @@ def attack_name(manifest: Mapping[str, Any]) -> str:
     return str(manifest["spec"]["attack"]["name"])
 
 
+def norm_name(manifest: Mapping[str, Any]) -> str | None:
+    """Return the name of the norm of a run, such as L1."""
+    norm = manifest.get("spec", {}).get("threat", {}).get("norm")
+    return None if norm is None else str(norm)
+
+
 def is_noise(manifest: Mapping[str, Any]) -> bool:
     """Say whether the attack of a run is a random baseline."""
     return attack_name(manifest).endswith("noise")

@@ -13,6 +13,7 @@ from robustassay.analysis.ranks import Ranks
 from robustassay.analysis.rates import Rate
 from robustassay.results import run_warnings
 from robustassay.results.evidence import Evidence, evidence, proved_samples
+from robustassay.results.identity import norm_name
 from robustassay.results.ranking import rank_on_shared_samples
 from robustassay.results.run_warnings import RunRecords, merge_flags
 from robustassay.results.runs import StoredRun
@@ -171,7 +172,7 @@ def combine_attacks(attacks: Sequence[AttackSummary], frames: Frames) -> ModelRe
         clean=rates.clean_accuracy(worst),
         robust=rates.robust_accuracy(worst),
         order=trust.check_order({attack.key: frames[attack.key] for attack in attacks}, noise),
-        in_doubt=len(run_warnings.samples_in_doubt(worst, flags, proved)),
+        in_doubt=len(run_warnings.samples_in_doubt(worst, flags, proved, norm_name(attacks[0].run.manifest))),
         classes=fairness(worst).classes,
         robust_samples=compare.robust_samples(worst),
     )

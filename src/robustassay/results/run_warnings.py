@@ -95,10 +95,12 @@ def invalid_claims(runs: Iterable[SingleRun]) -> int:
     return sum(sum(trust.invalid_claims(run.records).values()) for run in runs)
 
 
-def samples_in_doubt(worst: pd.DataFrame, flags: Collection[str], proved: Collection[str] = ()) -> list[str]:
+def samples_in_doubt(
+    worst: pd.DataFrame, flags: Collection[str], proved: Collection[str] = (), norm: str | None = None
+) -> list[str]:
     """Return the ids of unbroken samples that a stronger attack may still break.
 
     They are judged by what stands after all runs, remedies and confirming runs included: an attack that fails once more
     ends no doubt. A proof does.
     """
-    return [sample for sample in worst["sample_id"][trust.doubtful(worst, flags)] if sample not in set(proved)]
+    return [sample for sample in worst["sample_id"][trust.doubtful(worst, flags, norm)] if sample not in set(proved)]
