@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-COEFFICIENTS: Final = (7.1, 1.02, -3.2, -0.55)
+COEFFICIENTS: Final = (6.947, 1.003, -3.272, -0.596)
 """Weights of 1, log(left), log(1 + gradients) and their product; written by the command."""
 
 LIMIT: Final = 0.01
