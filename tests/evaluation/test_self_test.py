@@ -159,9 +159,7 @@ def test_of_several_attacks_one_must_find_an_example(model, dataset):
 
 
 def test_a_confirming_attack_is_tested_on_what_was_not_found(model, dataset):
-    found = ra.evaluate(
-        model, dataset, ra.LInf(1 / 255), "pgd:steps=1", search=ra.Search(self_test=4, confirm="pgd:steps=20")
-    )
+    found = ra.evaluate(model, dataset, THREAT, "pgd:steps=1", search=ra.Search(self_test=4, confirm="pgd:steps=20"))
     missed = [sample for sample, hit in found.parts["pgd"].self_test.found.items() if not hit]
     assert missed
     assert set(found.parts["confirm"].self_test.asked) >= set(missed)
