@@ -123,6 +123,20 @@ def test_custom_functions_are_differentiated_in_their_forward_pass(function, h):
     assert not torch.allclose(afterwards, 2 * h), "outside the rules they are as they were"
 
 
+def test_backward_hooks_of_layers_are_left_out(h):
+    def negate(layer: nn.Module, given: Any, slopes: Any) -> Any:
+        return (-given[0],)
+
+    layer = nn.Linear(5, 5)
+    with layer.register_full_backward_hook(negate):
+        _, found = slope(layer, h)
+        given = h.clone().requires_grad_()
+        (hooked,) = torch.autograd.grad(layer(given).sum(), given)
+    expected = layer.weight.detach().sum(0).expand_as(h)
+    assert torch.allclose(found, expected, atol=1e-6)
+    assert torch.allclose(hooked, -expected, atol=1e-6), "outside the rules they act"
+
+
 def test_a_code_of_comparisons_rises_with_its_values(h):
     edges = torch.linspace(0, 1, 9)
     code = lambda v: (v[..., None] > edges).to(v).mean(-1)  # noqa: E731

@@ -193,7 +193,7 @@ def _typical_perturbation(probes: ProbeSet) -> float:
 _ON_THE_MODEL: Final = {
     "restarts": ("pgd:steps=10", ("pgd:restarts=5",)),
     "loss": ("apgd:loss=dlr,steps=20", ("apgd:loss=dlr",)),
-    "eot": ("apgd:steps=20", ("apgd", "apgd:loss=dlr")),
+    "eot": ("apgd:steps=20", ("apgd:steps=60", "apgd:loss=dlr,steps=60")),
     "steps": ("pgd:steps=60,rel_step=0.05", ("pgd:steps=200,rel_step=0.05",)),
     "square": ("square:steps=300,rescale_schedule=true", ("square",)),
     "transfer": (f"transfer:source={SUBSTITUTES[0]}", tuple(f"transfer:source={source}" for source in SUBSTITUTES)),

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Final
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from robustassay.doctor.custom_functions import replaced
 from robustassay.target import TargetModel
 
 MANY_CALLS: Final = 3
@@ -25,7 +25,7 @@ def called_again(layers: Iterable[nn.Module], within: Callable[[], AbstractConte
             again = partial(
                 checkpoint, layer.forward, use_reentrant=False, context_fn=lambda: (nullcontext(), within())
             )
-            changes.enter_context(mock.patch.object(layer, "forward", again))
+            changes.enter_context(replaced(layer, "forward", again))
         yield
 
 

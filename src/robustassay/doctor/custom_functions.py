@@ -1,13 +1,12 @@
-"""Differentiates the forward pass of custom autograd functions, whatever their backward pass returns."""
+"""Differentiates forward passes, whatever custom backward passes and backward hooks would return."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
-from unittest import mock
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import Function
 
 Record = Callable[[Any, tuple[Any, ...], Tensor], None]
@@ -16,14 +15,36 @@ Record = Callable[[Any, tuple[Any, ...], Tensor], None]
 
 @contextmanager
 def differentiate_forward(used: Counter[str]) -> Iterator[None]:
-    """Change, for the time of a pass, the forward pass of all custom functions; `used` counts their calls.
+    """Change, for the time of a pass, all custom functions, and leave out backward hooks; `used` counts the calls.
 
     Models often keep a function's `apply` under another name, so `apply` itself is not replaced.
     """
+
+    def no_hooks(layer: nn.Module) -> tuple[list[Any], list[Any]]:
+        used["backward hook"] += 1
+        return [], []
+
     with ExitStack() as changes:
         for function in _custom_functions(Function):
             changes.enter_context(_recorded(function, used))
+        changes.enter_context(replaced(nn.Module, "_get_backward_hooks", no_hooks))
+        changes.enter_context(replaced(nn.Module, "_get_backward_pre_hooks", lambda layer: no_hooks(layer)[0]))
         yield
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Give an object another attribute for a while."""
+    missing = object()
+    before = vars(owner).get(name, missing)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if before is missing:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
 
 
 def _custom_functions(parent: Any) -> Iterator[Any]:
@@ -56,10 +77,10 @@ def _recorded(function: Any, used: Counter[str]) -> Iterator[None]:
 
     with ExitStack() as changes:
         if set_up is Function.setup_context:
-            changes.enter_context(mock.patch.object(function, "forward", staticmethod(run_with_context)))
+            changes.enter_context(replaced(function, "forward", staticmethod(run_with_context)))
         else:
-            changes.enter_context(mock.patch.object(function, "forward", staticmethod(run)))
-            changes.enter_context(mock.patch.object(function, "setup_context", staticmethod(set_up_context)))
+            changes.enter_context(replaced(function, "forward", staticmethod(run)))
+            changes.enter_context(replaced(function, "setup_context", staticmethod(set_up_context)))
         yield
 
 
