@@ -97,7 +97,7 @@ def test_one_run_equals_separate_runs_with_ten_iteration_counts(attack):
     assert len(seen) > 4
 
 
-@pytest.mark.parametrize("attack", ["square:steps=120", "pgd:rel_step=0.07,steps=16,restarts=3"])
+@pytest.mark.parametrize("attack", ["simba:basis=pixel,steps=120", "pgd:rel_step=0.07,steps=16,restarts=3"])
 def test_one_run_equals_separate_runs_with_ten_query_budgets(attack):
     accuracy = evaluate(attack, 0.04).curve(versus="queries")
     seen = set()

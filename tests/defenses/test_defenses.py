@@ -578,7 +578,7 @@ def robust_accuracy(model: nn.Module, eps: float) -> float:
 
 def accuracy_left_by_its_own_gradient(model: nn.Module, eps: float) -> float:
     """Past the checks that refuse to attack a model without a gradient."""
-    records, _ = run(OwnGradient(model), create_attack("pgd:steps=20,rel_step=0.25"), LInf(eps), *pictures(20))
+    records, _ = run(OwnGradient(model), create_attack("pgd:steps=20,rel_step=0.25"), LInf(eps), *pictures(30))
     return float((records.clean_ok & ~records.success).mean())
 
 

@@ -88,11 +88,12 @@ def depends_on_batch(module: nn.Module, x: Tensor, logits: Tensor, batch_size: i
     if differs(logits[:2], alone, dtype):
         return True
     sizes = {Batching(x.device, batch_size).images_per_call(x), BATCH}
-    return any(differs(logits, _in_company(module, x, size), dtype) for size in sorted(sizes) if size > len(x))
+    found = (_in_company(module, x, size) for size in sorted(sizes) if size > len(x))
+    return any(outputs is not None and differs(logits, outputs, dtype) for outputs in found)
 
 
-def _in_company(module: nn.Module, x: Tensor, size: int) -> Tensor:
-    """Return the outputs for images at the end of a batch, in reverse order, behind others."""
+def _in_company(module: nn.Module, x: Tensor, size: int) -> Tensor | None:
+    """Return the outputs for images at the end of a batch, in reverse order, behind others; None if the model fails."""
     others = torch.cat((1 - x, x.flip(-1), 1 - x.flip(-1)))
     missing = max(0, size - len(x))
     front = others.repeat(-(-missing // len(others)), *(1,) * (x.dim() - 1))[:missing]
@@ -102,6 +103,8 @@ def _in_company(module: nn.Module, x: Tensor, size: int) -> Tensor:
         if size <= LANES:
             raise
         return _in_company(module, x, size // 2)
+    except Exception:  # the run reports it, with the samples on which the model fails
+        return None
     return found
 
 
