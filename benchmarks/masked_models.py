@@ -95,6 +95,7 @@ UNITS = {
     "unresponsive logits": "fraction of images",
     "test-time optimisation": "1 if found, else 0",
     "depends on the batch": "fraction of images",
+    "inner layers beat white-box": "fraction of the unbroken images",
     "depends on earlier images": "1 if found, else 0",
     "silent success": "fraction of images",
     "incomplete optimisation": "fraction of the unbroken images",

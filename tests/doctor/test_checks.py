@@ -205,6 +205,15 @@ def test_where_no_zoo_model_fits_a_substitute_is_distilled(natural, monkeypatch)
     assert found.strong, "the substitute has learnt nothing"
 
 
+def test_inner_layers_of_a_saturated_branch_beat_a_white_box_attack_that_did_nothing(natural):
+    probes = probes_of(masked.SaturatedBranch(natural, ra.load_model("alexnet-natural")))
+    found = cross_checks.inner_layers(unbroken(probes))
+    assert found.strong
+    assert "decoy" in found.evidence
+    assert cross_checks.inner_layers(WhiteBox(probes, probes.clean.double() - 1e3)).value == 0
+    assert cross_checks.inner_layers(unbroken(probes_of(natural))).value == 0
+
+
 def test_the_time_bounds_the_queries(natural, monkeypatch):
     probes = probes_of(natural)
     monkeypatch.setattr(cross_checks, "SECONDS", 0.0)

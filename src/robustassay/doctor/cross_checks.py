@@ -1,11 +1,11 @@
-"""Checks that attacks with less access do not beat the white-box attacks: Square, and transfer.
+"""Checks that no other attack beats the white-box attacks: Square, transfer, and attacks on inner layers.
 
 An attack beats another on an image if it leaves a clearly lower margin. Few images then show what success rates show on
 many only.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 import torch
@@ -17,13 +17,20 @@ from robustassay.attacks.gradient.mim import MIM
 from robustassay.attacks.score.square import Square
 from robustassay.attacks.transfer.transfer import Transfer
 from robustassay.doctor.distillation import distil
+from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix, LayerOutput
 from robustassay.doctor.indicator import IndicatorResult
 from robustassay.doctor.probe_set import SEED, ProbeSet
+from robustassay.doctor.taps import find_taps
+from robustassay.errors import AssayError
 from robustassay.rng import Streams
 from robustassay.target import GradientAccess, Ledger
 
 WHITE_BOX: Final = (APGD(steps=30), APGD(steps=30, loss="dlr"))
 """Gradient attacks on the images that the plain attack did not break."""
+
+TAP_ATTACK: Final = APGD(steps=30, loss="dlr")
+MAX_TAPS: Final = 3
+"""The attack on inner layers, and how many of them are attacked."""
 
 QUERIES: Final = 2500
 MIN_QUERIES: Final = 300
@@ -121,6 +128,38 @@ def transfer(white: WhiteBox) -> IndicatorResult:
         weak_limit=0.0,
         kind=KIND,
     )
+
+
+def inner_layers(white: WhiteBox) -> IndicatorResult:
+    """Attack inner layers in place of the logits, on the images that gradient attacks did not break."""
+    name, probes = "inner layers beat white-box", white.probes
+    if not len(probes):
+        return _nothing_left(name)
+    taps = [tap for tap in find_taps(probes.target, probes.x0) if not tap.same_as_logits]
+    best = sorted(taps, key=lambda tap: -tap.agreement)[:MAX_TAPS]
+    if not best:
+        return IndicatorResult(name, 0.0, MAX_LEAD, "no inner layer has other outputs of the logits' shape")
+    margins = [_margin_through(probes, LayerOutput(tap.layer)) for tap in best]
+    gained = int(white.beaten(torch.stack(margins).amin(0)).sum())
+    return IndicatorResult(
+        name,
+        gained / len(probes),
+        max(MAX_LEAD, 1 / len(probes)),
+        f"attacks on the outputs of {', '.join(tap.name for tap in best)} reach lower margins than attacks on the "
+        f"logits on {gained} of {len(probes)} images that those do not break",
+        ("logits", "square"),
+        weak_limit=0.0,
+        kind=KIND,
+    )
+
+
+def _margin_through(probes: ProbeSet, fix: GradientFix) -> Tensor:
+    """Return the lowest margins that a gradient attack through a fix reaches; the clean ones if it fails."""
+    fixed = probes.target.with_module(FixedGradients(probes.target.module, [fix]))
+    try:
+        return replace(probes, target=fixed).attacked_by(TAP_ATTACK)[1]
+    except AssayError:  # hooks cannot follow every model
+        return probes.clean.double()
 
 
 def substitutes_apply(probes: ProbeSet) -> bool:

@@ -107,4 +107,5 @@ def _results(probes: ProbeSet, flags: dict[str, str]) -> Iterator[IndicatorResul
     white = WhiteBox.run(probes, plain.unbroken, plain.main.lowest[-1])
     yield cross_checks.black_box(white)
     yield cross_checks.transfer(white)
+    yield cross_checks.inner_layers(white)
     yield repeat_checks.memory(probes, unused, flags)
