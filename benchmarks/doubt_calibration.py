@@ -44,6 +44,8 @@ Where less than {unmoved:.0%} of the margin was removed, or a flag says that gra
 
 The model was fitted on {fitted} unbroken samples of {fit_networks}, and is reported here on {held} of networks that
 the fit has not seen: {held_networks}. With few samples the fit stays close to a prior from earlier measurements.
+The prior, its weight and the factor for L1 were set by hand, with a look at the networks of this report: it is no
+independent test, and the higher probabilities are too high.
 Threats: {threats}. Attacks: {attacks}.
 Made by `python -m benchmarks.doubt_calibration`.
 
