@@ -359,7 +359,8 @@ def test_the_remedy_breaks_what_a_plain_attack_leaves_standing(name, natural, tm
     assert plain.robust_accuracy > 0.4, "or there was nothing to remedy"
     assert result.robust_accuracy == 0
     applied = [part.manifest["adaptive"]["remedy"] for label, part in result.parts.items() if label != "pgd"]
-    assert applied[-1] == REMEDIED[name]
+    assert applied, "the attack that breaks it is a remedy"
+    assert REMEDIED[name] in plain.manifest["adaptive"]["remedies"], "though a cheaper one may do as well"
     assert plain.manifest["adaptive"]["alarms"]
     assert result.invalid_claims == 0
     again = ra.Result.load(out)
