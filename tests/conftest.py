@@ -13,17 +13,11 @@ from typing import Final
 import torch
 from hypothesis import settings
 
-from robustassay.evaluation import options
-
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("steady")
 
 # Where cores are shared, threads that wait for each other make small networks fifty times slower.
 torch.set_num_threads(1)
-
-# The self-test of an attack costs more than the small runs here, so tests that are about it ask for it; commands that
-# tests start as processes of their own make it as for a user.
-options.SELF_TEST_SAMPLES = 0  # type: ignore[misc]
 
 # Shells have jobs in the background ignore it, and so would every process that a test starts and means to interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -54,5 +48,11 @@ def pytest_unconfigure():
 
 
 def pytest_sessionstart():
-    """Leave self-tests out where a test does not ask for one: they would double the time of most evaluations."""
-    vars(importlib.import_module("robustassay.evaluation.options"))["SELF_TEST_SAMPLES"] = 0
+    """Make the evaluations of most tests cheap: no self-test, and an inspection of few samples.
+
+    Either would cost more than the attacks here. A test about one of them asks for it, and commands that a test starts
+    as processes of their own make both as for a user.
+    """
+    evaluation = "robustassay.evaluation"
+    vars(importlib.import_module(f"{evaluation}.options"))["SELF_TEST_SAMPLES"] = 0
+    vars(importlib.import_module(f"{evaluation}.flags"))["SAMPLES"] = 8

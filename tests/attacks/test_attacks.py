@@ -54,6 +54,8 @@ class Case:
     """Whether it can attack the tiny models here; one that needs models of the zoo has tests of its own."""
     settings: str = ""
     """Fewer steps than by default, where tiny models need no more."""
+    slow: bool = False
+    """Whether it takes seconds, so that its targeted rows are left to `make test-long`."""
 
 
 NOISE = Case(reach=20, values=3)  # a half-space holds nearly half of a ball that is large enough, in any draw
@@ -73,7 +75,7 @@ CASES = {
     "rays": Case(reach=1.1, settings="queries=400"),
     "sign-opt": Case(reach=1.5, settings="queries=450"),
     "cw": Case(
-        settings="steps=500,search_steps=9,rate=0.02,initial_c=0.01,abort_early=false"
+        settings="steps=500,search_steps=9,rate=0.02,initial_c=0.01,abort_early=false", slow=True
     ),  # pixels at 0, 1 start slowly
     "cw-fast": Case(),
     "ddn": Case(),
@@ -81,7 +83,7 @@ CASES = {
     "dim": Case(reach=1.6, reach_in_box={L2: 2.5}, sees_shape=True),  # it looks at shrunken images
     "fab": Case(),
     # The squared L2 of the elastic net spreads the move over more values than L1 needs.
-    "ead": Case(reach=1.1, reach_in_box={L1: 1.15}, settings="steps=200"),
+    "ead": Case(reach=1.1, reach_in_box={L1: 1.15}, settings="steps=200", slow=True),
     "ead-fast": Case(reach=1.1, reach_in_box={L1: 1.15}, settings="steps=100"),
     "fg": Case(reach_in_box={L2: 2.5}),  # one step along the gradient, cut by the box and not renewed
     "fgsm": Case(),
@@ -125,8 +127,11 @@ def registered_attacks() -> Iterator[Any]:
 
 def with_goals(rows: Iterable[Any]) -> Iterator[Any]:
     for row in rows:
-        for targeted in (False, True) if lookup("attack", row.values[0]).can_target else (False,):
-            yield pytest.param(*row.values, targeted, id=f"{row.id}-{'targeted' if targeted else 'untargeted'}")
+        name = row.values[0]
+        for targeted in (False, True) if lookup("attack", name).can_target else (False,):
+            marks = [pytest.mark.long] if targeted and name in CASES and CASES[name].slow else []
+            goal = "targeted" if targeted else "untargeted"
+            yield pytest.param(*row.values, targeted, id=f"{row.id}-{goal}", marks=marks)
 
 
 # Noise seeks nothing, so there is nothing it should find.

@@ -512,7 +512,8 @@ from torch import nn
 net = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)).eval()
 ra.evaluate(net, "cifar10-1k", ra.LInf(1 / 255), ["fgsm", "square:steps=5"], limit=8, out=sys.argv[1])
 assert main(["list", "models"]) == 0
-assert main(["eval", "resnet20-natural", "--attack", "fgsm", "--limit", "8", "--out", sys.argv[1] + "2"]) == 0
+request = ["eval", "resnet20-natural", "--attack", "fgsm", "--limit", "8", "--self-test", "1"]
+assert main([*request, "--out", sys.argv[1] + "2"]) == 0
 assert main(["report", sys.argv[1], "--out", sys.argv[1] + "3"]) == 0
 """
 
