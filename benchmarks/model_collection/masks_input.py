@@ -201,13 +201,13 @@ class Purifier(Masked):
 
 def entries() -> list[Entry]:
     """Return the masked models of this file."""
-    climbs = "the image climbs its own confidence, then detaches"
+    ascends = "the image ascends its own confidence, then detaches"
     groups = [
         *(masked(family, mask, made, partial(Changed, change=change), bases) for family, mask, made, change,
             bases in TABLE),
-        masked("inner gradient steps", "anti-adversary of 2 steps", climbs, partial(Purifier, steps=2, size=2 / 255),
+        masked("inner gradient steps", "anti-adversary of 2 steps", ascends, partial(Purifier, steps=2, size=2 / 255),
             [VGG, SYMBOLS]),
-        masked("inner gradient steps", "anti-adversary of 5 steps", climbs, partial(Purifier, steps=5, size=1 / 255),
+        masked("inner gradient steps", "anti-adversary of 5 steps", ascends, partial(Purifier, steps=5, size=1 / 255),
             [ALEXNET]),
         masked("purified images", "detached median", "a 3 x 3 median filter without a gradient", partial(Changed,
             change=lambda x: median(x.detach()), stand_in=trimmed_mean), [ALEXNET, SYMBOLS_16]),

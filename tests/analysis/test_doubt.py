@@ -9,16 +9,19 @@ from benchmarks import doubt_calibration, express_agreement
 
 from robustassay.analysis import doubt
 
-LAW = (4.0, 0.3, -1.8, -0.3)
+LAW = (2.0, -1.2, -0.7, 0.05, -1.5)
 
 
 @pytest.fixture(scope="module")
 def rows() -> pd.DataFrame:
     rng = np.random.default_rng(0)
     left, backwards = rng.uniform(0, 1, 6000), rng.choice([20.0, 90.0, 400.0, 3000.0], 6000)
-    chance = 1 / (1 + np.exp(-doubt.features(left, backwards) @ np.asarray(LAW)))
+    standard = rng.choice([False, True], 6000)
+    chance = 1 / (1 + np.exp(-doubt.features(left, backwards, standard) @ np.asarray(LAW)))
     places = {"network": rng.choice(["a", "b"], 6000), "threat": "l1-12", "attack": "express"}
-    return pd.DataFrame({**places, "left": left, "gradients": backwards, "fell": rng.uniform(size=6000) < chance})
+    return pd.DataFrame(
+        {**places, "left": left, "gradients": backwards, "standard": standard, "fell": rng.uniform(size=6000) < chance}
+    )
 
 
 def test_the_fit_finds_the_law_and_its_probabilities_hold_on_other_rows(rows):

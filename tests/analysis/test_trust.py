@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import robustassay as ra
 from robustassay.analysis import trust
+from robustassay.analysis.doubt import AttackTraits
 from robustassay.errors import BadModel
 from tests.support.masked import Masked, Optimises, WinnersTakeAll, noisy, quantised
 
@@ -112,7 +113,9 @@ def test_a_sample_falls_the_more_probably_the_less_margin_and_effort_there_is():
     assert (much.diff().dropna() < 0).all()
     assert (little.diff().dropna() < 0).all()
     assert (much < little).all()
-    assert (much < trust.fall_probability(records(margin=2 * left, backwards=3000), (), "L1")).all(), "slower ascents"
+    same = records(margin=2 * left, backwards=3000)
+    assert (much < trust.fall_probability(same, (), AttackTraits("L1"))).all(), "slower ascents"
+    assert (much > trust.fall_probability(same, (), AttackTraits(standard=True))).all(), "several kinds of attacks"
     assert much[0] > 0.01, "AutoAttack's own failure leaves a margin of almost zero in doubt"
     assert trust.fall_probability(records(margin=2 * left), ["zero-gradients"]).eq(1).all()
     assert trust.fall_probability(records(margin=2 * left, success=True), ["zero-gradients"]).eq(0).all()

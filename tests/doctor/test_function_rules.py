@@ -12,7 +12,7 @@ import robustassay as ra
 from robustassay.doctor.checkpoints import repeated_layers
 from robustassay.doctor.function_rules import FunctionRules
 from robustassay.doctor.gradient_fixes import FixedGradients, StraightThrough
-from robustassay.doctor.layer_lies import find_lying_layers
+from robustassay.doctor.layer_errors import find_wrong_layers
 from robustassay.target import LocalModel
 from tests.support.masked_layers import LAYERS, GradientPurifier, behind_every_norm, rounded, with_gradient_of
 from tests.support.toys import CPU
@@ -230,14 +230,14 @@ def test_layers_that_no_rule_reaches_are_found_and_get_a_linear_map(network):
     opaque = behind_every_norm(network, lambda norm: Opaque())
     smooth = behind_every_norm(network, lambda norm: with_gradient_of(rounded(4)))
     x = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(2))
-    maps = find_lying_layers(LocalModel.of(opaque, x, CPU), x, x + 0.03 * torch.randn(x.shape).sign())
+    maps = find_wrong_layers(LocalModel.of(opaque, x, CPU), x, x + 0.03 * torch.randn(x.shape).sign())
     assert maps is not None
     assert [type(layer) for layer in maps.layers] == [Opaque] * 3
     fixed = FixedGradients(opaque, [StraightThrough(), maps])
     assert torch.allclose(fixed.differentiable(x), opaque(x), atol=1e-6)
     found, truth = gradient(fixed.differentiable, x), gradient(smooth, x)
     assert F.cosine_similarity(found, truth).mean() > 0.8
-    assert find_lying_layers(LocalModel.of(network, x, CPU), x, x + 0.03) is None, "honest layers do not lie"
+    assert find_wrong_layers(LocalModel.of(network, x, CPU), x, x + 0.03) is None, "honest layers are no error"
 
 
 class Denoises(nn.Module):

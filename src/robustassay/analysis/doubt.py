@@ -1,18 +1,19 @@
 """The probability that an unbroken sample falls to AutoAttack, from its record.
 
-A logistic model of the part of the clean margin that is left, and of the gradients that the attacks have spent on the
-sample. `python -m benchmarks.doubt_calibration` fits it on some networks and reports it on
-others (docs/doubt.md).
+A logistic model of the part of the clean margin that is left, of the gradients that the attacks have spent on the
+sample, and of whether express or AutoAttack was among the attacks. `python -m benchmarks.doubt_calibration` fits it on
+some networks and reports it on others (docs/doubt.md).
 """
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, final
 
 import numpy as np
 import pandas as pd
 
-COEFFICIENTS: Final = (6.947, 1.003, -3.272, -0.596)
-"""Weights of 1, log(left), log(1 + gradients) and their product; written by the command."""
+COEFFICIENTS: Final = (-2.856, -1.83, -0.332, 0.151, -2.463)
+"""Weights of the features, in their order; written by the command."""
 
 LIMIT: Final = 0.01
 """An unbroken sample that falls to AutoAttack with a higher probability is in doubt."""
@@ -23,23 +24,45 @@ UNMOVED: Final = 0.95
 L1_EFFORT: Final = 0.2
 """A gradient under L1 counts as this part of another: it moves few values, and ascents converge slowly."""
 
-LEAST: Final = 1e-3
-"""Parts below this one count as this one: a margin of almost zero may have any smaller value by chance."""
+LEAST, MOST = 1e-3, 0.9
+"""Smaller and larger parts of the margin count as these: those are chance, and those all far from the boundary."""
 
 
-def features(left: np.ndarray, gradients: np.ndarray) -> np.ndarray:
-    """Return the features of the logistic model, `[samples, 4]`."""
-    margin, effort = np.log(np.clip(left, LEAST, 1)), np.log1p(gradients)
-    return np.stack((np.ones_like(margin), margin, effort, margin * effort), 1)
+@final
+@dataclass(frozen=True)
+class AttackTraits:
+    """What records do not say about the attacks that made them."""
+
+    norm: str | None = None
+    standard: bool = False
+    """Whether express or AutoAttack, at least as strong as by default, was among the attacks."""
+
+    @property
+    def effort(self) -> float:
+        """How much a gradient counts."""
+        return L1_EFFORT if self.norm == "L1" else 1.0
 
 
-def fall_probability(
-    records: pd.DataFrame, norm: str | None = None, coefficients: Sequence[float] = COEFFICIENTS
-) -> pd.Series:
+def features(left: np.ndarray, gradients: np.ndarray, standard: np.ndarray | bool) -> np.ndarray:
+    """Return the features of the logistic model, `[samples, 5]`: 1, log-odds of left, effort, product, kind."""
+    part = np.clip(left, LEAST, MOST)
+    log_odds, effort = np.log(part / (1 - part)), np.log1p(gradients)
+    kind = np.broadcast_to(np.asarray(standard, float), part.shape)
+    return np.stack((np.ones_like(part), log_odds, effort, log_odds * effort, kind), 1)
+
+
+def probability_of(
+    left: np.ndarray, gradients: np.ndarray, standard: np.ndarray | bool, coefficients: Sequence[float] = COEFFICIENTS
+) -> np.ndarray:
+    """Return the probability that unbroken samples fall, from the part of the margin left and the effort."""
+    log_odds = features(left, gradients, standard) @ np.asarray(coefficients)
+    probability: np.ndarray = np.where(left > UNMOVED, 1.0, 1 / (1 + np.exp(-log_odds)))
+    return probability
+
+
+def fall_probability(records: pd.DataFrame, traits: AttackTraits = AttackTraits()) -> pd.Series:  # noqa: B008, frozen
     """Return the probability that each unbroken sample falls to AutoAttack; zero for the others."""
     unbroken = (records["clean_ok"].astype(bool) & ~records["success"].astype(bool)).to_numpy()
     left = (records["margin"] / records["clean_margin"]).fillna(1).to_numpy(float)
-    effort = records["backwards"].to_numpy(float) * (L1_EFFORT if norm == "L1" else 1)
-    odds = features(left, effort) @ np.asarray(coefficients)
-    probability = np.where(left > UNMOVED, 1.0, 1 / (1 + np.exp(-odds)))
-    return pd.Series(np.where(unbroken, probability, 0.0), index=records.index)
+    gradients = records["backwards"].to_numpy(float) * traits.effort
+    return pd.Series(np.where(unbroken, probability_of(left, gradients, traits.standard), 0.0), index=records.index)

@@ -9,6 +9,7 @@ from typing import Final, final
 import pandas as pd
 
 from robustassay.analysis import doubt, rates
+from robustassay.analysis.doubt import AttackTraits
 from robustassay.analysis.rates import Rate
 
 SQUARE_GAIN: Final = 0.002
@@ -96,19 +97,27 @@ def invalid_claims(records: pd.DataFrame) -> dict[str, int]:
     return {str(problem): int(count) for problem, count in counts.items()}
 
 
-def fall_probability(records: pd.DataFrame, flags: Collection[str], norm: str | None = None) -> pd.Series:
+def fall_probability(
+    records: pd.DataFrame,
+    flags: Collection[str],
+    traits: AttackTraits = AttackTraits(),  # noqa: B008, a frozen value
+) -> pd.Series:
     """Return the probability that each unbroken sample falls to AutoAttack; zero for the others.
 
     If a flag says that gradients may mislead, no record shows how far a sample is from the boundary: probability 1.
     """
     flagged = set(flags) - HARMLESS - {UNJUDGED}  # a failure on other samples says nothing about these
-    probability = doubt.fall_probability(records, norm)
+    probability = doubt.fall_probability(records, traits)
     return probability.where(probability == 0, 1.0) if flagged else probability
 
 
-def doubtful(records: pd.DataFrame, flags: Collection[str], norm: str | None = None) -> pd.Series:
+def doubtful(
+    records: pd.DataFrame,
+    flags: Collection[str],
+    traits: AttackTraits = AttackTraits(),  # noqa: B008, a frozen value
+) -> pd.Series:
     """Say which unbroken samples are in doubt: they fall to AutoAttack with a probability above `doubt.LIMIT`."""
-    return fall_probability(records, flags, norm) > doubt.LIMIT
+    return fall_probability(records, flags, traits) > doubt.LIMIT
 
 
 def flags_of(records: pd.DataFrame) -> dict[str, str]:

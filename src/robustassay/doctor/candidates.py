@@ -24,11 +24,11 @@ from robustassay.doctor.gradient_fixes import (
     StraightThrough,
 )
 from robustassay.doctor.indicator import REMEDIES, Diagnosis
-from robustassay.doctor.layer_lies import find_lying_layers
+from robustassay.doctor.layer_errors import find_wrong_layers
 from robustassay.doctor.layer_trace import find_bypass
 from robustassay.doctor.output_checks import MAX_DECADES
 from robustassay.doctor.probe_set import SEED, ProbeSet
-from robustassay.doctor.taps import find_logit_layer, find_taps
+from robustassay.doctor.taps import find_logit_layer, rival_taps
 from robustassay.errors import ModelFailed
 from robustassay.rng import Streams
 from robustassay.target.batching import LANES
@@ -40,8 +40,8 @@ RESCALED_MARGIN: Final = 5.0
 SMOOTHING_SIZE: Final = 0.5
 """Size of the noise that smoothed gradients average over, as a fraction of a random perturbation."""
 
-MAX_TAPS: Final = 3
-"""Inner layers that are tried as logits: those that agree best with the model."""
+UNSUITABLE: Final = (RuntimeError, TypeError, AttributeError, ValueError, NotImplementedError)
+"""Errors of a model that cannot run under other rules."""
 
 TRIAL_ON_FIX: Final = "pma:steps=20"
 FULL_ON_FIX: Final = ("pma", "apgd-t:steps=50")
@@ -83,7 +83,7 @@ def build_candidates(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Candida
         yield _on_fix(probes, "bpda", variant, [fix, *outputs], how)
     if "bpda" in named and (bypass := find_bypass(probes.target, probes.x0, probes.goal)) is not None:
         yield _on_fix(probes, "bpda", "linear", [bypass, *outputs], "a linear map replaces what stops gradients")
-    if "bpda" in named and (maps := _lying_layers(probes)) is not None:
+    if "bpda" in named and (maps := _wrong_layers(probes)) is not None:
         how = f"linear maps replace {len(maps.layers)} layers whose gradient does not predict how they change"
         yield _on_fix(probes, "bpda", "layers", [*front, maps, *outputs], how)
     if "reversal" in named:
@@ -112,17 +112,17 @@ def _rules_of(fix: StraightThrough, probes: ProbeSet, x: torch.Tensor) -> str:
     """Name the rules that a pass applies; empty where none is, or where the model cannot run under them."""
     try:
         used = fix.rules_used(adaptive(probes.target.module), x)
-    except (RuntimeError, TypeError, AttributeError, ValueError, NotImplementedError):
+    except UNSUITABLE:
         return ""
     return ", ".join(f"{name} ({count} times)" if count > 1 else name for name, count in used.items())
 
 
-def _lying_layers(probes: ProbeSet) -> LayerMaps | None:
+def _wrong_layers(probes: ProbeSet) -> LayerMaps | None:
     """Compare layers at the images and at random points of their balls."""
     near = probes.ball(probes.norm.eps).sample(Streams.of(SEED, probes.ids, probes.x0.device))
     try:
-        return find_lying_layers(probes.target, probes.x0, near)
-    except (RuntimeError, TypeError, AttributeError, ValueError, NotImplementedError):
+        return find_wrong_layers(probes.target, probes.x0, near)
+    except UNSUITABLE:
         return None
 
 
@@ -146,8 +146,7 @@ def gives_gradients(module: nn.Module, probes: ProbeSet) -> bool:
 
 def _tap_fixes(probes: ProbeSet) -> Iterator[tuple[str, list[GradientFix], str]]:
     """Take inner layers as logits: each alone, and all together."""
-    rivals = [tap for tap in find_taps(probes.target, probes.x0) if not tap.same_as_logits]
-    best = sorted(rivals, key=lambda tap: -tap.agreement)[:MAX_TAPS]
+    best = rival_taps(probes.target, probes.x0)
     for tap in best:
         fix = LayerOutput(tap.layer)
         yield f"tap-{_plain(tap.name)}", [fix, *_rescaling(probes, [fix])], f"the outputs of layer {tap.name}"

@@ -20,7 +20,7 @@ from robustassay.doctor.distillation import distil
 from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix, LayerOutput
 from robustassay.doctor.indicator import IndicatorResult
 from robustassay.doctor.probe_set import SEED, ProbeSet
-from robustassay.doctor.taps import find_taps
+from robustassay.doctor.taps import rival_taps
 from robustassay.errors import AssayError
 from robustassay.rng import Streams
 from robustassay.target import GradientAccess, Ledger
@@ -29,8 +29,7 @@ WHITE_BOX: Final = (APGD(steps=30), APGD(steps=30, loss="dlr"))
 """Gradient attacks on the images that the plain attack did not break."""
 
 TAP_ATTACK: Final = APGD(steps=30, loss="dlr")
-MAX_TAPS: Final = 3
-"""The attack on inner layers, and how many of them are attacked."""
+"""The attack on inner layers."""
 
 QUERIES: Final = 2500
 MIN_QUERIES: Final = 300
@@ -135,8 +134,7 @@ def inner_layers(white: WhiteBox) -> IndicatorResult:
     name, probes = "inner layers beat white-box", white.probes
     if not len(probes):
         return _nothing_left(name)
-    taps = [tap for tap in find_taps(probes.target, probes.x0) if not tap.same_as_logits]
-    best = sorted(taps, key=lambda tap: -tap.agreement)[:MAX_TAPS]
+    best = rival_taps(probes.target, probes.x0)
     if not best:
         return IndicatorResult(name, 0.0, MAX_LEAD, "no inner layer has other outputs of the logits' shape")
     margins = [_margin_through(probes, LayerOutput(tap.layer)) for tap in best]

@@ -19,6 +19,9 @@ MIN_AGREEMENT: Final = 0.9
 SAME: Final = 1e-3
 """Difference between standardised outputs below which two layers are one objective."""
 
+MAX_TAPS: Final = 3
+"""Inner layers that are tried as logits."""
+
 
 @final
 @dataclass(frozen=True)
@@ -30,6 +33,12 @@ class Tap:
     agreement: float  # fraction of perturbed images on which it ranks the same class first as the model
     agrees_clean: bool
     same_as_logits: bool  # up to scale and shift
+
+
+def rival_taps(target: TargetModel, x: Tensor) -> list[Tap]:
+    """Find the inner layers to try as logits: other objectives, those that agree best with the model first."""
+    rivals = [tap for tap in find_taps(target, x) if not tap.same_as_logits]
+    return sorted(rivals, key=lambda tap: -tap.agreement)[:MAX_TAPS]
 
 
 def find_taps(target: TargetModel, x: Tensor) -> list[Tap]:

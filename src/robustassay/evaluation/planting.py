@@ -100,7 +100,7 @@ def plant(
     clean = features.mean_logits(x0).double()
     noise, drawn = _random_points(ball, rng, POINTS, features)
     heads = _Heads.fit(drawn, exact.classes, rng)
-    x_adv = _climb(ball, rng, features, heads, torch.einsum("rn,rn...->r...", heads.scores(drawn).float(), noise))
+    x_adv = _search(ball, rng, features, heads, torch.einsum("rn,rn...->r...", heads.scores(drawn).float(), noise))
     reached = features.mean_logits(x_adv).double()
     heads = heads.towards(reached)
     _, fresh = _random_points(ball, rng, CHECKED_POINTS, features)
@@ -144,7 +144,7 @@ def _ascend(ball: Ball, features: TargetModel, heads: "_Heads") -> Tensor:
     return x
 
 
-def _climb(ball: Ball, rng: Streams, features: TargetModel, heads: "_Heads", direction: Tensor) -> Tensor:
+def _search(ball: Ball, rng: Streams, features: TargetModel, heads: "_Heads", direction: Tensor) -> Tensor:
     """Raise the score by random search: sum up random directions, weighted by the change of the score along each."""
     x = ball.step(ball.centre, _enlarge(direction, ball.centre), ball.eps)
     for _ in range(ROUNDS):

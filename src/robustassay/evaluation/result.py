@@ -15,8 +15,8 @@ from robustassay.evaluation.spec import check_version
 from robustassay.records import SCHEMA, to_pandas
 from robustassay.results import run_warnings
 from robustassay.results.discovery import child_run_folders
-from robustassay.results.evidence import Evidence, evidence, proved_samples
-from robustassay.results.identity import comparison, confirmed_run_keys, norm_name
+from robustassay.results.evidence import Evidence, attack_traits, evidence, proved_samples
+from robustassay.results.identity import comparison, confirmed_run_keys
 from robustassay.results.self_test import SelfTest
 from robustassay.results.worst_case import attacked_samples, worst_case
 from robustassay.store import Store
@@ -80,7 +80,10 @@ class Result:
     @property
     def doubtful(self) -> list[str]:
         """The ids of unbroken samples that a stronger attack may still break."""
-        return run_warnings.samples_in_doubt(self.records, self.flags, proved_samples(self._manifests), self._norm)
+        manifests = self._manifests
+        return run_warnings.samples_in_doubt(
+            self.records, self.flags, proved_samples(manifests), attack_traits(manifests)
+        )
 
     @property
     def self_test(self) -> SelfTest:
@@ -97,14 +100,10 @@ class Result:
         return [part.manifest for part in self.parts.values()] or [self.manifest]
 
     @property
-    def _norm(self) -> str | None:
-        return norm_name(self._manifests[0])
-
-    @property
     def fall_probability(self) -> dict[str, float]:
         """The probability, by sample id, that each unbroken sample falls to AutoAttack; zero where a proof says so."""
         stands = self.records["clean_ok"].astype(bool) & ~self.records["success"].astype(bool)
-        probability = trust.fall_probability(self.records, self.flags, self._norm)
+        probability = trust.fall_probability(self.records, self.flags, attack_traits(self._manifests))
         found = dict(zip(self.records["sample_id"], probability, strict=True))
         proved = proved_samples(self._manifests)
         return {one: 0.0 if one in proved else found[one] for one in self.records["sample_id"][stands]}

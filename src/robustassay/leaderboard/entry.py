@@ -15,7 +15,7 @@ from robustassay.evaluation import Result
 from robustassay.leaderboard.card import EntryCard
 from robustassay.registry import describe
 from robustassay.results import run_warnings
-from robustassay.results.evidence import STANDARD, Evidence, evidence
+from robustassay.results.evidence import STANDARD, Evidence, attack_traits, evidence, proved_samples
 from robustassay.results.identity import attack_name, confirmed_run_keys, hardware_name, run_key
 
 FAMILY: Final = {"cifar10-1k": "cifar10"}
@@ -139,7 +139,7 @@ def measured_entry(card: EntryCard, results: Sequence[Result]) -> Entry:
     confirming = [run_key(one.manifest) for one in counted if base_key in confirmed_run_keys(one.manifest)]
     confirmed = {key: parts[key] for key in [base_key, *confirming]}
     headline, worst = rates.worst_case(confirmed), rates.worst_case(parts)
-    flags = _warnings(counted)
+    manifests, flags = [result.manifest for result in counted], _warnings(counted)
     by = _attack_label(base.manifest) + (", confirmed" if len(confirmed) > 1 else "")
     known = Accuracy.of(rates.robust_accuracy(worst), by if len(parts) == len(confirmed) else f"{len(parts)} runs")
     threat = board_threat(base.manifest["spec"])
@@ -153,8 +153,8 @@ def measured_entry(card: EntryCard, results: Sequence[Result]) -> Entry:
         robust=Accuracy.of(rates.robust_accuracy(headline), by),
         best_known=_worst(known, card, threat),
         flags=flags,
-        doubtful=len(run_warnings.samples_in_doubt(worst, flags, norm=threat.norm)),
-        evidence=evidence([result.manifest for result in counted]),
+        doubtful=len(run_warnings.samples_in_doubt(worst, flags, proved_samples(manifests), attack_traits(manifests))),
+        evidence=evidence(manifests),
         attacks=tuple(_entry_run(result) for result in results),
         unreliable=bool(flags.keys() - trust.HARMLESS),
         robust_samples=robust.set_axis(pd.Index([f"{sha[:12]}/{one}" for one in robust.index])),

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, final
 
+from robustassay.analysis.doubt import AttackTraits
 from robustassay.analysis.rates import Rate
 from robustassay.registry import describe, lookup, registered
 from robustassay.results import self_test
-from robustassay.results.identity import ADAPTIVE, attack_name, confirmed_run_keys, is_noise
+from robustassay.results.identity import ADAPTIVE, attack_name, confirmed_run_keys, is_noise, norm_name
 from robustassay.results.self_test import SelfTest
 
 CERTIFIED: Final = "certified"
@@ -96,13 +97,24 @@ def _grade(runs: list[Mapping[str, Any]]) -> Grade:
     adaptive = [manifest.get(ADAPTIVE, {}) for manifest in runs]
     diagnosed = any("indicators" in entry for entry in adaptive)
     treated = any("remedy" in entry for entry in adaptive)
-    standard = any(is_standard(manifest) for manifest in runs if not confirmed_run_keys(manifest))
+    standard = _has_standard_attack(runs)
     if diagnosed and (treated or standard):
         return Grade.ADAPTIVE
     if standard:
         return Grade.AUTOATTACK
     attacks = [manifest for manifest in runs if not is_noise(manifest)]
     return Grade.SEVERAL if len(attacks) > 1 else Grade.SINGLE
+
+
+def _has_standard_attack(runs: list[Mapping[str, Any]]) -> bool:
+    """Say whether a standard attack ran on all samples; a confirming run attacks few of them."""
+    return any(is_standard(manifest) for manifest in runs if not confirmed_run_keys(manifest))
+
+
+def attack_traits(manifests: Iterable[Mapping[str, Any]]) -> AttackTraits:
+    """Return what the probability of a fall needs to know of the attacks on one model under one threat."""
+    runs = list(manifests)
+    return AttackTraits(norm_name(runs[0]), _has_standard_attack(runs))
 
 
 def proved_samples(manifests: Iterable[Mapping[str, Any]]) -> frozenset[str]:

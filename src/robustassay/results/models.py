@@ -12,8 +12,7 @@ from robustassay.analysis.fairness import fairness
 from robustassay.analysis.ranks import Ranks
 from robustassay.analysis.rates import Rate
 from robustassay.results import run_warnings
-from robustassay.results.evidence import Evidence, evidence, proved_samples
-from robustassay.results.identity import norm_name
+from robustassay.results.evidence import Evidence, attack_traits, evidence, proved_samples
 from robustassay.results.ranking import rank_on_shared_samples
 from robustassay.results.run_warnings import RunRecords, merge_flags
 from robustassay.results.runs import StoredRun
@@ -165,14 +164,14 @@ def combine_attacks(attacks: Sequence[AttackSummary], frames: Frames) -> ModelRe
     counted = tuple(attack for attack in attacks if attack.key in parts)
     flags = merge_flags([attack.flags for attack in counted], [attack.run.manifest for attack in counted])
     noise = [attack.key for attack in attacks if attack.run.is_noise]
-    proved = proved_samples(run.manifest for run in parts.values())
+    manifests = [run.manifest for run in parts.values()]
     return ModelResult(
         attacks=tuple(attacks),
         counted=counted,
         clean=rates.clean_accuracy(worst),
         robust=rates.robust_accuracy(worst),
         order=trust.check_order({attack.key: frames[attack.key] for attack in attacks}, noise),
-        in_doubt=len(run_warnings.samples_in_doubt(worst, flags, proved, norm_name(attacks[0].run.manifest))),
+        in_doubt=len(run_warnings.samples_in_doubt(worst, flags, proved_samples(manifests), attack_traits(manifests))),
         classes=fairness(worst).classes,
         robust_samples=compare.robust_samples(worst),
     )

@@ -7,6 +7,7 @@ from typing import Any, Protocol, final
 import pandas as pd
 
 from robustassay.analysis import rates, trust
+from robustassay.analysis.doubt import AttackTraits
 from robustassay.results.identity import ADAPTIVE, is_noise
 from robustassay.results.self_test import SELF_TEST_FLAG, SelfTest, merge
 
@@ -96,11 +97,14 @@ def invalid_claims(runs: Iterable[SingleRun]) -> int:
 
 
 def samples_in_doubt(
-    worst: pd.DataFrame, flags: Collection[str], proved: Collection[str] = (), norm: str | None = None
+    worst: pd.DataFrame,
+    flags: Collection[str],
+    proved: Collection[str] = (),
+    traits: AttackTraits = AttackTraits(),  # noqa: B008, a frozen value
 ) -> list[str]:
     """Return the ids of unbroken samples that a stronger attack may still break.
 
     They are judged by what stands after all runs, remedies and confirming runs included: an attack that fails once more
     ends no doubt. A proof does.
     """
-    return [sample for sample in worst["sample_id"][trust.doubtful(worst, flags, norm)] if sample not in set(proved)]
+    return [sample for sample in worst["sample_id"][trust.doubtful(worst, flags, traits)] if sample not in set(proved)]

@@ -22,7 +22,11 @@ UNMOVED: Final = 0.95
 FALLING: Final = 2.0
 """A margin below this many times its decrease over the last stage may fall to a longer attack."""
 
+CLOSEST: Final = 0.05
+"""Under the long plan, a sample with less margin left is attacked from further starts and towards all classes."""
+
 CHECKED: Final = 1 / 8
+"""The part of the unbroken samples that attacks without a gradient of the loss look at."""
 
 
 @final
@@ -60,14 +64,16 @@ class Express(Attack[GradientAccess]):
 
     First PMA. Then `nearest`, except where most of the margin is left. Then Auto-PGD towards the same classes where
     little margin is left or the last stage reduced it much. Under L1, and at large radii, these two are longer and run
-    on more samples, and Auto-PGD on the cross-entropy follows. Last, against misleading gradients, a short FAB and
+    on more samples, and Auto-PGD on the cross-entropy follows; where almost no margin is left, both are run again, from
+    further starts and towards all classes. Last, against misleading gradients, a short FAB and
     Square on one unbroken sample in eight, drawn from the sample's own random stream.
     """
 
     info = AttackInfo(
         formula="pma (20 steps); nearest (20) where it may decide;\n"
         "apgd-t (100, 3 classes) at small or falling margins;\n"
-        "under L1 and at large radii: nearest (40), apgd-t (100, 5 classes) and apgd (100);\n"
+        "under L1 and at large radii: nearest (40), apgd-t (100, 5 classes) and apgd (100),\n"
+        "at very small margins also apgd (100, 4 restarts) and apgd-t (100, 9 classes);\n"
         "fab (10) and square (200) on one unbroken sample in eight",
     )
     access = GradientAccess
@@ -86,6 +92,8 @@ class Express(Attack[GradientAccess]):
         run_stage(view, "apgd-t", APGDT(steps=100, targets=plan.targets, order="malt"), on=promising)
         if long:
             run_stage(view, "apgd-ce", APGD(steps=100), on=view.margin_left() < plan.close)
+            run_stage(view, "apgd-ce-again", APGD(steps=100, restarts=4), on=view.margin_left() < CLOSEST)
+            run_stage(view, "apgd-t-all", APGDT(steps=100, targets=9), on=view.margin_left() < CLOSEST)
         checked = view.track(view.rng.uniform(1).squeeze(1) < CHECKED)
         run_stage(view, "fab-t", FAB(steps=10, targets=3), on=checked())
         run_stage(view, "square", Square(steps=200), on=checked())
@@ -93,5 +101,5 @@ class Express(Attack[GradientAccess]):
 
     def stage_names(self, norm: Norm) -> list[str]:
         """Name the stages."""
-        ascents = ["apgd-t", "apgd-ce"] if _is_long(norm) else ["apgd-t"]
+        ascents = ["apgd-t", "apgd-ce", "apgd-ce-again", "apgd-t-all"] if _is_long(norm) else ["apgd-t"]
         return ["pma", "nearest", *ascents, "fab-t", "square"]

@@ -38,7 +38,7 @@ class LayerChange:
             direction = torch.empty(change.shape).normal_(generator=source).to(change)
             slopes = [_slope(out, given, direction) for out, given in zip(self.output, self.given, strict=True)]
             seen.append((direction * change).sum())
-            predicted.append((sum(slopes) / 2 * moved).sum())  # the mean of both ends: curvature is no lie
+            predicted.append((sum(slopes) / 2 * moved).sum())  # the mean of both ends: curvature is no error
         size = torch.stack(seen).norm()
         return float((torch.stack(predicted) - torch.stack(seen)).norm() / size) if size > 0 else 0.0
 
@@ -53,7 +53,7 @@ class LayerChange:
         return weight.to(end) if missed <= 1 - MIN_EXPLAINED else None
 
 
-def find_lying_layers(target: TargetModel, x: Tensor, near: Tensor) -> LayerMaps | None:
+def find_wrong_layers(target: TargetModel, x: Tensor, near: Tensor) -> LayerMaps | None:
     """Compare every layer's change between two nearby images with what its gradient predicts; fit those that differ."""
     before, after = (_trace(target, images) for images in (x, near))
     fitted: dict[nn.Module, Tensor] = {}
