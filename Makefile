@@ -12,11 +12,11 @@ run: $(VENV)/.ready
 	$(BIN)/assay run
 
 test: $(VENV)/.ready-dev check
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Tests that take too long for every change, such as many more kills.
 test-long: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n 2 -m long
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m long
 
 check: $(VENV)/.ready-dev
 	$(BIN)/ruff check .

@@ -55,7 +55,7 @@ class Case:
     settings: str = ""
     """Fewer steps than by default, where tiny models need no more."""
     slow: bool = False
-    """Whether it takes seconds, so that its targeted rows are left to `make test-long`."""
+    """Whether it takes seconds, so that its targeted rows and its sure models are left to `make test-long`."""
 
 
 NOISE = Case(reach=20, values=3)  # a half-space holds nearly half of a ball that is large enough, in any draw
@@ -125,6 +125,12 @@ def registered_attacks() -> Iterator[Any]:
             yield pytest.param(name, norm, id=f"{name}-{norm.name}")
 
 
+def slow_ones_long(rows: Iterable[Any]) -> Iterator[Any]:
+    for row in rows:
+        slow = row.values[0] in CASES and CASES[row.values[0]].slow
+        yield pytest.param(*row.values, id=row.id, marks=[pytest.mark.long] if slow else [])
+
+
 def with_goals(rows: Iterable[Any]) -> Iterator[Any]:
     for row in rows:
         name = row.values[0]
@@ -137,6 +143,7 @@ def with_goals(rows: Iterable[Any]) -> Iterator[Any]:
 # Noise seeks nothing, so there is nothing it should find.
 searches = [row for row in registered_attacks() if CASES.get(row.values[0]) is not NOISE]
 every_attack = pytest.mark.parametrize(("name", "norm"), list(registered_attacks()))
+every_attack_slow_ones_long = pytest.mark.parametrize(("name", "norm"), list(slow_ones_long(registered_attacks())))
 every_search = pytest.mark.parametrize(("name", "norm"), searches)
 every_attack_and_goal = pytest.mark.parametrize(("name", "norm", "targeted"), list(with_goals(registered_attacks())))
 every_search_and_goal = pytest.mark.parametrize(("name", "norm", "targeted"), list(with_goals(searches)))
@@ -485,7 +492,7 @@ def test_a_gradient_that_is_no_number_is_named_and_not_taken_for_robustness(name
         run(model, make(name), norm(1 if norm is L0 else 0.9), x, model(x).argmax(1))
 
 
-@every_attack
+@every_attack_slow_ones_long
 def test_a_sure_model_is_broken_at_the_same_distance(name: str, norm: type[Norm]) -> None:
     """Scaling all logits changes no label and no distance, so it must not hide a model from an attack."""
     case = CASES[name]

@@ -316,7 +316,7 @@ def test_ead_makes_two_passes_per_step_and_stops_rows_that_make_no_progress() ->
     assert whole["queries"].tolist() == [2 * 120 * 2 + 1] * 4
 
 
-@pytest.mark.parametrize("kappa", [0.5, 2.0])
+@pytest.mark.parametrize("kappa", [0.5, pytest.param(2.0, marks=pytest.mark.long)])
 def test_ead_with_kappa_finds_points_of_that_margin(kappa: float) -> None:
     """On a linear model they are the points that a model with a lower bias of class 1 needs."""
     model, x, labels, nearest = linear_ground(L1, False, 0.35, 0.65)

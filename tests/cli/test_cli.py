@@ -194,6 +194,7 @@ def test_ctrl_c_finishes_the_shard_and_the_same_command_resumes(folder, capsys):
     assert set(folder.glob("out/shards/*.parquet")) > interrupted
 
 
+@pytest.mark.long
 def test_ctrl_c_also_stops_a_list_of_short_runs(folder):
     attacks = [f"pgd:steps={steps}" for steps in range(100, 112)]
     request = [sys.executable, "-m", "robustassay", "eval", "model.py:make", "--attack", *attacks, "--eps", "0.2/255"]

@@ -344,7 +344,10 @@ REMEDIED = {
 }
 
 
-@pytest.mark.parametrize("name", REMEDIED)
+@pytest.mark.parametrize(
+    "name",
+    ["quantised input", "temperature 1e-3", pytest.param("gradient sign flipped", marks=pytest.mark.long)],
+)
 def test_the_remedy_breaks_what_a_plain_attack_leaves_standing(name, natural, tmp_path):
     out = tmp_path / "run"
     result = ra.evaluate(  # exact: the surrogate of a model that flips signs is traced, and has none to flip

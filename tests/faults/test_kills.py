@@ -230,10 +230,14 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+SLOW = ("study", "train")
+"""Commands that only `make test-long` kills."""
+
+
 @pytest.mark.parametrize(
     ("name", "kills"),
     [
-        *(pytest.param(name, 2, id=name) for name in COMMANDS),
+        *(pytest.param(name, 2, id=name) for name in COMMANDS if name not in SLOW),
         *(pytest.param(name, 40, id=f"{name}, 40 kills", marks=pytest.mark.long) for name in COMMANDS),
     ],
 )

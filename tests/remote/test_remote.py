@@ -199,7 +199,7 @@ def restarting(faults, after):
 
 
 def test_faults_and_a_restart_change_nothing_and_the_cap_holds(served, tmp_path):
-    data, cap = dataset(6), 1500
+    data, cap = dataset(4), 1500
     searches = {name: ra.Search(query_budget=budget) for name, (_, _, budget) in ROUGH.items()}
     smooth = {name: ra.evaluate(f"{served}/classify", data, threat, attack, search=searches[name]).records
               for name, (attack, threat, _) in ROUGH.items()}  # fmt: skip

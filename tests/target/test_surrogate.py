@@ -158,7 +158,7 @@ def test_a_model_beyond_the_range_of_half_precision_has_no_such_surrogate():
     assert _half(Loud().eval(), None, X) is None
 
 
-@pytest.mark.parametrize("attack", ["pgd:steps=3", "square:steps=100"])
+@pytest.mark.parametrize("attack", ["pgd:steps=3", pytest.param("square:steps=100", marks=pytest.mark.long)])
 def test_what_a_search_leaves_in_doubt_is_settled_in_full_precision(monkeypatch, attack):
     exact = evaluate(attack, precision="exact")
     margin_error = 1.5  # larger than many a success
@@ -174,7 +174,7 @@ def test_what_a_search_leaves_in_doubt_is_settled_in_full_precision(monkeypatch,
     assert (found.records["claimed_at_query"].fillna(0) <= found.records["queries"]).all()
 
 
-@pytest.mark.parametrize("attack", ["fgsm", "pgd:steps=3", "pgd:steps=10", "square:steps=100"])
+@pytest.mark.parametrize("attack", ["fgsm", "pgd:steps=3", "square:steps=40"])
 def test_a_surrogate_without_error_makes_no_other_attack_of_it(monkeypatch, attack):
     exact = evaluate(attack, precision="exact")
     search_with_margin_error(monkeypatch, lambda module: Surrogate(Halved(module, 0.0), "float16", torch.float16, 1e-4))
