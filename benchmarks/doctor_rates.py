@@ -40,7 +40,7 @@ def main() -> None:
     options.add_argument("--only", nargs="*", metavar="NAME", help="parts of names of models or families")
     options.add_argument("--stages", nargs="*", choices=STAGES, default=list(STAGES))
     options.add_argument("--workers", type=int, default=1)
-    options.add_argument("--rows", type=Path, default=Path("runs/doctor-rates.jsonl"))
+    options.add_argument("--rows", type=Path, default=Path("docs/doctor-rates.jsonl"))
     options.add_argument("--before", type=Path, default=Path("docs/doctor-rates-before.jsonl"))
     options.add_argument("--out", type=Path, default=Path("docs/doctor-rates.md"))
     chosen = options.parse_args()

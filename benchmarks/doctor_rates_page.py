@@ -16,9 +16,10 @@ CLOSE: Final = 0.03
 HEAD: Final = """# Misses and false alarms of the doctor
 
 How often is a robust accuracy far too high and nothing says so, and how often is an honest model suspected? The
-collection in `benchmarks/model_collection/` holds {masked} masked and {honest} honest models, written without a look at
-the doctor's code. Its families are split into two halves by a hash of their names: limits may be set on the tuning
-half, and the rates that count are those of the held-out half. `python -m benchmarks.doctor_rates` writes this page.
+collection in `benchmarks/model_collection/` holds {masked} masked and {honest} honest models. Their author had not read
+the doctor's code, but knew docs/masked.md. The families are split into two halves by a hash of their names: limits may
+be set on the tuning half, and the rates that count are those of the held-out half. `python -m benchmarks.doctor_rates`
+writes this page from docs/doctor-rates.jsonl, where it keeps what it has measured.
 
 - **Images**: per model the first 16 that it classifies correctly, of CIFAR-10 or of two drawn sources,
   seven-segment symbols and striped textures. The norm is L-inf; the table names the radius.

@@ -48,6 +48,20 @@ AGAIN: Final = "autoattack-again"
 POINTS: Final = 0.002
 EQUAL: Final = 0.995
 
+PAGE: Final = """# Express and AutoAttack, sample by sample
+
+Both attacks on {images} images of CIFAR-10's test set each, on networks that were trained for this comparison
+(`benchmarks/train_networks.py`). A **miss** is a sample that only AutoAttack broke; "not in doubt" counts the misses
+that express did not name as samples in doubt, and "in doubt" all samples that it named. A row **holds** if express is
+at most {points:.1f} points above AutoAttack, at least {equal:.1%} of the verdicts are equal, and misses are in doubt.
+Cost is in passes per sample, a gradient as three. Made by `python -m benchmarks.express_agreement --page`.
+
+{held} of {count} rows hold. Over all rows, {misses} of {verdicts:,} verdicts are misses, {silent} of them not in doubt;
+{more} samples were broken by express alone.
+
+{table}
+"""
+
 
 @dataclass(frozen=True)
 class Threat:
@@ -135,6 +149,24 @@ def measure(name: str, model: nn.Module, threat: Threat, options: argparse.Names
     return {"network": name, "threat": threat.text, **found, "reference": options.reference, "seconds": seconds}
 
 
+def page(rows: Sequence[dict[str, Any]]) -> str:
+    """Write the page of all rows."""
+    differences = sum(round((1 - row["equal"]) * row["images"]) for row in rows)
+    misses = sum(row["misses"] for row in rows)
+    return PAGE.format(
+        images=" or ".join(sorted({str(row["images"]) for row in rows})),
+        points=100 * POINTS,
+        equal=EQUAL,
+        held=sum(row["holds"] for row in rows),
+        count=len(rows),
+        misses=misses,
+        verdicts=sum(row["images"] for row in rows),
+        silent=sum(row["not in doubt"] for row in rows),
+        more=differences - misses,
+        table=table(rows),
+    )
+
+
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Write the rows as a Markdown table."""
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
@@ -158,6 +190,7 @@ def main(words: Sequence[str] | None = None) -> None:
     options.add_argument("--reference", default="autoattack", help="autoattack, with settings where it must be quick")
     options.add_argument("--also", default="", help="further attacks for the calibration, such as pgd+square:steps=500")
     options.add_argument("--again", action="store_true", help="run AutoAttack with another seed, for the calibration")
+    options.add_argument("--page", type=Path, help="file for the page of all rows")
     options.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no row is begun")
     chosen = options.parse_args(words)
     chosen.out.mkdir(parents=True, exist_ok=True)
@@ -178,6 +211,8 @@ def main(words: Sequence[str] | None = None) -> None:
                 file.write(json.dumps(row) + "\n")
             print(json.dumps(row), flush=True)
     print(table(rows))
+    if chosen.page:
+        chosen.page.write_text(page(rows))
 
 
 if __name__ == "__main__":

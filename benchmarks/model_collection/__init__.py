@@ -1,4 +1,4 @@
-"""A collection of masked and honest models, written without a look at the doctor.
+"""A collection of masked and honest models, by an author who had not read the doctor's code.
 
 `COLLECTION` holds every model with its family, how it was made, and for masked ones the attack that gives the truth
 (`truth.broken_by_truth`). The families are split into two halves by a hash of their names: limits of the doctor may be

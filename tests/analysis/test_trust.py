@@ -151,24 +151,31 @@ def test_stages_of_a_run_end_at_its_robust_accuracy():
 
 
 class NoisyLinear(nn.Module):
-    """Two classes apart by the first value; noise of a known size makes it err with a known chance."""
+    """Two classes apart by the first value; noise of a known size makes it err with a known chance.
 
-    def __init__(self, size: float) -> None:
+    It is drawn for each image, or once for all images of a call.
+    """
+
+    def __init__(self, size: float, once_per_call: bool = False) -> None:
         super().__init__()
-        self.size = size
+        self.size, self.once_per_call = size, once_per_call
         self.scale = nn.Parameter(torch.tensor(10.0))
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
-        first = x.flatten(1)[:, 0] + self.size * torch.randn(len(x))
+        first = x.flatten(1)[:, 0] + self.size * torch.randn(1 if self.once_per_call else len(x))
         return torch.stack((0.5 - first, first - 0.5), 1) * self.scale
 
 
+@pytest.mark.parametrize("once_per_call", [False, True])
 @pytest.mark.parametrize(("eps", "falls"), [(0.14, True), (0.06, False)])
-def test_a_random_model_is_judged_by_what_it_says_most_often(eps, falls):
+def test_a_random_model_is_judged_by_what_it_says_most_often(eps, falls, once_per_call):
     x = torch.full((6, 1, 2, 2), 0.4)
     result = ra.evaluate(
-        NoisyLinear(0.05), (x, torch.zeros(6, dtype=torch.int64)), ra.LInf(eps), "pgd:steps=10,rel_step=0.3"
+        NoisyLinear(0.05, once_per_call),
+        (x, torch.zeros(6, dtype=torch.int64)),
+        ra.LInf(eps),
+        "pgd:steps=10,rel_step=0.3",
     )
     assert list(result.flags) == ["randomised"]
     assert result.clean_accuracy == 1
@@ -176,6 +183,12 @@ def test_a_random_model_is_judged_by_what_it_says_most_often(eps, falls):
     if falls:
         assert (result.records["redrawn"] > 0.5).all()
         assert (result.records["redrawn"] < 1).any(), "with this noise some draws stay with the old label"
+        assert result.x_adv is not None
+        share = float(torch.special.ndtr((result.x_adv.flatten(1)[:, 0] - 0.5) / 0.05).mean())
+        protocols = result.random_protocols
+        assert protocols is not None
+        assert protocols.one_draw == pytest.approx(1 - share, abs=0.07), "six images with 64 draws each"
+        assert protocols.any_of_several < 0.001 < protocols.majority < protocols.one_draw
 
 
 def test_a_random_model_gives_the_same_records_for_the_same_seed(natural):

@@ -73,6 +73,8 @@ class Terminal:
             self._remedy(part)
         for name, text in result.flags.items():
             self._out.print(_text(f"Flag {name}: {text}"))
+        if protocols := result.random_protocols:
+            self._out.print(_text(protocols.summary))
         self._out.print(_text(f"Evidence: {result.evidence.summary}."))
         if result.self_test.examined:
             self._out.print(_text(f"The self-test took {result.self_test.cost}."))
@@ -166,6 +168,7 @@ def _numbers(result: "Result") -> dict[str, Any]:
         "flags": result.flags,
         "stages": result.stages,
         "evidence": result.evidence.to_json(),
+        "random_protocols": None if result.random_protocols is None else result.random_protocols.to_json(),
         "adaptive": result.manifest.get("adaptive"),
         "key": result.manifest["key"],
     }

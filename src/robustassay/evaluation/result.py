@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from robustassay.analysis import curves, rates, trust
+from robustassay.analysis.random_protocols import RandomProtocols, random_protocols
 from robustassay.errors import BadRequest
 from robustassay.evaluation.spec import check_version
 from robustassay.records import SCHEMA, to_pandas
@@ -84,6 +85,11 @@ class Result:
         return run_warnings.samples_in_doubt(
             self.records, self.flags, proved_samples(manifests), attack_traits(manifests)
         )
+
+    @property
+    def random_protocols(self) -> RandomProtocols | None:
+        """The robust accuracy of a random model under three protocols; None for other models."""
+        return random_protocols(self.records)
 
     @property
     def self_test(self) -> SelfTest:

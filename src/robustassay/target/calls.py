@@ -126,8 +126,7 @@ class BatchedCalls:
 
     def _drawn(self, images: Tensor) -> Tensor:
         """Return `[draws, n, classes]` logits that can be differentiated."""
-        logits = self._checked(self.forward.call_differentiable, self._draws.repeat(images))
-        return logits.view(self._draws.count, len(images), -1)
+        return self._draws.stack(lambda batch: self._checked(self.forward.call_differentiable, batch), images)
 
     def _checked(self, call: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
         try:

@@ -1,9 +1,13 @@
-"""Means over the draws of a model that draws random numbers (EOT, Athalye et al. 2018, arXiv:1707.07397)."""
+"""Means over the draws of a model that draws random numbers (EOT, Athalye et al. 2018, arXiv:1707.07397).
+
+Each draw is a call of its own: some models draw once per call, for all images of it.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
+import torch
 from torch import Tensor
 
 
@@ -14,13 +18,13 @@ class Draws:
 
     count: int = 1
 
-    def repeat(self, images: Tensor) -> Tensor:
-        """Repeat the whole batch once per draw."""
-        return images.repeat(self.count, *(1,) * (images.dim() - 1)) if self.count > 1 else images
+    def stack(self, ask: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """Return the logits of each draw, `[draws, n, classes]`."""
+        return torch.stack([ask(x) for _ in range(self.count)])
 
     def logits(self, ask: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """Return the logits of each draw, `[n, draws, classes]`."""
-        return ask(x.repeat_interleave(self.count, 0)).view(len(x), self.count, -1)
+        return self.stack(ask, x).transpose(0, 1)
 
     def mean_logits(self, ask: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """Return the mean of the logits over the draws, `[n, classes]`."""
