@@ -44,13 +44,22 @@ def assert_same(one: ra.Result, other: ra.Result) -> None:
 
 
 class Deadly(nn.Module):
-    """Kills the first processes that call it on a full wave, wherever they are not the one that wrote the file."""
+    """Kills the first processes that call it, or that receive it, wherever they are not the leader."""
 
-    def __init__(self, file: str, deaths: int, leader: int) -> None:
+    def __init__(self, file: str, deaths: int, leader: int, on_arrival: bool = False) -> None:
         super().__init__()
-        self.inner, self.file, self.deaths, self.leader = small(), file, deaths, leader
+        self.inner, self.file, self.deaths, self.leader, self.on_arrival = small(), file, deaths, leader, on_arrival
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if self.on_arrival:
+            self.die()
 
     def forward(self, x):
+        self.die()
+        return self.inner(x)
+
+    def die(self) -> None:
         if os.getpid() != self.leader:
             with open(self.file, "a+") as book:
                 book.seek(0)
@@ -58,7 +67,6 @@ class Deadly(nn.Module):
                     book.write("x")
                     book.flush()
                     os.kill(os.getpid(), signal.SIGKILL)
-        return self.inner(x)
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +79,10 @@ def test_two_workers_give_the_records_of_one(alone):
     assert_same(run(small(), workers=2), alone)
 
 
-def test_what_a_dead_worker_had_in_hand_is_done_by_another(alone, tmp_path):
-    model = Deadly(str(tmp_path / "deaths"), 1, os.getpid()).eval()
+@pytest.mark.parametrize("on_arrival", [False, True])
+def test_what_a_dead_worker_had_in_hand_is_done_by_another(alone, tmp_path, on_arrival):
+    """A worker that dies on arrival does so while the next one is still being started."""
+    model = Deadly(str(tmp_path / "deaths"), 1, os.getpid(), on_arrival).eval()
     found = run(model, workers=2, name="Sequential")
     assert (tmp_path / "deaths").read_text() == "x", "a worker died"
     assert_same(found, alone)

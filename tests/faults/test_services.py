@@ -120,7 +120,7 @@ def survives_sigterm():
 
 @pytest.mark.usefixtures("survives_sigterm")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_a_slow_answer_within_a_second(number, tmp_path):
+def test_an_interrupt_ends_a_slow_answer_within_seconds(number, tmp_path):
     """Eight quick answers open the service and probe it; the search then waits for a minute."""
     quick, sent_at = 8, []
     with hostile(lambda n, request: [response()] if n < quick else dripped(response(), 1)) as at:

@@ -241,6 +241,7 @@ def put(path: tuple[str, ...], value: object) -> Callable[[dict[str, Any]], None
         put(("spec", "model", "weights"), ["a"]),
         put(("spec", "data", "name"), 3),
         put(("spec", "threat", "eps"), "wide"),
+        put(("spec", "seed"), "zero"),
         put(("spec", "threat", "eps"), -1),
         put(("spec", "threat", "norm"), {}),
         put(("spec", "threat", "query_budget"), "many"),

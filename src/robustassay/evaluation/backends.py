@@ -9,11 +9,12 @@ import pickle
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
+from multiprocessing.process import BaseProcess
 from typing import Any, Final, Protocol, final
 
 import torch
@@ -89,7 +90,7 @@ class ProcessBackend:
         packed, waiting, deaths = pack(runner), deque(waves), 0
         while waiting and not stop.asked:
             in_flight: dict[Future[WaveResult], Rows] = {}
-            context = get_context("spawn")
+            context, others = get_context("spawn"), {*active_children()}
             arguments = (packed, self.workers, context.Value("i", 0), os.getpid())
             with ProcessPoolExecutor(self.workers, context, _start_worker, arguments) as pool:
                 try:
@@ -102,10 +103,17 @@ class ProcessBackend:
                             in_flight.pop(future)
                             yield result
                 except BrokenProcessPool:
+                    _kill({*active_children()} - others)
                     deaths += 1
                     waiting.extendleft(in_flight.values())
                     if deaths > MAX_WORKER_DEATHS:
                         raise _too_many_deaths() from None
+
+
+def _kill(workers: Iterable[BaseProcess]) -> None:
+    """End the workers of a broken pool; one that started while it broke would never end, and the pool wait for it."""
+    for worker in workers:
+        worker.kill()
 
 
 def _too_many_deaths() -> ModelFailed:

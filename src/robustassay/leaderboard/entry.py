@@ -15,7 +15,7 @@ from robustassay.evaluation import Result
 from robustassay.leaderboard.card import EntryCard
 from robustassay.registry import describe
 from robustassay.results import run_warnings
-from robustassay.results.evidence import STANDARD, Evidence, attack_traits, evidence, proved_samples
+from robustassay.results.evidence import STANDARD, Evidence, attack_traits, evidence
 from robustassay.results.identity import attack_name, confirmed_run_keys, hardware_name, run_key
 
 FAMILY: Final = {"cifar10-1k": "cifar10"}
@@ -153,7 +153,8 @@ def measured_entry(card: EntryCard, results: Sequence[Result]) -> Entry:
         robust=Accuracy.of(rates.robust_accuracy(headline), by),
         best_known=_worst(known, card, threat),
         flags=flags,
-        doubtful=len(run_warnings.samples_in_doubt(worst, flags, proved_samples(manifests), attack_traits(manifests))),
+        # A proof in the manifest of a stranger ends no doubt: nothing here checks it.
+        doubtful=len(run_warnings.samples_in_doubt(worst, flags, traits=attack_traits(manifests))),
         evidence=evidence(manifests),
         attacks=tuple(_entry_run(result) for result in results),
         unreliable=bool(flags.keys() - trust.HARMLESS),
