@@ -26,6 +26,7 @@ def checked(manifest: object, path: Path) -> Mapping[str, Any]:
         _check(manifest, _MANIFEST, "")
         for part, fields in _SPEC.items():
             _check(manifest["spec"][part], fields, f"{part}.")
+        _check(manifest["spec"], {"seed": (True, "a whole number", _is_count)}, "")
         key = RunSpec(**manifest["spec"]).key
     except WrongFolder as error:
         raise BadData(str(error)) from error

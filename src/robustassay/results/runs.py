@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -156,8 +155,7 @@ def _checked(store: Store) -> Mapping[str, Any]:
     manifest = store.manifest()
     try:
         spec = manifest["spec"]
-        _ = manifest["key"], manifest["started"], index(spec["seed"])
-        _ = spec["threat"]["norm"], float(spec["threat"]["eps"])
+        _ = manifest["key"], manifest["started"], spec["seed"], spec["threat"]["norm"], float(spec["threat"]["eps"])
         _ = spec["model"]["name"], spec["data"]["name"], spec["data"]["sha256"], spec["attack"]["name"]
     except (KeyError, TypeError, ValueError) as error:
         raise StoreFailed(
