@@ -354,10 +354,11 @@ def quick(name: str) -> Attack[Any]:
     return replace(attack, **few)
 
 
-SHAPES = [(12,), (1, 3, 4), (3, 2, 2), (2, 6, 1)]
+SHAPES = [pytest.param((12,), id="(12,)"), pytest.param((3, 2, 2), id="(3, 2, 2)")]
+SHAPES += [pytest.param(shape, id=str(shape), marks=pytest.mark.long) for shape in ((1, 3, 4), (2, 6, 1))]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("name", "norm"), [row for row in registered_attacks() if not CASES[row.values[0]].sees_shape])
 def test_images_of_any_shape_give_the_same_records(name: str, norm: type[Norm], shape: tuple[int, ...]) -> None:
     model = two_classes(12, seed=3)
@@ -371,7 +372,14 @@ def test_images_of_any_shape_give_the_same_records(name: str, norm: type[Norm], 
     assert records.drop(columns="seconds").equals(expected.drop(columns="seconds"))
 
 
-@pytest.mark.parametrize("layout", ["channels last", "every second row", "transposed", "expanded"])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "channels last",
+        "every second row",
+        *(pytest.param(other, marks=pytest.mark.long) for other in ("transposed", "expanded")),
+    ],
+)
 @every_attack
 def test_the_layout_of_images_in_memory_changes_nothing(name: str, norm: type[Norm], layout: str) -> None:
     model = two_classes(12, seed=3)

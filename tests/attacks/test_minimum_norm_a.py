@@ -153,7 +153,11 @@ def test_cw_breaks_a_model_whose_logits_are_all_negative(spec: str):
 
 
 @pytest.mark.parametrize(
-    "spec", ["cw:steps=1000,search_steps=4,initial_c=1.0,abort_early=false", "cw-fast:search_steps=6"]
+    "spec",
+    [
+        pytest.param("cw:steps=1000,search_steps=4,initial_c=1.0,abort_early=false", marks=pytest.mark.long),
+        "cw-fast:search_steps=6",
+    ],
 )
 def test_cw_moves_the_pixels_of_binary_images(spec: str):
     """At 0 and 1 the tanh is flat; pixels that start there exactly would never move."""

@@ -33,7 +33,9 @@ from tests.support.toys import (
 )
 
 ROWS = 6
-both_goals = pytest.mark.parametrize("targeted", [False, True], ids=["untargeted", "targeted"])
+both_goals = pytest.mark.parametrize(
+    "targeted", [pytest.param(False, id="untargeted"), pytest.param(True, id="targeted", marks=pytest.mark.long)]
+)
 LARGEST = {LInf: 1.0, L2: 30.0, L1: 3072.0, L0: 3072.0}
 every_ead = pytest.mark.parametrize("name", ["ead", "ead-fast"])
 fmn_norms = pytest.mark.parametrize("norm", [LInf, L2, L1, L0], ids=lambda norm: norm.name)

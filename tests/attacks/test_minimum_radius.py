@@ -44,6 +44,7 @@ def test_it_agrees_with_a_grid_of_runs_and_costs_less():
     assert float((found["forwards"] + 2 * found["backwards"]).mean()) < brute_force / 3
 
 
+@pytest.mark.long
 def test_no_row_depends_on_the_others():
     model = ra.load_model("resnet20-pgd")
     spec = "minimum-radius:attack=pgd(steps=5),tolerance=0.2"

@@ -265,7 +265,11 @@ def test_a_target_is_reached(norm: type[Norm]) -> None:
     assert records["adv_label"].tolist() == list(target.values())
 
 
-@pytest.mark.parametrize("norm", [LInf(4 / 255), L2(0.5), L1(6)], ids=lambda norm: norm.name)
+@pytest.mark.parametrize(
+    "norm",
+    [LInf(4 / 255), *(pytest.param(norm, marks=pytest.mark.long) for norm in (L2(0.5), L1(6)))],
+    ids=lambda norm: norm.name,
+)
 def test_it_beats_noise_clearly_on_a_real_network(norm: Norm) -> None:
     """Judged by margins: so few queries break few images under L2, with this or the released code."""
     model, photos = load_model("resnet20-natural"), data.load("cifar10-1k")

@@ -582,7 +582,10 @@ def accuracy_left_by_its_own_gradient(model: nn.Module, eps: float) -> float:
     return float((records.clean_ok & ~records.success).mean())
 
 
-@pytest.mark.parametrize(("spec", "eps_naive"), [("jpeg:quality=50", 8 / 255), ("bit-depth:bits=3", 2 / 255)])
+@pytest.mark.parametrize(
+    ("spec", "eps_naive"),
+    [pytest.param("jpeg:quality=50", 8 / 255, marks=pytest.mark.long), ("bit-depth:bits=3", 2 / 255)],
+)
 def test_rounding_is_no_defense_against_who_knows_it(spec, eps_naive):
     """Below 10 % for the adaptive attack, where the naive ones leave it far higher.
 

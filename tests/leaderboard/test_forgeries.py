@@ -110,7 +110,7 @@ def test_an_image_that_breaks_the_model_is_found_though_its_row_claims_nothing(h
     assert f"{hidden} images break the model although their records claim no success" in text
 
 
-@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("keep", [pytest.param(True, marks=pytest.mark.long), False])
 def test_rows_and_images_that_fit_each_other_fall_when_attacked_again(honest, tmp_path, keep):
     sent = forge(honest, tmp_path / "sent", rows=lift_whole, images=clean_images)
     if not keep:
