@@ -19,7 +19,8 @@ How often is a robust accuracy far too high and nothing says so, and how often i
 collection in `benchmarks/model_collection/` holds {masked} masked and {honest} honest models. Their author had not read
 the doctor's code, but knew docs/masked.md. The families are split into two halves by a hash of their names: limits may
 be set on the tuning half, and the rates that count are those of the held-out half. `python -m benchmarks.doctor_rates`
-writes this page from docs/doctor-rates.jsonl, where it keeps what it has measured.
+writes this page from docs/doctor-rates.jsonl, where it keeps what it has measured. A row stays as it was first
+measured: a correction that a row of the held-out half has led to does not change that row.
 
 - **Images**: per model the first 16 that it classifies correctly, of CIFAR-10 or of two drawn sources,
   seven-segment symbols and striped textures. The norm is L-inf; the table names the radius.

@@ -125,18 +125,20 @@ def registered_attacks() -> Iterator[Any]:
             yield pytest.param(name, norm, id=f"{name}-{norm.name}")
 
 
+def long_if_slow(name: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.long] if name in CASES and CASES[name].slow else []
+
+
 def slow_ones_long(rows: Iterable[Any]) -> Iterator[Any]:
     for row in rows:
-        slow = row.values[0] in CASES and CASES[row.values[0]].slow
-        yield pytest.param(*row.values, id=row.id, marks=[pytest.mark.long] if slow else [])
+        yield pytest.param(*row.values, id=row.id, marks=long_if_slow(row.values[0]))
 
 
 def with_goals(rows: Iterable[Any]) -> Iterator[Any]:
     for row in rows:
         name = row.values[0]
         for targeted in (False, True) if lookup("attack", name).can_target else (False,):
-            marks = [pytest.mark.long] if targeted and name in CASES and CASES[name].slow else []
-            goal = "targeted" if targeted else "untargeted"
+            goal, marks = ("targeted", long_if_slow(name)) if targeted else ("untargeted", [])
             yield pytest.param(*row.values, targeted, id=f"{row.id}-{goal}", marks=marks)
 
 

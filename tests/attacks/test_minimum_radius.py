@@ -40,7 +40,7 @@ def test_it_agrees_with_a_grid_of_runs_and_costs_less():
     searched = found["distance"].to_numpy(float)
     assert (searched <= np.array(first) * 1.06).mean() >= 0.9, "the grid finds a smaller radius"
     assert (searched >= np.array(first) - grid[0] * 1.2).mean() >= 0.9
-    brute_force = 20 * 3 * 10  # gradients of ten steps at twenty radii, twice as fine, in forward passes
+    brute_force = 20 * 3 * 10  # a grid twice as fine: ten gradients at twenty radii, in forward passes
     assert float((found["forwards"] + 2 * found["backwards"]).mean()) < brute_force / 3
 
 

@@ -24,8 +24,11 @@ UNMOVED: Final = 0.95
 L1_EFFORT: Final = 0.2
 """A gradient under L1 counts as this part of another: it moves few values, and ascents converge slowly."""
 
-LEAST, MOST = 1e-3, 0.9
-"""Smaller and larger parts of the margin count as these: those are chance, and those all far from the boundary."""
+LEAST: Final = 1e-3
+"""Parts below this one count as this one: a margin of almost zero may have any smaller value by chance."""
+
+MOST: Final = 0.9
+"""Parts above this one count as this one: such samples are all far from the boundary."""
 
 
 @final

@@ -24,6 +24,8 @@ REDRAWS: Final = 64
 """Fresh draws per claim of a random model; the most frequent label counts."""
 
 REDRAWS_PER_CALL: Final = 8
+"""Draws per call, if each image of a call has random numbers of its own."""
+
 SAME: Final = 1e-5
 """Images of one call share their random numbers if their logits differ less than this, relative to the largest."""
 
