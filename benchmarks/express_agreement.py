@@ -54,7 +54,8 @@ Both attacks on {images} images of CIFAR-10's test set each, on networks that we
 (`benchmarks/train_networks.py`). The last stages of express and the limit of doubt were chosen on networks of the same
 architectures and on the same images, trained from another seed.
 
-A **miss** is a sample that only AutoAttack broke; "not in doubt" counts the misses that express did not name as samples in doubt, and "in doubt" all samples that it named. A row **holds** if express is
+A **miss** is a sample that only AutoAttack broke; "not in doubt" counts the misses that express did not name as
+samples in doubt, and "in doubt" all samples that it named. A row **holds** if express is
 at most {points:.1f} points above AutoAttack, at least {equal:.1%} of the verdicts are equal, and misses are in doubt.
 Cost is in passes per sample, a gradient as three. Made by `python -m benchmarks.express_agreement --page`.
 

@@ -1,7 +1,7 @@
 """The robust accuracy of a random model under three protocols: one draw, any of several draws, and their majority.
 
 The verification of a claim counts in how many fresh draws the point reaches the goal. An attacker who may submit a
-point several times needs one success only; a service that answers with the majority of several draws is harder to mislead.
+point several times needs one success only; a service that answers with the majority of draws is harder to mislead.
 """
 
 from dataclasses import asdict, dataclass
