@@ -55,7 +55,8 @@ class Case:
     settings: str = ""
     """Fewer steps than by default, where tiny models need no more."""
     slow: bool = False
-    """Whether it takes seconds, so that its targeted rows and its sure models are left to `make test-long`."""
+    """Whether it takes seconds, so that its targeted rows, its sure models and its binary images are left to
+    `make test-long`."""
 
 
 NOISE = Case(reach=20, values=3)  # a half-space holds nearly half of a ball that is large enough, in any draw
@@ -77,7 +78,7 @@ CASES = {
     "cw": Case(
         settings="steps=500,search_steps=9,rate=0.02,initial_c=0.01,abort_early=false", slow=True
     ),  # pixels at 0, 1 start slowly
-    "cw-fast": Case(),
+    "cw-fast": Case(slow=True),
     "ddn": Case(),
     "deepfool": Case(reach=1.021),  # it goes 2 % too far by design
     "dim": Case(reach=1.6, reach_in_box={L2: 2.5}, sees_shape=True),  # it looks at shrunken images
@@ -103,7 +104,7 @@ CASES = {
     "zoo": Case(reach=1.1, settings="steps=80,rate=0.006,search_steps=5,initial_c=0.001"),
     "pma": Case(),
     "nearest": Case(),
-    "express": Case(sees_shape=True),
+    "express": Case(sees_shape=True, slow=True),
     "pgd": Case(reach_in_box={L2: 1.05}),  # walls eat most of each step here, so forty do not undo the random start
     # A random search: exact under Linf, where the answer is a corner; L2 and L1 move windows of three values at once.
     "square": Case(reach=1.3, reach_in_box={L2: 1.5}, settings="steps=500", sees_shape=True),
@@ -138,7 +139,7 @@ def with_goals(rows: Iterable[Any]) -> Iterator[Any]:
     for row in rows:
         name = row.values[0]
         for targeted in (False, True) if lookup("attack", name).can_target else (False,):
-            goal, marks = ("targeted", long_if_slow(name)) if targeted else ("untargeted", [])
+            goal, marks = ("targeted", long_if_slow(name)) if targeted else ("untargeted", list(row.marks))
             yield pytest.param(*row.values, targeted, id=f"{row.id}-{goal}", marks=marks)
 
 
@@ -148,6 +149,9 @@ every_attack = pytest.mark.parametrize(("name", "norm"), list(registered_attacks
 every_attack_slow_ones_long = pytest.mark.parametrize(("name", "norm"), list(slow_ones_long(registered_attacks())))
 every_search = pytest.mark.parametrize(("name", "norm"), searches)
 every_attack_and_goal = pytest.mark.parametrize(("name", "norm", "targeted"), list(with_goals(registered_attacks())))
+every_attack_and_goal_slow_ones_long = pytest.mark.parametrize(
+    ("name", "norm", "targeted"), list(with_goals(slow_ones_long(registered_attacks())))
+)
 every_search_and_goal = pytest.mark.parametrize(("name", "norm", "targeted"), list(with_goals(searches)))
 
 
@@ -434,7 +438,7 @@ def test_models_in_float64_are_attacked_as_well(name: str, norm: type[Norm]) -> 
     assert (records["problem"].isna()).all()
 
 
-@every_attack_and_goal
+@every_attack_and_goal_slow_ones_long
 def test_binary_images_are_broken_where_that_is_possible(name: str, norm: type[Norm], targeted: bool) -> None:
     """Every value is exactly 0 or 1, so half of all directions are barred: no NaN, and no pixel is frozen."""
     case = CASES[name]

@@ -211,7 +211,7 @@ def nearest_on_the_ellipsoid(norm: type[Norm], axes: Numbers, centre: Numbers, x
         ("fmn", LInf, 1.05),
         ("fmn", L2, 1.05),
         ("fmn", L1, 1.05),
-        ("ead:steps=300", L1, 1.15),
+        pytest.param("ead:steps=300", L1, 1.15, marks=pytest.mark.long),
         ("ead-fast:steps=300", L1, 1.15),
     ],
 )
@@ -394,7 +394,12 @@ def test_fmn_is_as_good_as_foolbox_on_a_robust_network(norm: type[Norm]) -> None
 
 @pytest.mark.parametrize(
     ("norm", "theirs"),
-    [(LInf, "LInfFMNAttack"), (L1, "L1FMNAttack"), (L0, "L0FMNAttack"), (L2, "L2FMNAttack")],
+    [
+        (LInf, "LInfFMNAttack"),
+        (L2, "L2FMNAttack"),
+        pytest.param(L1, "L1FMNAttack", marks=pytest.mark.long),
+        pytest.param(L0, "L0FMNAttack", marks=pytest.mark.long),
+    ],
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_fmn_is_as_good_as_foolbox_on_a_small_network(norm: type[Norm], theirs: str, small_net: nn.Module) -> None:

@@ -27,6 +27,7 @@ def test_on_a_linear_model_it_is_the_exact_distance(norm: type[Norm], start):
     assert (records["success"] == (records["distance"] <= np.median(exact) * start)).all()
 
 
+@pytest.mark.long
 def test_it_agrees_with_a_grid_of_runs_and_costs_less():
     inner, eps = "pgd:steps=10,rel_step=0.25", 1 / 255
     model = ModelRef.of("resnet20-natural")

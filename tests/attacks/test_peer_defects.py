@@ -201,7 +201,11 @@ NEEDS_MORE = {"uniform-noise", "gaussian-noise", "minimum-radius", "prgf"}
 """Noise finds nothing on purpose, and the others want to be told of an attack or a surrogate."""
 
 
-@pytest.mark.parametrize("name", [name for name in SEARCHES if name not in NEEDS_MORE])
+DEFAULTS = [name for name in SEARCHES if name not in NEEDS_MORE]
+SLOW = {name: pytest.param(name, marks=pytest.mark.long) for name in ("cw", "cw-fast", "ead", "ead-fast")}
+
+
+@pytest.mark.parametrize("name", [SLOW.get(name, name) for name in DEFAULTS])
 def test_every_attack_works_as_it_is_made_by_default(name):
     """On two images that lie near the boundary, and with queries enough for images as small as these."""
     model, x, attack = two_classes(12, margin=0.2), images(2, (3, 2, 2)), attacks.create(name)

@@ -41,6 +41,7 @@ def test_a_group_of_equals_is_as_good_as_one():
     assert (one.x_adv - two.x_adv).abs().max() < 1e-6
 
 
+@pytest.mark.long
 def test_with_a_radius_of_its_own_for_every_sample():
     found = evaluate(
         "resnet56-natural", "minimum-radius:attack=transfer(source=resnet20-natural,attack=mim(steps=3))", 8

@@ -49,7 +49,10 @@ def standing(probes: ProbeSet, remedy: Remedy | None = None) -> float:
     return float((~dataclasses.replace(probes, target=target).broken_by(attack)).float().mean())
 
 
-@pytest.mark.parametrize("name", ["rounded branches", "detached branches", "saturated branch"])
+SATURATED = pytest.param("saturated branch", marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("name", ["rounded branches", "detached branches", SATURATED])
 def test_a_remedy_through_all_layers_reaches_the_hand_written_attack(name, natural, robust):
     masked = LAYERS[name](natural, robust)
     probes = probes_of(masked.model)

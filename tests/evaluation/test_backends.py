@@ -79,7 +79,7 @@ def test_two_workers_give_the_records_of_one(alone):
     assert_same(run(small(), workers=2), alone)
 
 
-@pytest.mark.parametrize("on_arrival", [False, True])
+@pytest.mark.parametrize("on_arrival", [pytest.param(False, marks=pytest.mark.long), True])
 def test_what_a_dead_worker_had_in_hand_is_done_by_another(alone, tmp_path, on_arrival):
     """A worker that dies on arrival does so while the next one is still being started."""
     model = Deadly(str(tmp_path / "deaths"), 1, os.getpid(), on_arrival).eval()
@@ -141,6 +141,7 @@ def test_an_interrupt_keeps_what_is_in_flight_and_the_same_command_goes_on(tmp_p
     assert len(ra.Result.load("out").records) == 256
 
 
+@pytest.mark.long
 def test_a_cluster_gives_the_records_of_one_process_though_workers_die(alone, tmp_path):
     ray = pytest.importorskip("ray")
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")

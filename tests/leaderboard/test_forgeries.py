@@ -194,7 +194,12 @@ def test_an_honest_run_with_targets_and_a_random_model_are_not_accused(tmp_path)
     assert all(passed is not False for passed, _ in seen(tmp_path / "noise").values())
 
 
-@pytest.mark.parametrize("attack", ["fmn:steps=10", "cw:search_steps=2,steps=10", "boundary:queries=50", "transfer"])
+SLOW_ATTACKS = [
+    pytest.param(slow, marks=pytest.mark.long) for slow in ("cw:search_steps=2,steps=10", "boundary:queries=50")
+]
+
+
+@pytest.mark.parametrize("attack", ["fmn:steps=10", "transfer", *SLOW_ATTACKS])
 def test_honest_runs_of_other_kinds_of_attacks_pass(tmp_path, attack):
     ra.evaluate("resnet20-natural", DATA, ra.L2(0.5), attack, out=tmp_path / "run", limit=8)
     found = seen(tmp_path / "run")
