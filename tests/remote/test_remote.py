@@ -643,6 +643,13 @@ def unreachable(tmp_path, **settings) -> Service:
     return Service(Adapter("http://localhost:1/classify", folder=str(tmp_path), **settings))
 
 
+@pytest.mark.parametrize("given", ["", "/", "/infer", "/infer/"])
+@pytest.mark.parametrize("query", ["", "?key=1&x=/infer"])
+def test_the_address_of_a_model_is_completed_before_its_query(given, query):
+    address = "http://127.0.0.1:1/v2/models/model"
+    assert Adapter.ready(f"{address}{given}{query}").url == f"{address}/infer{query}"
+
+
 def test_a_copy_of_a_service_is_a_service(tmp_path):
     target = RemoteModel(unreachable(tmp_path), 4, CPU, gives_scores=False)
     for copy in (target.on(CPU), target.with_draws(3)):

@@ -12,7 +12,7 @@ from tests.support.services import service_config
 
 pytest.importorskip("matplotlib")
 
-WORDS = ["flier", "vehicle", "fowl", "kitty", "stag", "hound", "croaker", "steed", "boat", "lorry"]
+WORDS = ["=1+cmd", "@vehicle", "fowl", "kitty", "stag", "hound", "croaker", "steed", "boat", "lorry"]
 REQUEST = ["study", "service", "service.toml", "--single", "resnet20-natural", "--limit", "6"]
 REQUEST += ["--ensemble", "resnet20-natural", "vgg11-natural", "--attack", "mim:steps=8,path=2", "--quiet"]
 
@@ -41,7 +41,8 @@ def test_images_made_on_its_own_model_mislead_a_service_and_the_second_run_is_fr
         assert len((folder / "kept" / "transcript.jsonl").read_text().splitlines()) == sent
     told = pd.read_csv("out/tables/answers.csv")
     of = {str(group): rows for group, rows in told.groupby("group")}
-    assert {*told["adversarial_label"]} <= {*WORDS}
+    assert {*told["adversarial_label"]} <= {f"'{word}" if word[0] in "=@" else word for word in WORDS}, "no formulas"
+    assert told["adversarial_label"].str.startswith("'").any()
     assert of["one model, untargeted"]["misled"].all(), "the model behind the service is the one they were made on"
     assert of["one model, targeted"]["matches_target"].all()
     assert of["random signs"]["misled"].mean() < 1

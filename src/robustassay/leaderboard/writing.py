@@ -14,6 +14,7 @@ from robustassay.leaderboard.entry import Entry
 from robustassay.leaderboard.model_info import to_model_info
 from robustassay.names import slug
 from robustassay.output_files import write_output
+from robustassay.printable import cell
 
 FORMAT: Final = "assay-leaderboard-1"
 LIST: Final = ".assay-board.json"
@@ -29,7 +30,7 @@ def write(made: Sequence[Board], out: Path, problems: Iterable[str] = ()) -> Non
 def _files(made: Sequence[Board], problems: list[str]) -> Iterator[tuple[str, str]]:
     content = {"format": FORMAT, "boards": [to_dict(board) for board in made], "left_out": problems}
     yield "board.json", json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    rows = pd.DataFrame([{k: _as_text(v) for k, v in row.items()} for board in made for row in csv_rows(board)])
+    rows = pd.DataFrame([{k: cell(v) for k, v in row.items()} for board in made for row in csv_rows(board)])
     yield "board.csv", rows.to_csv(index=False)
     yield "board.md", _markdown(made, problems)
     shared = Counter((board.threat.dataset, board.threat.norm) for board in made)
@@ -68,7 +69,7 @@ def _markdown(made: Sequence[Board], problems: Sequence[str]) -> str:
     for board in made:
         text += [f"## {board.threat}", "", *_explanation(board), ""]
         rows = [HEADING, ["---"] * len(HEADING), *lines(board)]
-        text += [f"| {' | '.join(str(cell).replace('|', '&#124;') for cell in row)} |" for row in rows]
+        text += [f"| {' | '.join(str(text).replace('|', '&#124;') for text in row)} |" for row in rows]
         flags = {name: text for entry in board.entries for name, text in entry.flags.items()}
         text += ["", *(f"- {name}: {why}" for name, why in flags.items()), ""]
         text += [line for entry in board.entries for line in _breakdown(entry)] + [""]
@@ -76,11 +77,6 @@ def _markdown(made: Sequence[Board], problems: Sequence[str]) -> str:
         text += ["## Left out", "", *(f"- {problem}" for problem in problems), ""]
     # Names and remarks come from others: kept on one line, without HTML, links and images.
     return "\n".join(" ".join(line.split()).replace("<", "&lt;").replace("[", "&#91;") for line in text)
-
-
-def _as_text(value: Any) -> Any:
-    """Return a cell that a spreadsheet does not take for a formula."""
-    return f"'{value}" if isinstance(value, str) and value.lstrip()[:1] in tuple("=+-@") else value
 
 
 def _explanation(board: Board) -> list[str]:

@@ -159,7 +159,8 @@ class Adapter:
 
         headers = {"X-API-Key": f"${KEY_VARIABLE}"} if os.environ.get(KEY_VARIABLE) else {}
         if "/v2/models/" in url:
-            whole = url if url.rstrip("/").endswith("/infer") else f"{url.rstrip('/')}/infer"
+            place, question, query = url.partition("?")
+            whole = place.rstrip("/").removesuffix("/infer") + f"/infer{question}{query}"
             oip: dict[str, Any] = {"body": "oip", "encoding": "uint8", "labels": "", "scores": None, "kind": "logits"}
             return cls(**({"url": whole, "headers": headers} | oip | settings))
         return cls(**({"url": url, "headers": headers} | settings))

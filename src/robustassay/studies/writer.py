@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import final
 
 from robustassay.errors import StoreFailed
+from robustassay.printable import cell
 from robustassay.studies.page import Figure, Finding, Table, findings_table, markdown_rows
 from robustassay.studies.study import M, Study
 
@@ -35,7 +36,7 @@ def write(study: Study[M], measurements: M, out: Path, draw: Draw) -> StudyRepor
         for folder in ("tables", "figures"):
             (out / folder).mkdir(parents=True, exist_ok=True)
         for table in (findings_table(findings), *tables):
-            table.frame.to_csv(out / "tables" / f"{table.name}.csv", index=False)
+            table.frame.map(cell).to_csv(out / "tables" / f"{table.name}.csv", index=False)  # labels of services
         for figure in figures:
             draw(figure, out / "figures" / f"{figure.name}.png")
         study.attach(measurements, out)
