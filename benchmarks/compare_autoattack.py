@@ -18,6 +18,7 @@ from robustassay import data
 from robustassay.evaluation.model_ref import ModelRef
 
 EPS = 8 / 255
+DEFAULT = ra.LInf(EPS)
 HEAD = """# AutoAttack and express against the reference
 
 Robust accuracy under L-inf 8/255 on the first {limit} images of cifar10-1k. The reference is pyautoattack {version},
@@ -80,13 +81,19 @@ def compare(name: str, model: nn.Module, samples: data.Dataset, device: torch.de
     return "| " + " | ".join(cells) + " |"
 
 
-def reference_verdicts(model: nn.Module, samples: data.Dataset, device: torch.device) -> Tensor:
+def reference_verdicts(
+    model: nn.Module,
+    samples: data.Dataset,
+    device: torch.device,
+    norm: ra.LInf | ra.L2 | ra.L1 = DEFAULT,
+    batch: int = 250,
+) -> Tensor:
     """Return which samples resist the authors' package, by a forward pass of ours."""
     from pyautoattack import AutoAttack
 
     x, y = samples.images(slice(None)).to(device), samples.labels.to(device)
-    attack = AutoAttack(model, norm="Linf", eps=EPS, device=str(device), seed=0, version="standard")
-    found = attack.run_standard_evaluation(x, y, batch_size=250)
+    attack = AutoAttack(model, norm=norm.name, eps=norm.eps, device=str(device), seed=0, version="standard")
+    found = attack.run_standard_evaluation(x, y, batch_size=batch)
     x_adv = found[0] if isinstance(found, tuple) else found
     with torch.no_grad():
         correct: Tensor = model(x_adv).argmax(1) == y

@@ -2,7 +2,7 @@
 
     python -m benchmarks.speed cpu          # against foolbox, torchattacks, ART and pyautoattack; workers; scaling
     python -m benchmarks.speed cpu --only cw-fast,ead-fast   # these alone; what is known of the others stays
-    python -m benchmarks.speed gpu MODEL    # AutoAttack and express against pyautoattack on a GPU, 1,000 images
+    python -m benchmarks.speed gpu MODEL... --images 1000   # AutoAttack and express against pyautoattack on a GPU
 
 Every ratio is of two times taken in turn in one run, medians of `--repeat`; seconds alone would not carry over.
 """
@@ -22,6 +22,8 @@ import torch
 from torch import nn
 
 import robustassay as ra
+from benchmarks import networks
+from benchmarks.compare_autoattack import reference_verdicts
 from robustassay import data
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.malloc_settings import keep_freed_memory
@@ -50,7 +52,9 @@ def main() -> None:
         found = on_cpu(chosen.models, chosen.images, chosen.repeat, chosen.only.split(","))
         known["cpu"] = merged(known.get("cpu", {}), {"machine": machine("cpu"), **found})
     if chosen.part == "gpu":
-        known["gpu"] = {"machine": machine("cuda"), "rows": [on_gpu(name, chosen.repeat) for name in chosen.models]}
+        rows = {row["model"]: row for row in known.get("gpu", {}).get("rows", [])}
+        rows |= {row["model"]: row for row in (on_gpu(name, chosen.images, chosen.repeat) for name in chosen.models)}
+        known["gpu"] = {"machine": machine("cuda"), "rows": list(rows.values())}
     chosen.out.write_text(json.dumps(known, indent=1) + "\n")
     if chosen.out == FILE:
         PAGE.write_text(page(known))
@@ -174,8 +178,6 @@ def autoattack_row(name: str, model: nn.Module, samples: data.Dataset) -> dict[s
 
 def reference(model: nn.Module, samples: data.Dataset, device: str) -> float:
     """Run pyautoattack and return the robust accuracy that our own forward pass confirms."""
-    from benchmarks.compare_autoattack import reference_verdicts
-
     return float(reference_verdicts(model, samples, torch.device(device)).double().mean())
 
 
@@ -209,21 +211,38 @@ def scaling() -> list[dict[str, float]]:
 # ------------------------------------------------------------------------------------------------ GPU
 
 
-def on_gpu(name: str, repeat: int) -> dict[str, Any]:
-    """Time the reference once, and ours several times: the first one also loads its kernels, as the reference does."""
-    samples = data.load("cifar10-1k")
-    model = ModelRef.of(name).module.eval().to("cuda")
-    row: dict[str, Any] = {"model": name, "images": len(samples)}
-    row["reference"], row["reference accuracy"] = timed(reference, model, samples, "cuda")
-    for attack in ("autoattack", "express"):
+THREATS: dict[str, ra.LInf | ra.L2] = {"linf": ra.LInf(EPS), "l2": ra.L2(0.5)}
+
+
+def on_gpu(name: str, images: int, repeat: int) -> dict[str, Any]:
+    """Time ours several times, the first time in a fresh process, and the reference once.
+
+    A name is one of the zoo, under L-inf, or the path of a network that `benchmarks/train_networks.py` wrote, under
+    the norm in its name.
+    """
+    samples, trained = data.load("cifar10-1k").take(images), Path(name).suffix == ".safetensors"
+    model = (networks.load(Path(name)) if trained else ModelRef.of(name).module).eval().to("cuda")
+    norm = next((norm for key, norm in THREATS.items() if trained and f"-{key}" in Path(name).stem), ra.LInf(EPS))
+    row: dict[str, Any] = {"model": Path(name).stem, "threat": str(norm), "images": len(samples)}
+    timed(model, samples.images(slice(0, 500)).to("cuda"))  # the first pass of a process loads libraries
+    found = {}
+    for attack, times in (("express", max(repeat, 3) + 1), ("autoattack", repeat)):
         runs = [
-            timed(ra.evaluate, name, samples, ra.LInf(EPS), attack, device="cuda", keep_images=False)
-            for _ in range(repeat)
+            timed(ra.evaluate, model, samples, norm, attack, device="cuda", keep_images=False) for _ in range(times)
         ]
-        row[f"{attack} first"], row[attack] = runs[0][0], statistics.median(seconds for seconds, _ in runs)
-        row[f"{attack} accuracy"] = runs[-1][1].robust_accuracy
-        row["search"] = runs[-1][1].manifest["spec"]["model"].get("search", "the model itself")
+        seconds, found[attack] = [seconds for seconds, _ in runs], runs[-1][1]
+        row[f"{attack} first"], row[attack] = seconds[0], statistics.median(seconds[1:] or seconds)
         print(row, flush=True)
+    row["reference"], standing = timed(reference_verdicts, model, samples, torch.device("cuda"), norm, 500)
+    row["reference accuracy"] = float(standing.double().mean())
+    for attack, result in found.items():
+        row[f"{attack} accuracy"] = result.robust_accuracy
+        unbroken = torch.tensor((result.records["clean_ok"] & ~result.records["success"]).to_numpy(bool))
+        row[f"{attack} equal"] = float((unbroken == standing).double().mean())
+        missed = [result.records["sample_id"][at] for at in (unbroken & ~standing).nonzero().flatten().tolist()]
+        row[f"{attack} missed"], row[f"{attack} not in doubt"] = len(missed), len({*missed} - {*result.doubtful})
+        row["search"] = result.manifest["spec"]["model"].get("search", "the model itself")
+    print(row, flush=True)
     return row
 
 
@@ -262,17 +281,24 @@ def page(known: dict[str, Any]) -> str:
     if "gpu" in known:
         lines += [f"\n## AutoAttack and express compared with pyautoattack on {known['gpu']['machine']}\n"]
         lines += [
-            "L-inf 8/255. Medians; in brackets the first run of the process, which also loads kernels, as the "
-            "reference does.\n"
+            "One process per row, on networks trained for this (`benchmarks/train_networks.py`). Medians without the "
+            "first run of the process, which stands in brackets: it also loads kernels. "
+            '"Equal" is the part of the samples with the reference\'s verdict; "missed" counts the samples that only '
+            "the reference broke, and of these the ones that are not in doubt.\n"
         ]
-        lines += ["| model | images | reference | autoattack (first) | times | express (first) | times | accuracies |"]
-        lines += ["|---|---|---|---|---|---|---|---|"]
+        lines += [
+            "| model | threat | images | reference | autoattack (first) | times | equal | express (first) | times "
+            "| equal | missed (not in doubt) | search |"
+        ]
+        lines += ["|---|---|---|---|---|---|---|---|---|---|---|---|"]
         for row in known["gpu"]["rows"]:
             lines.append(
-                f"| {row['model']} | {row['images']:,} | {row['reference']:.1f} s | {row['autoattack']:.1f} s "
-                f"({row['autoattack first']:.1f}) | {row['reference'] / row['autoattack']:.1f} | "
-                f"{row['express']:.1f} s ({row['express first']:.1f}) | {row['reference'] / row['express']:.1f} | "
-                f"{row['reference accuracy']:.1%}, {row['autoattack accuracy']:.1%}, {row['express accuracy']:.1%} |"
+                f"| {row['model']} | {row['threat']} | {row['images']:,} | {row['reference']:.1f} s | "
+                f"{row['autoattack']:.1f} s ({row['autoattack first']:.1f}) | "
+                f"{row['reference'] / row['autoattack']:.1f} | {row['autoattack equal']:.1%} | "
+                f"{row['express']:.2f} s ({row['express first']:.2f}) | "
+                f"{row['reference'] / row['express']:.0f} | {row['express equal']:.1%} | "
+                f"{row['express missed']} ({row['express not in doubt']}) | {row['search']} |"
             )
     return "\n".join(lines) + "\n"
 

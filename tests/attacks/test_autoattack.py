@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 import robustassay as ra
 from robustassay import attacks
+from robustassay.attacks.gradient import apgd
 from robustassay.attacks.gradient.autoattack import AutoAttack
 from robustassay.threat import L1, L2, LInf
 from tests.support.masked import noisy
@@ -94,6 +95,34 @@ def test_rand_breaks_a_noisy_model_on_fresh_draws():
 
 
 # ---------------------------------------------------------------- express
+
+
+class ManyClasses(nn.Module):
+    """A small random network with 60 classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 32), nn.Tanh(), nn.Linear(32, 60)).eval()
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+@pytest.mark.parametrize("name", ["nearest:steps=5", "apgd-t:steps=5,targets=3,order=malt"])
+@pytest.mark.parametrize("norm", [LInf(0.02), L2(0.2), L1(2.0)], ids=lambda norm: norm.name)
+def test_of_many_classes_only_the_likeliest_are_ranked_and_verdicts_stay(name, norm, monkeypatch):
+    model, x = ManyClasses(), torch.rand(24, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    labels = model(x).argmax(1)
+    few, _ = run(model, attacks.create(name), norm, x, labels)
+    monkeypatch.setattr(apgd, "VALUES_AT_ONCE", 17 * 192 * 5)
+    portions, _ = run(model, attacks.create(name), norm, x, labels)
+    monkeypatch.setattr(apgd, "CANDIDATES", 60)
+    every, _ = run(model, attacks.create(name), norm, x, labels)
+    assert 0 < every["success"].sum() < len(x)
+    assert few["success"].equals(every["success"])
+    assert portions.drop(columns="seconds").equals(few.drop(columns="seconds")), "portions change nothing"
+    assert (every["backwards"] - few["backwards"] >= 60 - 17).all()
 
 
 def test_under_l1_short_targeted_ascents_take_the_sparse_steps_of_apgd():

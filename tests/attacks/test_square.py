@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from robustassay import attacks, data, load_model
 from robustassay.attacks.score.square import _L1_BUMPS, _L2_BUMPS, _bump, _Bumps
 from robustassay.errors import BadRequest
-from robustassay.target import ScoreAccess
+from robustassay.target import Ledger, ScoreAccess
 from robustassay.threat import L1, L2, LabelList, LInf, Norm, Untargeted
 from tests.attacks.test_attacks import Case, check_conforms, make_ground
 from tests.support.toys import (
@@ -47,14 +47,36 @@ class Edge(nn.Module):
 
 def watch(module: nn.Module, norm: Norm, x: Tensor, steps: int, seed: int = 0) -> Tensor:
     """Run Square by itself and return every point it asked about, the last one too."""
-    spy = Spy(module)
+    asked: list[list[Tensor]] = [[] for _ in x]
+
+    class Watched(Ledger):
+        def record(self, rows: Tensor, x: Tensor, logits: Tensor, sent: Tensor | None, *rest: Any, **more: Any) -> None:
+            for at, row in enumerate(rows.tolist()):
+                asked[row].extend(x[at] if sent is None else x[at][sent[at]])
+            super().record(rows, x, logits, sent, *rest, **more)
+
     labels = torch.zeros(len(x), dtype=torch.int64)
-    books = open_ledger(norm, x, Untargeted(labels))
-    box = open_access(ScoreAccess, spy, books, seed=seed)
-    spy.seen.clear()
-    last = attacks.create(f"square:steps={steps}")(box, x)
-    assert not books.claimed.any(), "a row left early: make the goal harder"
-    return torch.stack([*(batch[: len(x)] for batch in spy.seen), last])
+    ledger = Watched(open_ledger(norm, x, Untargeted(labels)).ball, Untargeted(labels), False, None)
+    last = attacks.create(f"square:steps={steps}")(open_access(ScoreAccess, module, ledger, seed=seed), x)
+    assert not ledger.claimed.any(), "a row left early: make the goal harder"
+    return torch.stack([torch.stack((*points, last[row])) for row, points in enumerate(asked)], 1)
+
+
+@every_norm
+@pytest.mark.parametrize("query_budget", [None, 90])
+def test_proposals_that_are_computed_ahead_change_nothing(
+    norm: Norm, query_budget: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = two_classes(3 * 8 * 8, seed=2, margin=5.0 if isinstance(norm, LInf) else 3.0)
+    x, labels, found = images(5, (3, 8, 8)), torch.zeros(5, dtype=torch.int64), []
+    for points in (1, 2, 7):
+        monkeypatch.setattr(ScoreAccess, "points_per_call", points)
+        found.append(run(model, attacks.create("square:steps=160"), norm, x, labels, query_budget=query_budget))
+    (one, one_x), *others = found
+    assert 0 < one["success"].sum() < len(x), "some fall and some stand"
+    for records, x_adv in others:
+        assert records.drop(columns="seconds").equals(one.drop(columns="seconds"))
+        assert torch.equal(x_adv, one_x)
 
 
 # ---------------------------------------------------------------- where it asks
@@ -192,7 +214,8 @@ def test_the_window_shrinks_as_published(settings: str, proposals: list[int], ar
 
 
 @every_norm
-def test_a_query_budget_below_the_steps_fits_the_schedule_to_it(norm):
+def test_a_query_budget_below_the_steps_fits_the_schedule_to_it(norm, monkeypatch):
+    monkeypatch.setattr(ScoreAccess, "points_per_call", 1)
     x = images(2, (3, 16, 16))
     seen = []
     for settings in ("steps=5000", "steps=60,rescale_schedule=true"):

@@ -11,7 +11,8 @@ from robustassay import data, errors, models
 from robustassay.evaluation import inspection
 from robustassay.evaluation.wave import FULL_PRECISION
 from robustassay.target import LocalModel, SurrogateModel
-from robustassay.target.surrogate import Surrogate, _full, _half, find_surrogate
+from robustassay.target.fused import fuse
+from robustassay.target.surrogate import Surrogate, _full, _half, find_surrogate, logits_and_gradients
 from robustassay.threat import Untargeted
 from robustassay.threat.losses import logit_margin
 
@@ -142,6 +143,74 @@ def test_half_precision_answers_like_the_model_and_fuses_what_can_be_fused():
     assert kinds.count("_ConvReLU") == 19, "the stem, and two in each of nine blocks"
     assert "ReLU" not in kinds
     assert (surrogate.module(X.half()).float() - model(X)).abs().max() < surrogate.margin_error
+
+
+class PreActivation(nn.Module):
+    """Batch norms in front of convolutions, one of them behind a sum that is used again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Conv2d(3, 4, 3), nn.Linear(4, 5)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(4, affine=affine) for affine in (True, True, False))
+        self.convs = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in range(2))
+
+    def forward(self, x):
+        before = self.stem(x)
+        total = before + self.convs[0](torch.relu(self.norms[0](before)))
+        total = total + self.convs[1](torch.relu(self.norms[1](total)))
+        return self.head(torch.relu(self.norms[2](total)).mean((2, 3)))
+
+
+def test_batch_norms_that_cannot_be_folded_are_fused_with_their_relus():
+    torch.manual_seed(0)
+    model = PreActivation().eval()
+    for norm in model.norms:
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
+    torch.nn.init.uniform_(model.norms[0].weight, -1, 1)
+    traced = fx.symbolic_trace(model)
+    fuse(traced)
+    kinds = [type(traced.get_submodule(str(node.target))) for node in traced.graph.nodes if node.op == "call_module"]
+    assert nn.BatchNorm2d not in kinds
+    assert len([kind for kind in kinds if kind.__name__ == "_ScaledReLU"]) == 3
+    expected, found = (logits_and_gradients(module, X) for module in (model, traced))
+    for one, other in zip(expected, found, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
+    scales = [part.scale for part in traced.half().modules() if type(part).__name__ == "_ScaledReLU"]
+    assert all(scale.dtype == torch.float32 for scale in scales), "variances can be beyond the range of half precision"
+
+
+class GoodOnBright(nn.Module):
+    """A surrogate whose gradient points the wrong way on dark images."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        logits = self.model(x.float())
+        bright = (x.float().mean((1, 2, 3)) > 0.4)[:, None]
+        return torch.where(bright, logits, 2 * logits.detach() - logits)
+
+
+def test_samples_on_which_the_surrogate_is_not_good_are_searched_on_the_model(monkeypatch):
+    exact = evaluate("pgd:steps=3", precision="exact")
+    bright = data.load("cifar10-1k").images(slice(0, len(exact.records))).mean((1, 2, 3)) > 0.4
+    assert bright.any()
+    assert not bright.all()
+    for checks in (True, False):
+        search_with_margin_error(
+            monkeypatch,
+            lambda module, checks=checks: Surrogate(GoodOnBright(module), "float16", torch.float16, 1e-4, checks),
+        )
+        found = evaluate("pgd:steps=3")
+        same = (found.records["success"] == exact.records["success"]) & (
+            found.records["sample_id"] == exact.records["sample_id"]
+        )
+        assert same.all() == checks, "without the check, dark images stand"
+        if checks:
+            on_model = exact.records["margin"][~bright.numpy()]
+            assert found.records["margin"][~bright.numpy()].equals(on_model), "these ran on the model itself"
 
 
 def test_a_model_beyond_the_range_of_half_precision_has_no_such_surrogate():

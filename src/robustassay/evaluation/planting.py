@@ -6,7 +6,7 @@ point far outside the cloud of random points. The threshold is placed just below
 2022, arXiv:2206.13991). So an adversarial example exists, random points do not find it, and an attack that works does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -39,6 +39,9 @@ HARDNESS: Final = 0.5
 
 GRID: Final = 8
 """Random perturbations are constant on the cells of a grid of this many rows and columns: networks react to them."""
+
+VALUES_AT_ONCE: Final = 1 << 24
+"""Values of perturbed images that are held at once."""
 
 CLOSENESS: Final = 0.9
 """Where the threshold lies on the way from the clean score (0) to the score of the planted point (1)."""
@@ -149,13 +152,10 @@ def _search(ball: Ball, rng: Streams, features: TargetModel, heads: "_Heads", di
     x = ball.step(ball.centre, _enlarge(direction, ball.centre), ball.eps)
     for _ in range(ROUNDS):
         total = torch.zeros_like(direction)
-        for _ in range(ROUND_POINTS // 2):
-            noise = rng.normal(*_grid(ball.centre))
-            ahead, back = (
-                heads.scores(features.mean_logits(ball.step(x, _enlarge(side * noise, x), REACH * ball.eps))[:, None])
-                for side in (1, -1)
-            )
-            total += per_row((ahead - back).float().squeeze(1), noise) * noise
+        for points in _portions(ROUND_POINTS // 2, ball.centre):
+            noise = rng.normal(points, *_grid(ball.centre))
+            ahead, back = (heads.scores(_features_near(ball, x, side * noise, REACH, features)) for side in (1, -1))
+            total += torch.einsum("rn,rn...->r...", (ahead - back).float(), noise)
         direction = direction / _length(direction) + total / _length(total)
         x = ball.step(ball.centre, _enlarge(direction, ball.centre), ball.eps)
     return x
@@ -187,11 +187,25 @@ def _feature_target(exact: TargetModel, layer: str | None, x0: Tensor) -> Target
 def _random_points(ball: Ball, rng: Streams, points: int, features: TargetModel) -> tuple[Tensor, Tensor]:
     """Draw points of each ball's surface; return their directions, and features `[rows, points, d]` in float64."""
     noise, found = [], []
-    for _ in range(points):
-        noise.append(rng.normal(*_grid(ball.centre)))
-        x = ball.step(ball.centre, _enlarge(noise[-1], ball.centre), ball.eps)
-        found.append(features.mean_logits(x).double())
-    return torch.stack(noise, 1), torch.stack(found, 1)
+    for portion in _portions(points, ball.centre):
+        noise.append(rng.normal(portion, *_grid(ball.centre)))
+        found.append(_features_near(ball, ball.centre, noise[-1], 1.0, features))
+    return torch.cat(noise, 1), torch.cat(found, 1)
+
+
+def _portions(points: int, x: Tensor) -> Iterator[int]:
+    """Cut a number of points per row into portions that fit into memory together."""
+    portion = max(1, VALUES_AT_ONCE // x.numel())
+    yield from (min(portion, points - start) for start in range(0, points, portion))
+
+
+def _features_near(ball: Ball, x: Tensor, noise: Tensor, reach: float, features: TargetModel) -> Tensor:
+    """Step from x in directions `[rows, n, ...]`; return the features `[rows, n, d]` there, in float64."""
+    rows, points = noise.shape[:2]
+    start = x[:, None].expand(-1, points, *x.shape[1:])
+    directions = _enlarge(noise.flatten(0, 1), start.flatten(0, 1)).view_as(start)
+    moved = ball.step(start, directions, reach * ball.eps)
+    return features.mean_logits(moved.flatten(0, 1)).double().view(rows, points, -1)
 
 
 def _grid(x: Tensor) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, final
 
@@ -46,6 +46,10 @@ class Wave:
     labels: Tensor
     start_images: StartImages | None = None  # for decision attacks; by default the images of the wave
 
+    def among(self, rows: Tensor) -> "Wave":
+        """Return the wave of some of the samples."""
+        return replace(self, ids=[self.ids[row] for row in rows.tolist()], x0=self.x0[rows], labels=self.labels[rows])
+
 
 def run_wave(
     target: TargetModel,
@@ -56,16 +60,45 @@ def run_wave(
     query_budget: int | None,
     on_step: Callable[[Ledger], None],
 ) -> tuple[pa.Table, Tensor]:
-    """Attack a wave; return its verified records and its adversarial images, clean where none was found."""
-    started, searched = time.perf_counter(), target.for_search(attack.seeks_minimum)
-    ledger, clean_logits = _open_ledger(searched, attack, threat, wave, seed, query_budget)
+    """Attack a wave; return its verified records and its adversarial images, clean where none was found.
+
+    Samples on which the target's surrogate is not good are searched on the model itself.
+    """
+    searched = target.for_search(attack.seeks_minimum)
+    with full_precision(target.device):
+        is_exact = searched.rows_for_exact_search(wave.x0, wave.labels)
+    parts = [(searched, (~is_exact).nonzero().squeeze(1)), (target.exact, is_exact.nonzero().squeeze(1))]
+    if not len(parts[1][1]):
+        return _run_wave(searched, attack, threat, wave, seed, query_budget, on_step)
+    found = [
+        _run_wave(model, attack, threat, wave.among(rows), seed, query_budget, on_step)
+        for model, rows in parts
+        if len(rows)
+    ]
+    order = torch.cat([rows for _, rows in parts]).argsort().cpu()
+    records, x_adv = pa.concat_tables(table for table, _ in found), torch.cat([images for _, images in found])
+    return records.take(order.numpy()), x_adv[order]
+
+
+def _run_wave(
+    target: TargetModel,
+    attack: Attack[Any],
+    threat: ThreatModel,
+    wave: Wave,
+    seed: int,
+    query_budget: int | None,
+    on_step: Callable[[Ledger], None],
+) -> tuple[pa.Table, Tensor]:
+    """Attack a wave on one target."""
+    started = time.perf_counter()
+    ledger, clean_logits = _open_ledger(target, attack, threat, wave, seed, query_budget)
     rng = Streams.of(seed, wave.ids, target.device)
-    search = _WaveSearch(searched, attack, threat, ledger, rng, wave, seed, on_step)
+    search = _WaveSearch(target, attack, threat, ledger, rng, wave, seed, on_step)
     try:
         with full_precision(target.device):  # a surrogate in half precision does not set this itself
             rows, verdict = search.run()
     except SurrogateFailed:
-        return run_wave(target.exact, attack, threat, wave, seed, query_budget, on_step)
+        return _run_wave(target.exact, attack, threat, wave, seed, query_budget, on_step)
     columns = outcome_columns(wave.ids, wave.labels, ledger, clean_logits, rows, verdict)
     columns |= cost_columns(ledger, time.perf_counter() - started)
     columns["other_objectives"] = search.verify_other_objectives()

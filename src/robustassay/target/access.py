@@ -7,7 +7,7 @@ copies of each row, side by side, for an attack that tries several starts or tar
 """
 
 from collections.abc import Callable
-from typing import Self
+from typing import Final, Self
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from robustassay.threat import Ball, Goal, labels_of
 
 OnStep = Callable[[Ledger], None]
 """Called once per iteration: shows progress, and raises after a graceful interrupt."""
+
+CALLS_AT_ONCE: Final = 2
+"""Calls of the model that points which are computed ahead may fill."""
 
 Ask = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """From points and the row of each, to one answer and the logits per point."""
@@ -63,6 +66,11 @@ class DecisionAccess:
         """Repeat the values of each row once per copy."""
         return values if self._copies == 1 else values.repeat_interleave(self._copies, 0)
 
+    @property
+    def classes(self) -> int:
+        """The number of classes of the model."""
+        return self._target.classes
+
     def decisions(self, x: Tensor) -> Tensor:
         """Return the label of each point."""
         return labels_of(self._ask(x, self._logits_only, self._passes_per_query)[1])
@@ -94,13 +102,13 @@ class DecisionAccess:
     def drop_finished(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """End an iteration: drop finished rows and return the tensors without them."""
         self._iteration += 1
-        if self._skips_check():
-            self._ledger.end_iteration(self._rows)
-            return tensors
-        done = self._ledger.done[self._rows]
         self._ledger.end_iteration(self._rows)
+        return tensors if self._skips_check() else self.drop_rows(*tensors)
+
+    def drop_rows(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Drop finished rows and return the tensors without them; iterations are counted elsewhere."""
         self._on_step(self._ledger.main)
-        kept = (~done).nonzero().squeeze(1)
+        kept = (~self._ledger.done[self._rows]).nonzero().squeeze(1)
         self._target.count_iteration()
         if len(kept) == len(self._rows):
             return tensors
@@ -219,6 +227,31 @@ class ScoreAccess(DecisionAccess):
     def scores(self, x: Tensor) -> Tensor:
         """Return the logits of each point."""
         return self._ask(x, self._logits_only, self._passes_per_query)[1]
+
+    @property
+    def points_per_call(self) -> int:
+        """How many points of each row keep the model busy; one where an answer costs money or draws numbers."""
+        if self._target.is_remote or self._target.random:
+            return 1
+        return max(1, CALLS_AT_ONCE * self._target.images_per_call(self.ball.centre) // len(self._rows))
+
+    def scores_in_turn(self, x: Tensor, stops: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """Ask about the points `[rows, q, ...]` of each row one after the other, until one stops; return all logits.
+
+        `stops` says, from logits, after which points a row stops. Each point up to that one is a query and an
+        iteration; they are returned as a mask. The model computes the points behind it in the same call, because one
+        full call takes less time than many small ones; nothing of them counts or is recorded.
+        """
+        assert self._copies == 1, "points in turn belong to rows, not to their copies"
+        points = self._target.quantise(x.detach(), None if self._ledger.seeks_minimum else self.ball)
+        logits = self._logits_only(points.flatten(0, 1), self._indices)[1].view(*points.shape[:2], -1)
+        stopping = stops(logits).long()
+        asked = stopping.cumsum(1) == stopping  # nothing before this point stopped
+        if not self._ledger.has_budget_for_all(points.shape[1]):
+            asked &= self._affordable(*points.shape[:2])
+        self._ledger.record(self._rows, points, logits, asked, self._passes_per_query, in_turn=True)
+        self._ledger.end_iteration(self._rows, asked.sum(1))
+        return logits, asked
 
 
 def _scatter(asked: Tensor, *answers: Tensor) -> tuple[Tensor, ...]:

@@ -27,9 +27,10 @@ gradients at 224 x 224 were measured to take up to twice as long."""
 class Batching:
     """How many images one call holds. The number is halved when memory runs out, and stays so."""
 
-    def __init__(self, device: torch.device, batch_size: int | None = None) -> None:
+    def __init__(self, device: torch.device, batch_size: int | None = None, few_sizes: bool = False) -> None:
         self._device = device
         self._lanes = GPU_LANES if device.type == "cuda" else LANES
+        self._few_sizes = few_sizes
         self.batch_size = batch_size
 
     def images_per_call(self, x: Tensor) -> int:
@@ -39,8 +40,12 @@ class Batching:
 
     def pad(self, x: Tensor) -> Tensor:
         """Repeat the last image until the batch is a whole number of lanes."""
-        missing = -len(x) % self._lanes
+        missing = -len(x) % (self._lanes * self._lanes_at_once(len(x)))
         return torch.cat((x, x[-1:].expand(missing, *x.shape[1:]))) if missing else x
+
+    def _lanes_at_once(self, images: int) -> int:
+        """Return the step between sizes of calls, in lanes: with few sizes, about a sixth of the call."""
+        return 1 << max(0, (images // (8 * self._lanes)).bit_length()) if self._few_sizes else 1
 
     def run(self, x: Tensor, call: Callable[[slice], None], draws: int = 1) -> None:
         """Call with all rows of `x`, one batch after the other; where memory runs out, with half as many from then on.

@@ -30,6 +30,7 @@ class Candidates:
     iteration: Tensor  # one per row, as `queries`: their number before these points
     queries: Tensor
     stage: int
+    in_turn: bool = False  # whether each point is an iteration of its own
 
 
 @final
@@ -90,7 +91,7 @@ class BestClaims:
         self.x_adv[rows] = candidates.x[within, at]
         self.distance[rows] = candidates.distance[within, at]
         self.margin[rows] = candidates.margin[within, at]
-        self.iteration[rows] = candidates.iteration[within]
+        self.iteration[rows] = candidates.iteration[within] + (at if candidates.in_turn else 0)
         self.query[rows] = candidates.queries[within] + at + 1
         self.stage[rows] = candidates.stage
         self._improvements.append((rows, self.iteration[rows], self.query[rows], self.distance[rows]))

@@ -1,52 +1,134 @@
-"""Forward passes as CUDA graphs: a CPU launches small kernels more slowly than a GPU runs them."""
+"""Passes as CUDA graphs: a CPU launches small kernels more slowly than a GPU runs them."""
 
+import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
 
-CALLS_BEFORE_RECORDING: Final = 5
+from robustassay.target.differentiation import weighted_sum
+
+CALLS_BEFORE_RECORDING: Final = 3
 """Calls of one shape before a graph is recorded: most shapes come once, while rows finish."""
+
+LAUNCH_BOUND: Final = 0.6
+"""A call is recorded if launching it takes at least this part of its time: graphs of large models cost memory only."""
 
 
 @final
-class ReplayedForward:
-    """A model called without gradients. Images and logits are float32."""
+class ReplayedModule:
+    """A model in half precision whose passes are replayed. Images and logits are float32.
+
+    A backward pass belongs to the last forward pass of its shape.
+    """
 
     def __init__(self, module: nn.Module, dtype: torch.dtype) -> None:
         self._module, self._dtype = module, dtype
-        self._calls: Counter[torch.Size] = Counter()
-        self._graphs: dict[torch.Size, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
+        self._calls: Counter[tuple[Any, ...]] = Counter()
+        self._recordings: dict[tuple[Any, ...], _Recording] = {}
         self._pool: Any = None
+        self._stream: torch.cuda.Stream | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ReplayedForward, (self._module, self._dtype)
+        return ReplayedModule, (self._module, self._dtype)
 
-    @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
-        """Return the logits of the images."""
-        self._calls[images.shape] += 1
-        if images.is_cuda and self._calls[images.shape] == CALLS_BEFORE_RECORDING:
-            self._record(images)
-        if images.shape not in self._graphs:
-            return self._forward(images)
-        graph, given, logits = self._graphs[images.shape]
-        given.copy_(images)
-        graph.replay()
-        return logits.clone()
+        """Return the logits of the images, with a graph where gradients are enabled."""
+        shape = (*images.shape, torch.is_grad_enabled())
+        if images.is_cuda and shape not in self._recordings:
+            self._calls[shape] += 1
+            if self._calls[shape] == CALLS_BEFORE_RECORDING and self._is_launch_bound(images):
+                self._record(shape, images)
+        if shape not in self._recordings:
+            return self.call_directly(images)
+        recording = self._recordings[shape]
+        if not torch.is_grad_enabled():
+            return recording.forward(images)
+        logits: Tensor = _Replay.apply(images, recording)  # type: ignore[no-untyped-call]
+        return logits
 
-    def _forward(self, images: Tensor) -> Tensor:
+    def call_directly(self, images: Tensor) -> Tensor:
+        """Return the logits of the images without a recording."""
         logits: Tensor = self._module(images.to(self._dtype)).float()
         return logits
 
-    def _record(self, images: Tensor) -> None:
+    def _is_launch_bound(self, images: Tensor) -> bool:
+        torch.cuda.synchronize(images.device)
+        started = time.perf_counter()
+        self.call_directly(images.detach())
+        launched = time.perf_counter()
+        torch.cuda.synchronize(images.device)
+        return launched - started >= LAUNCH_BOUND * (time.perf_counter() - started)
+
+    def _record(self, shape: tuple[Any, ...], images: Tensor) -> None:
         """Record one call; a model whose control flow depends on values cannot be recorded and is called directly."""
-        given, graph = images.clone(), torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self._pool):
-                logits = self._forward(given)
+            self._stream = self._stream or torch.cuda.Stream(images.device)  # type: ignore[no-untyped-call]
+            recording = _Recording(self, images, self._stream, self._pool)
         except RuntimeError:
             return
-        self._pool = self._pool or graph.pool()
-        self._graphs[images.shape] = graph, given, logits
+        self._pool = self._pool or recording.pool
+        self._recordings[shape] = recording
+
+
+@contextmanager
+def _recorded(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> Iterator[None]:
+    """Record what is done inside; `torch.cuda.graph` would first import a compiler and collect garbage."""
+    torch.cuda.synchronize(stream.device)
+    with torch.cuda.stream(stream):
+        graph.capture_begin(**({} if pool is None else {"pool": pool}))
+        try:
+            yield
+        finally:
+            graph.capture_end()
+
+
+@final
+class _Recording:
+    """The graphs of one shape, and the tensors that they read and write."""
+
+    def __init__(self, model: ReplayedModule, images: Tensor, stream: torch.cuda.Stream, pool: Any) -> None:
+        self.turn = 0
+        self._given = images.detach().clone().requires_grad_(torch.is_grad_enabled())
+        self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with _recorded(self._forward, stream, pool):
+            self._logits = model.call_directly(self._given)
+        self.pool = pool or self._forward.pool()
+        if self._logits.requires_grad:
+            self._cotangent = torch.zeros_like(self._logits)
+            with _recorded(self._backward, stream, self.pool):  # the graph is kept: a Jacobian replays it again
+                value = weighted_sum(self._logits, self._cotangent)
+                (self._gradient,) = torch.autograd.grad(value, self._given, retain_graph=True)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Replay the forward pass."""
+        with torch.no_grad():
+            self._given.copy_(images)
+        self._forward.replay()
+        self.turn += 1
+        return self._logits.detach().clone()
+
+    def backward(self, cotangent: Tensor) -> Tensor:
+        """Replay the backward pass."""
+        self._cotangent.copy_(cotangent)
+        self._backward.replay()
+        return self._gradient.clone()
+
+
+class _Replay(torch.autograd.Function):
+    """A recording as one differentiable step."""
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, recording: _Recording) -> Tensor:
+        logits = recording.forward(images)
+        ctx.recording, ctx.turn = recording, recording.turn
+        return logits
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> Any:
+        if ctx.turn != ctx.recording.turn:
+            raise RuntimeError("the activations of this pass are lost: another one of its shape came in between")
+        return ctx.recording.backward(cotangent), None

@@ -25,11 +25,19 @@ def differentiate(value: Tensor, images: Tensor, device: torch.device, keep_grap
     return gradient
 
 
+def weighted_sum(logits: Tensor, cotangent: Tensor) -> Tensor:
+    """Return a number whose derivatives by the logits are the cotangent.
+
+    `torch.autograd.grad` takes cotangents itself, but then imports sympy at its first call, which takes seconds.
+    """
+    return (logits * cotangent).sum()
+
+
 def differentiate_in_half(logits: Tensor, loss_of: LossOf, images: Tensor) -> Tensor:
     """Return the gradient of the loss: the loss in float32, the model in half precision, each row scaled alone."""
     top = logits.detach().requires_grad_()
     (cotangent,) = torch.autograd.grad(loss_of(top), top)
     scale = cotangent.abs().amax(-1, keepdim=True) / LARGEST_COTANGENT
-    (gradient,) = torch.autograd.grad(logits, images, torch.where(scale > 0, cotangent / scale, 0))
+    (gradient,) = torch.autograd.grad(weighted_sum(logits, torch.where(scale > 0, cotangent / scale, 0)), images)
     gradient[: logits.shape[1]] *= scale.view(-1, *(1,) * (images.dim() - 1))
     return gradient

@@ -7,7 +7,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from robustassay.target.cuda_graphs import ReplayedForward
+from robustassay.target.cuda_graphs import ReplayedModule
 from robustassay.target.differentiation import LossOf, differentiate, differentiate_in_half
 from robustassay.target.precision import full_precision, image_dtype
 
@@ -91,11 +91,11 @@ class FullPrecision(Forward):
 
 @final
 class HalfPrecision(Forward):
-    """A module in half precision, whose calls without a graph are replayed on a GPU."""
+    """A module in half precision, whose passes are replayed on a GPU."""
 
     def __init__(self, module: nn.Module, dtype: torch.dtype) -> None:
-        self._module, self._dtype = module, dtype
-        self._replayed = ReplayedForward(module, dtype)
+        self._dtype = dtype
+        self._module = ReplayedModule(module, dtype)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -104,16 +104,15 @@ class HalfPrecision(Forward):
 
     def call(self, images: Tensor) -> Tensor:
         """Call the module."""
-        logits: Tensor = self._module(images.to(self._dtype)).float()
-        return logits
+        return self._module.call_directly(images)
 
     def call_without_graph(self, images: Tensor) -> Tensor:
         """Replay the call."""
-        return self._replayed(images)
+        return self._module(images)
 
     def call_differentiable(self, images: Tensor) -> Tensor:
-        """Call the module."""
-        return self.call(images)
+        """Replay the call."""
+        return self._module(images)
 
     def gradient(self, logits: Tensor, loss_of: LossOf, images: Tensor) -> Tensor | None:
         """Differentiate with each row in its own range."""

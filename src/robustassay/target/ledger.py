@@ -116,11 +116,11 @@ class Ledger:
         """The ledger of the whole wave."""
         return self._main or self
 
-    def end_iteration(self, rows: Tensor) -> None:
-        """Count one more iteration of these rows."""
-        self.iterations.index_add_(0, rows, torch.ones_like(rows))
+    def end_iteration(self, rows: Tensor, iterations: Tensor | None = None) -> None:
+        """Count one more iteration of these rows, or the number given for each."""
+        self.iterations.index_add_(0, rows, torch.ones_like(rows) if iterations is None else iterations)
         if self._main is not None:
-            self._main.end_iteration(self._main_rows[rows])
+            self._main.end_iteration(self._main_rows[rows], iterations)
 
     @property
     def claimed(self) -> Tensor:
@@ -203,11 +203,19 @@ class Ledger:
         """Claim, from now on, only points that reach the goal by this margin or more."""
         self.margin_limit[rows] = self.margin_limit[rows].clamp(max=-margin)
 
-    def record(self, rows: Tensor, x: Tensor, logits: Tensor, sent: Tensor | None, passes: tuple[int, int]) -> None:
+    def record(
+        self,
+        rows: Tensor,
+        x: Tensor,
+        logits: Tensor,
+        sent: Tensor | None,
+        passes: tuple[int, int],
+        in_turn: bool = False,
+    ) -> None:
         """Count the points `[rows, q, ...]` of these rows, in order, and claim the best of them.
 
-        `sent` says which points were within the budget, if not all; the model never received the others. `passes` are
-        the forward and backward passes that each point cost.
+        `sent` says which points count as sent, if not all: nothing is recorded of the others. `passes` are the forward
+        and backward passes that each point cost. With `in_turn`, each point is an iteration of its own.
         """
         threat = self._threat_of(rows)
         distance, in_box = threat.ball.distance(x), threat.ball.in_box(x)
@@ -219,13 +227,13 @@ class Ledger:
         limit = self.margin_limit[rows].clamp(max=-self.margin_error) if self.margin_error else self.margin_limit[rows]
         reached = threat.goal.reached(logits) & (seen <= limit[:, None])
         counts = reached & (in_box if self.seeks_minimum else feasible)
-        self._claims.add(self._candidates(rows, x, counts, distance, seen))
+        self._claims.add(replace(self._candidates(rows, x, counts, distance, seen), in_turn=in_turn))
         for best in self.objectives.values():
             best.add(rows, x, reached & in_box)
         self._count_queries(rows, x.shape[1] if sent is None else sent.sum(1), passes)
         self._max_spent += x.shape[1]
         if self._main is not None:
-            self._main.record(self._main_rows[rows], x, logits, sent, passes)
+            self._main.record(self._main_rows[rows], x, logits, sent, passes, in_turn)
 
     def _threat_of(self, rows: Tensor) -> _RowThreat:
         """Return ball, goal and radius of these rows, cached: most queries are for the same rows as the one before."""

@@ -4,12 +4,16 @@ Batch norms are folded into the convolutions before them, and weights are stored
 changes the last digits only. On a GPU the surrogate also computes in half precision: its margins are off by
 hundredths, so a success must clear that margin error, and the search ends with steps on the model itself. float16, not
 bfloat16: as fast, and eight times finer (on a robust ResNet-20 of four times the width the gradients of 1,000 images
-have a cosine of 0.994 or more with the exact ones, against 0.58). A model that cannot be traced, or whose surrogate
-gives other logits, has none.
+have a cosine of 0.994 or more with the exact ones, against 0.58). A model of which half precision gives no good copy
+is tried under autocast, which keeps sums and norms in float32. Where a copy is good on most images but not on all,
+each sample is checked before it is attacked, and those on which the copy is not good are searched on the model itself.
+A model that cannot be traced, whose copies give other logits, or whose copies are slower, has no surrogate.
 """
 
+import time
+from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 import torch
@@ -17,6 +21,7 @@ from torch import Tensor, fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from robustassay.target.comparison import near_top, relative_difference
+from robustassay.target.differentiation import LARGEST_COTANGENT
 from robustassay.target.fused import fuse
 from robustassay.target.precision import full_precision, image_dtype
 
@@ -28,7 +33,18 @@ HALF_TOLERANCE: Final = 1e-2
 """The same in half precision."""
 
 HALF_COSINE: Final = 0.95
-"""Smallest cosine between the gradients of a surrogate in half precision and the model's, on every image tried."""
+"""Smallest cosine between the gradients of a surrogate in half precision and the model's on an image."""
+
+HALF_SHARE: Final = 0.75
+"""Share of the images tried on which a surrogate in half precision must be as good as that."""
+
+SLOWER: Final = 1.1
+"""A surrogate whose gradient takes more than this many times the model's is not used: timings vary a little."""
+
+TIMED_SECONDS: Final = 0.08
+TIMED_COPIES: Final = 16
+"""For these timings the images tried are repeated, up to so often, until the model takes about so long: the time of a
+few images is that of launching kernels, which graphs avoid."""
 
 MARGIN_ERROR_FACTOR: Final = 4.0
 """The margin error of a surrogate in half precision, as a multiple of the largest error of its logits."""
@@ -38,6 +54,7 @@ MIN_MARGIN_ERROR: Final = 1e-6
 
 FOLDED: Final = "batch norms folded"
 HALF: Final = "float16"
+AUTOCAST: Final = "float16 by autocast"
 
 
 @final
@@ -49,15 +66,15 @@ class Surrogate:
     name: str
     dtype: torch.dtype
     margin_error: float = 0.0
+    differs_on_some: bool = False  # so that each sample must be checked before it is searched with this module
 
     def to(self, device: torch.device) -> "Surrogate":
         """Return the same on another device."""
-        return Surrogate(self.module.to(device), self.name, self.dtype, self.margin_error)
+        return replace(self, module=self.module.to(device))
 
     def with_margin_error(self, largest_error: float) -> "Surrogate":
         """Return the same with the margin error that follows from the largest error of its logits."""
-        margin_error = max(MARGIN_ERROR_FACTOR * largest_error, MIN_MARGIN_ERROR)
-        return Surrogate(self.module, self.name, self.dtype, margin_error)
+        return replace(self, margin_error=max(MARGIN_ERROR_FACTOR * largest_error, MIN_MARGIN_ERROR))
 
 
 def find_surrogate(module: nn.Module, x: Tensor) -> Surrogate | None:
@@ -67,8 +84,10 @@ def find_surrogate(module: nn.Module, x: Tensor) -> Surrogate | None:
     tried = torch.cat((x, x.flip(-1), 1 - x)).to(image_dtype(module))
     with full_precision(x.device):
         full = _full(module, tried)
-        half = _half(module, full, tried) if x.is_cuda and image_dtype(module) == torch.float32 else None
-        return half or full
+        if not x.is_cuda:
+            return full
+        candidates = (*_in_half(module, full, tried), full)
+        return next((found for found in candidates if found is not None and not _is_slower(found, module, tried)), None)
 
 
 def has_hooks(module: nn.Module) -> bool:
@@ -79,13 +98,19 @@ def has_hooks(module: nn.Module) -> bool:
 
 def _folded(module: nn.Module) -> fx.GraphModule | None:
     """Return a copy without the batch norms that follow a convolution; None where there are none."""
-    try:
-        traced = fx.symbolic_trace(deepcopy(module))
-        folded = _fold(traced)
-    except Exception:  # tracing cannot follow every model: this one has no surrogate
+    traced = _traced(module)
+    if traced is None or not _fold(traced):
         return None
     _make_fast(traced)
-    return traced if folded else None
+    return traced
+
+
+def _traced(module: nn.Module) -> fx.GraphModule | None:
+    """Return a copy as a graph of layers; None where tracing cannot follow the model."""
+    try:
+        return fx.symbolic_trace(deepcopy(module))
+    except Exception:  # such as control flow that depends on values
+        return None
 
 
 def _fold(traced: fx.GraphModule) -> int:
@@ -132,33 +157,85 @@ def _full(module: nn.Module, tried: Tensor) -> Surrogate | None:
     return Surrogate(folded, FOLDED, image_dtype(module)) if agree else None
 
 
+def _in_half(module: nn.Module, full: Surrogate | None, tried: Tensor) -> Iterator[Surrogate | None]:
+    """Yield surrogates in half precision, the faster one first."""
+    if image_dtype(module) == torch.float32:
+        yield _half(module, full, tried)
+        yield _compared(module, _Autocast(deepcopy(module)), AUTOCAST, tried)
+
+
 def _half(module: nn.Module, full: Surrogate | None, tried: Tensor) -> Surrogate | None:
-    """Return a surrogate in half precision, if its logits and gradients agree with the model's."""
+    """Return a surrogate whose every value is float16, with batch norms and ReLUs fused."""
     try:
-        fast = deepcopy(full.module if full else module).half()
+        fast = deepcopy(full.module) if full else _traced(module) or deepcopy(module)
         if isinstance(fast, fx.GraphModule):
             fuse(fast)
-        _make_fast(fast)
-        expected, gradient = _logits_and_gradients(module, tried)
-        found, other_gradient = _logits_and_gradients(fast, tried.half())
+        _make_fast(fast.half())
+    except Exception:  # not every model can be copied so
+        return None
+    return _compared(module, fast, f"{HALF}, {full.name}" if full else HALF, tried)
+
+
+@final
+class _Autocast(nn.Module):
+    """A model whose products are computed in half precision, and its sums in full precision."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module.eval().requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Call the model under autocast."""
+        with torch.autocast(x.device.type, torch.float16):
+            logits: Tensor = self.module(x.float())
+        return logits
+
+
+def _compared(module: nn.Module, fast: nn.Module, name: str, tried: Tensor) -> Surrogate | None:
+    """Return a surrogate in half precision, if its logits and gradients agree with the model's on most images."""
+    try:
+        expected, found = logits_and_gradients(module, tried), logits_and_gradients(fast, tried.half())
     except Exception:  # not every model has a half precision
         return None
-    error = float((expected - found)[near_top(expected)].abs().amax())
-    aligned = torch.cosine_similarity(gradient, other_gradient).amin() >= HALF_COSINE
-    if not (aligned and (relative_difference(expected, found) <= HALF_TOLERANCE).all()):  # false for NaN too
+    near = relative_difference(expected[0], found[0]) <= HALF_TOLERANCE
+    good = is_aligned(expected[1], found[1]) & near
+    if good.float().mean() < HALF_SHARE:
         return None
-    return Surrogate(
-        fast,
-        f"{HALF}, {full.name}" if full else HALF,
-        torch.float16,
-    ).with_margin_error(error)
+    error = float((expected[0] - found[0])[near_top(expected[0]) & good[:, None]].abs().amax())
+    surrogate = Surrogate(fast, name, torch.float16, differs_on_some=not bool(good.all()))
+    return surrogate.with_margin_error(error)
+
+
+def is_aligned(gradient: Tensor, found: Tensor) -> Tensor:
+    """Return on which images a gradient in half precision has the direction of the exact one; false for NaN."""
+    return torch.cosine_similarity(gradient.flatten(1), found.flatten(1)) >= HALF_COSINE
+
+
+def _is_slower(surrogate: Surrogate, module: nn.Module, tried: Tensor) -> bool:
+    """Compare the times of gradients on a GPU."""
+    copies = min(TIMED_COPIES, max(1, int(TIMED_SECONDS / _seconds(module, tried))))
+    images = tried.repeat(copies, *(1,) * (tried.dim() - 1))
+    own = _seconds(module, images)
+    return _seconds(surrogate.module, images.to(surrogate.dtype)) > SLOWER * own
+
+
+def _seconds(module: nn.Module, images: Tensor) -> float:
+    """Return the time of a gradient: the shorter of two, after one that loads kernels."""
+    times = []
+    for _ in range(3):
+        torch.cuda.synchronize(images.device)
+        started = time.perf_counter()
+        logits_and_gradients(module, images)
+        torch.cuda.synchronize(images.device)
+        times.append(time.perf_counter() - started)
+    return min(times[1:])
 
 
 @torch.enable_grad()
-def _logits_and_gradients(module: nn.Module, tried: Tensor) -> tuple[Tensor, Tensor]:
+def logits_and_gradients(module: nn.Module, tried: Tensor) -> tuple[Tensor, Tensor]:
     """Return the logits, and the gradient of the margin between the two highest logits of each image."""
     images = tried.detach().clone().requires_grad_()
     logits = module(images).float()
     first, second = logits.topk(2, dim=1).values.unbind(1)
-    (gradient,) = torch.autograd.grad((first - second).sum(), images)
+    (gradient,) = torch.autograd.grad(LARGEST_COTANGENT * (first - second).sum(), images)  # as in the search
     return logits.detach(), gradient.float().flatten(1)

@@ -13,8 +13,10 @@ from robustassay.target.eot import Draws
 from robustassay.target.forward import Forward, FullPrecision, HalfPrecision
 from robustassay.target.local_model import LocalModel
 from robustassay.target.nan_watch import NanWatch
-from robustassay.target.surrogate import Surrogate
+from robustassay.target.surrogate import Surrogate, is_aligned
 from robustassay.target.target_model import TargetModel
+from robustassay.threat import Untargeted
+from robustassay.threat.losses import logit_margin
 
 
 class SurrogateFailed(Exception):
@@ -31,7 +33,7 @@ class SurrogateModel(TargetModel):
         forward: Forward = (
             HalfPrecision(surrogate.module, surrogate.dtype) if half else FullPrecision(surrogate.module, model.device)
         )
-        batching, draws = Batching(model.device, model.batch_size), Draws(model.draws)
+        batching, draws = Batching(model.device, model.batch_size, few_sizes=half), Draws(model.draws)
         calls = BatchedCalls(forward, model.classes, model.device, batching, watch, draws, SurrogateFailed)
         super().__init__(model.module, calls, model.classes, model.device, watch, model.draws, model.random)
         self._model, self._surrogate = model, surrogate
@@ -41,6 +43,20 @@ class SurrogateModel(TargetModel):
     def exact(self) -> LocalModel:
         """The model itself, in batches no larger than its surrogate's."""
         return self._model.with_batch_size(self.batch_size)
+
+    def rows_for_exact_search(self, x: Tensor, labels: Tensor) -> Tensor:
+        """Compare logits and gradients of surrogate and model, if they differed on some images before."""
+        if not self._surrogate.differs_on_some:
+            return super().rows_for_exact_search(x, labels)
+        goal = Untargeted(labels)
+        exact, exact_logits = self.exact.gradient(x, logit_margin, goal)
+        try:
+            gradient, logits = self.gradient(x, logit_margin, goal)
+        except SurrogateFailed:
+            return torch.ones_like(labels, dtype=torch.bool)
+        self.discard_unchecked_outputs()  # rows beyond half precision are searched exactly
+        near = (goal.margin(logits) - goal.margin(exact_logits)).abs() <= self.margin_error
+        return ~(is_aligned(exact, gradient) & near)
 
     def on(self, device: torch.device) -> "SurrogateModel":
         """Return a fresh copy on a device."""

@@ -92,6 +92,10 @@ class TargetModel(ABC):
         """Return the target to search with: for the nearest point of a boundary, margins must be exact."""
         return self.exact if seeks_minimum and self.margin_error else self
 
+    def rows_for_exact_search(self, x: Tensor, labels: Tensor) -> Tensor:
+        """Return which samples must be searched on the model itself, because its surrogate is not good on them."""
+        return torch.zeros_like(labels, dtype=torch.bool)
+
     def logits(self, x: Tensor) -> Tensor:
         """Return the logits of images `[n, ...]` in float32, without a graph."""
         return self._calls.logits(x)

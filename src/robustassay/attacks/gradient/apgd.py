@@ -21,6 +21,12 @@ RHO: Final = 0.75
 STEP_WEIGHT: Final = 0.75
 """The paper's alpha: weight of the gradient step; the last move has weight 1 - alpha."""
 
+CANDIDATES: Final = 16
+"""Classes of the highest logits among which MALT ranks; their gradients are computed."""
+
+VALUES_AT_ONCE: Final = 1 << 27
+"""Values of gradients of classes that are held at once: half a gigabyte."""
+
 LOSSES: Final[dict[str, Loss]] = {"ce": lambda logits, goal: goal.loss(logits), "dlr": dlr}
 
 
@@ -111,13 +117,36 @@ def likely_classes(view: GradientAccess, x0: Tensor, count: int) -> Tensor:
 
 
 def nearest_classes(view: GradientAccess, x0: Tensor, count: int) -> Tensor:
-    """Rank the classes by their distance in a linear model at the clean image (MALT)."""
-    jacobian, logits = view.jacobian(x0)
-    own = view.goal.labels[:, None]
-    differences = (jacobian - jacobian[torch.arange(len(own)), own.squeeze(1), None]).flatten(2)
-    gap = logits.gather(1, own) - logits
-    distance = gap / view.ball.norm.dual.size(differences).clamp(min=1e-12)
+    """Rank the classes by their distance in a linear model at the clean image (MALT), among the likeliest ones.
+
+    Each class takes a backward pass, and of many classes only those with high logits can be near.
+    """
+    classes = _candidates(view, x0)
+    distance = x0.new_full((len(x0), view.classes), torch.inf, dtype=torch.float64)
+    portion = max(1, VALUES_AT_ONCE // (classes.shape[1] * x0[0].numel()))
+    number = torch.arange(len(x0), device=x0.device)
+    for start in range(0, len(x0), portion):
+        rows = slice(start, start + portion)
+        part = view if portion >= len(x0) else view.subset((number >= start) & (number < start + portion))
+        distance[rows] = distance[rows].scatter(1, classes[rows], _linear_distances(part, x0[rows], classes[rows]))
     return ranked_classes(-distance, view.goal, count)
+
+
+def _candidates(view: GradientAccess, x0: Tensor) -> Tensor:
+    """Return the classes `[rows, k]` that can be near: all where they are few, else the label and the likeliest."""
+    if view.classes <= 1 + CANDIDATES:
+        return torch.arange(view.classes, device=x0.device).expand(len(x0), -1)
+    return torch.cat((view.goal.labels[:, None], ranked_classes(view.scores(x0), view.goal, CANDIDATES)), 1)
+
+
+def _linear_distances(view: GradientAccess, x0: Tensor, classes: Tensor) -> Tensor:
+    """Return how far each of these classes is in a linear model, for the label of each row zero."""
+    jacobian, logits = view.jacobian(x0, classes)
+    own = view.goal.labels[:, None]
+    at_own = (classes == own).int().argmax(1)
+    differences = (jacobian - jacobian[torch.arange(len(own)), at_own, None]).flatten(2)
+    gap = logits.gather(1, own) - logits.gather(1, classes)
+    return (gap / view.ball.norm.dual.size(differences).clamp(min=1e-12)).double()
 
 
 def ascend(view: GradientAccess, steps: int, loss: Loss, *loss_arguments: Tensor) -> Tensor:

@@ -2,9 +2,10 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import groupby
 from typing import Final, Protocol, final
 
 import torch
@@ -12,9 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from robustassay.attacks.attack import Attack, AttackInfo
+from robustassay.attacks.common.random_search import RandomSearch
 from robustassay.registry import register
 from robustassay.target import ScoreAccess
-from robustassay.threat import L1, L2, LInf, where_rows
+from robustassay.threat import L1, L2, LInf
 
 HALVINGS: Final = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """Queries after which the area of the window is halved, in the authors' schedule of 10 000."""
@@ -57,21 +59,20 @@ class Square(Attack[ScoreAccess]):
 
     def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
         """Propose, query, keep what is better."""
-        grid, search = _Grid.of(x0), _SEARCHES[type(view.ball.norm)]
-        schedule = self._fitted(view.query_budget)
-        x, lowest = x0, x0.new_full((len(x0),), torch.inf)
-        x_new, plan = search.start(view, grid), [x0]
-        for query in range(1, self.steps):
-            margin = view.goal.margin(view.scores(x_new))
-            better = margin < lowest
-            x = where_rows(better, x_new, x)
-            x, lowest, *plan = view.drop_finished(x, torch.where(better, margin, lowest), *plan)
-            turn = (query - 1) % grid.ahead
-            if turn == 0:
-                areas = [schedule._area(query - 1 + later) for later in range(grid.ahead)]
-                plan = [*search.plan(view, grid, areas)]
-            x_new = search.propose(view, grid, [part[:, turn] for part in plan], x, schedule._area(query - 1))
-        return x_new
+        grid, proposals = _Grid.of(x0), _PROPOSALS[type(view.ball.norm)]
+        schedule, last = self._fitted(view.query_budget), self.steps - 2
+        start = proposals.start(view, grid)
+        if last < 0:
+            return start
+        search, plan, turn, area = RandomSearch(view, start), [x0], 0, 1.0
+        for first in range(0, last + 1, grid.ahead):
+            areas = [schedule._area(first + later) for later in range(grid.ahead)]
+            plan = [*proposals.plan(view, grid, areas)]
+            turn = min(last - first, grid.ahead)  # the last point of all is returned: the evaluation asks about it
+            for turns, area in _runs(areas[:turn]):
+                plan = search.try_in_turn(partial(proposals.propose, grid, area), plan, turns)
+        area = schedule._area(last)
+        return proposals.propose(grid, area, view, [part[:, turn, None] for part in plan], search.x).squeeze(1)
 
     def _fitted(self, budget: int | None) -> "Square":
         """Return the attack whose schedule ends with the budget, if that is shorter."""
@@ -86,10 +87,19 @@ class Square(Attack[ScoreAccess]):
         return self.p_init / 2.0 ** bisect_left(HALVINGS, proposals)
 
 
+def _runs(areas: Sequence[float]) -> Iterator[tuple[range, float]]:
+    """Yield every area with the turns at which it stands."""
+    start = 0
+    for area, equal in groupby(areas):
+        stop = start + sum(1 for _ in equal)
+        yield range(start, stop), area
+        start = stop
+
+
 Side = int | Tensor
 
 
-class _Search(Protocol):
+class _Proposals(Protocol):
     """The proposals of one norm."""
 
     def start(self, view: ScoreAccess, grid: "_Grid") -> Tensor:
@@ -98,8 +108,8 @@ class _Search(Protocol):
     def plan(self, view: ScoreAccess, grid: "_Grid", areas: Sequence[float]) -> tuple[Tensor, ...]:
         """Draw the random numbers of proposals with windows of these areas, `[rows, areas, ...]`."""
 
-    def propose(self, view: ScoreAccess, grid: "_Grid", plan: Sequence[Tensor], x: Tensor, area: float) -> Tensor:
-        """Return the next points, from the numbers drawn for them."""
+    def propose(self, grid: "_Grid", area: float, view: ScoreAccess, plan: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Return the points `[rows, k, ...]` that k plans make of each x."""
 
 
 @final
@@ -154,9 +164,11 @@ def _inside(window: tuple[Tensor, Tensor], heights: Side, widths: Side) -> Tenso
 
 
 def _image(view: ScoreAccess, delta: Tensor) -> Tensor:
-    """Bring perturbed planes back into the ball."""
+    """Bring perturbed planes `[rows, channels, ...]`, or `[rows, k, channels, ...]`, back into the ball."""
     centre = view.ball.centre
-    return view.ball.project(centre + delta.reshape(centre.shape))
+    if delta.dim() == 4:
+        return view.ball.project(centre + delta.reshape(centre.shape))
+    return view.ball.project(centre[:, None] + delta.reshape(*delta.shape[:2], *centre.shape[1:]))
 
 
 # ---------------------------------------------------------------- Linf: every value at a corner of the ball
@@ -180,9 +192,10 @@ class _Corners:
         signs = view.rng.rademacher(len(areas), grid.channels, 1, 1)
         return (2 * view.ball.eps.view(-1, 1, 1, 1, 1) * signs * inside,)
 
-    def propose(self, view: ScoreAccess, grid: _Grid, plan: Sequence[Tensor], x: Tensor, area: float) -> Tensor:
-        """Add the move and project into the ball."""
-        return view.ball.project(x + plan[0].reshape(x.shape))
+    def propose(self, grid: _Grid, area: float, view: ScoreAccess, plan: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Add the moves and project into the ball."""
+        moves = plan[0]
+        return view.ball.project(x[:, None] + moves.reshape(*moves.shape[:2], *x.shape[1:]))
 
 
 # ---------------------------------------------------------------- L2 and L1: bumps (the paper's eta) that move norm
@@ -220,26 +233,26 @@ class _Bumps:
         numbers = view.rng.integers(1 << BITS, len(areas), 5)
         return numbers, view.rng.rademacher(len(areas), grid.channels, 1, 1)
 
-    def propose(self, view: ScoreAccess, grid: _Grid, plan: Sequence[Tensor], x: Tensor, area: float) -> Tensor:
+    def propose(self, grid: _Grid, area: float, view: ScoreAccess, plan: Sequence[Tensor], x: Tensor) -> Tensor:
         """Add a bump to one window, and to its size what a second window and the pixel box left unused."""
         numbers, signs = plan
         sides = grid.sides(area, least=3, odd=True)
-        here, there = grid.window(numbers, *sides), grid.window(numbers[:, 2:], *sides)
+        here, there = grid.window(numbers, *sides), grid.window(numbers[..., 2:], *sides)
         inside = _inside(here, *sides)
         either = inside | _inside(there, *sides)
-        delta = grid.planes(x - view.ball.centre)
-        bump = self.unit(delta * inside) + self.stamp(_choose(numbers[:, 4], 2), signs, here, sides) * inside
-        whole = view.ball.eps.double().view(-1, 1, 1, 1) ** self.order
-        spare = (whole - self.mass(delta).sum(1, keepdim=True)).clamp(min=0)
+        delta = grid.planes(x - view.ball.centre)[:, None]
+        bump = self.unit(delta * inside) + self.stamp(_choose(numbers[..., 4], 2), signs, here, sides) * inside
+        whole = view.ball.eps.double().view(-1, 1, 1, 1, 1) ** self.order
+        spare = (whole - self.mass(delta).sum(-3, keepdim=True)).clamp(min=0)
         size = self.root(spare / grid.channels + self.mass(delta * either)).to(delta.dtype)
         if self.crowded:
             size = size * grid.channels
         return _image(view, delta.masked_fill(either, 0) + self.unit(bump) * size)
 
     def stamp(self, turned: Tensor, signs: Tensor, window: tuple[Tensor, Tensor], sides: tuple[int, int]) -> Tensor:
-        """Place a bump, upright or turned, with one sign per channel, in the window of each row."""
+        """Place a bump, upright or turned, with one sign per channel, in each window."""
         down, right = window[0].clamp(0, sides[0] - 1), window[1].clamp(0, sides[1] - 1)
-        return _bump(*sides, self).to(signs)[turned[:, None, None, None], down, right] * signs
+        return _bump(*sides, self).to(signs)[turned[..., None, None, None], down, right] * signs
 
     def mass(self, planes: Tensor) -> Tensor:
         """Sum |value|^order over each plane, in float64."""
@@ -283,4 +296,4 @@ def _peak(height: int, width: int, kind: _Bumps) -> Tensor:
 _L2_BUMPS: Final = _Bumps(order=2, decay=2, crowded=False)
 _L1_BUMPS: Final = _Bumps(order=1, decay=4, crowded=True)
 
-_SEARCHES: Final[dict[type, _Search]] = {LInf: _Corners(), L2: _L2_BUMPS, L1: _L1_BUMPS}
+_PROPOSALS: Final[dict[type, _Proposals]] = {LInf: _Corners(), L2: _L2_BUMPS, L1: _L1_BUMPS}
