@@ -9,7 +9,7 @@ from typing import Any, Final, final
 
 from robustassay.errors import WrongFolder
 
-SPEC_VERSION: Final = 5
+SPEC_VERSION: Final = 6
 """Raise this whenever the same specification gives other records than before."""
 
 

@@ -15,7 +15,7 @@ batches, and one flipped bit can flip the sign of a gradient. With padding, resu
 GPU_LANES: Final = 32
 """The same on a GPU, which selects its kernels again, and slowly, for every new number of images."""
 
-DEFAULT_BATCH: Final = {"cpu": 32, "cuda": 1024}
+DEFAULT_BATCH: Final = {"cpu": 64, "cuda": 1024}
 """Images per call, by type of device."""
 
 LARGE_IMAGE: Final = 3 * 64 * 64

@@ -11,9 +11,10 @@ A model that cannot be traced, whose copies give other logits, or whose copies a
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final, final
 
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor, fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from robustassay.target.comparison import near_top, relative_difference
+from robustassay.target.cuda_graphs import CALLS_BEFORE_RECORDING, ReplayedModule
 from robustassay.target.differentiation import LARGEST_COTANGENT
 from robustassay.target.fused import fuse
 from robustassay.target.precision import full_precision, image_dtype
@@ -43,8 +45,8 @@ SLOWER: Final = 1.1
 
 TIMED_SECONDS: Final = 0.08
 TIMED_COPIES: Final = 16
-"""For these timings the images tried are repeated, up to so often, until the model takes about so long: the time of a
-few images is that of launching kernels, which graphs avoid."""
+"""For the timing of a surrogate whose passes are not replayed, the images tried are repeated, up to so often, until the
+model takes about so long: the time of a few images is that of launching kernels."""
 
 MARGIN_ERROR_FACTOR: Final = 4.0
 """The margin error of a surrogate in half precision, as a multiple of the largest error of its logits."""
@@ -86,8 +88,10 @@ def find_surrogate(module: nn.Module, x: Tensor) -> Surrogate | None:
         full = _full(module, tried)
         if not x.is_cuda:
             return full
-        candidates = (*_in_half(module, full, tried), full)
-        return next((found for found in candidates if found is not None and not _is_slower(found, module, tried)), None)
+        for found in chain(_in_half(module, full, tried), (full,)):
+            if found is not None and not _is_slower(found, module, tried):
+                return found
+        return None
 
 
 def has_hooks(module: nn.Module) -> bool:
@@ -212,27 +216,28 @@ def is_aligned(gradient: Tensor, found: Tensor) -> Tensor:
 
 
 def _is_slower(surrogate: Surrogate, module: nn.Module, tried: Tensor) -> bool:
-    """Compare the times of gradients on a GPU."""
+    """Compare the times of gradients on a GPU, as the search computes them."""
+    if surrogate.margin_error:
+        return _seconds(ReplayedModule(surrogate.module, surrogate.dtype), tried) > SLOWER * _seconds(module, tried)
     copies = min(TIMED_COPIES, max(1, int(TIMED_SECONDS / _seconds(module, tried))))
     images = tried.repeat(copies, *(1,) * (tried.dim() - 1))
-    own = _seconds(module, images)
-    return _seconds(surrogate.module, images.to(surrogate.dtype)) > SLOWER * own
+    return _seconds(surrogate.module, images) > SLOWER * _seconds(module, images)
 
 
-def _seconds(module: nn.Module, images: Tensor) -> float:
-    """Return the time of a gradient: the shorter of two, after one that loads kernels."""
+def _seconds(module: Callable[[Tensor], Tensor], images: Tensor) -> float:
+    """Return the time of a gradient: the shorter of two, after some that load kernels and record graphs."""
     times = []
-    for _ in range(3):
+    for _ in range(CALLS_BEFORE_RECORDING + 2):
         torch.cuda.synchronize(images.device)
         started = time.perf_counter()
         logits_and_gradients(module, images)
         torch.cuda.synchronize(images.device)
         times.append(time.perf_counter() - started)
-    return min(times[1:])
+    return min(times[-2:])
 
 
 @torch.enable_grad()
-def logits_and_gradients(module: nn.Module, tried: Tensor) -> tuple[Tensor, Tensor]:
+def logits_and_gradients(module: Callable[[Tensor], Tensor], tried: Tensor) -> tuple[Tensor, Tensor]:
     """Return the logits, and the gradient of the margin between the two highest logits of each image."""
     images = tried.detach().clone().requires_grad_()
     logits = module(images).float()

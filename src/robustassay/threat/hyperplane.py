@@ -1,8 +1,8 @@
 """The smallest perturbation onto a hyperplane inside the pixel box: it changes the label of a linear model.
 
 Flat perturbations `[rows, n]` with lower <= 0 <= upper, as in `norms`. Only values that help move, each between zero
-and its bound; all grow together until the sum is reached. Sorting the points where values reach their bounds gives the
-exact answer (Croce & Hein 2020, arXiv:1907.02044).
+and its bound; all grow together until the sum is reached (Croce & Hein 2020, arXiv:1907.02044, who sort the points
+where values reach their bounds).
 """
 
 from typing import Final
@@ -39,18 +39,19 @@ def onto_hyperplane(norm: Norm, w: Tensor, c: Tensor, lower: Tensor, upper: Tens
 def _level(need: Tensor, rate: Tensor, full_at: Tensor) -> Tensor:
     """Find the level t at which values that each give rate * min(t, full_at) give `need` in all.
 
-    Where they cannot, the level is beyond all bounds, so that every value reaches its bound.
+    Where they cannot, the level is beyond all bounds, so that every value reaches its bound. What they give is concave
+    in t, so Newton's method from below never passes the solution, and ends in a few steps at it.
     """
-    full_at, order = full_at.sort(-1)
-    rate = rate.gather(-1, order)
     most = rate * full_at
-    given_by_full = most.cumsum(-1) - most
-    rate_left = rate.flip(-1).cumsum(-1).flip(-1)
-    given = given_by_full + rate_left * full_at
-    first = (given < need).sum(-1, keepdim=True)
-    at = first.clamp(max=rate.shape[-1] - 1)
-    level = (need - given_by_full.gather(-1, at)) / rate_left.gather(-1, at).clamp(min=_TINY)
-    return torch.where(first < rate.shape[-1], level, _HUGE)
+    level = (need / rate.sum(-1, keepdim=True).clamp(min=_TINY)).clamp(max=_HUGE)
+    while True:
+        is_full = full_at <= level
+        rate_left = rate.masked_fill(is_full, 0).sum(-1, keepdim=True)
+        given_by_full = most.masked_fill(~is_full, 0).sum(-1, keepdim=True)
+        found = torch.where(rate_left > 0, (need - given_by_full) / rate_left.clamp(min=_TINY), _HUGE).clamp(max=_HUGE)
+        if bool((found <= level).all()):
+            return torch.maximum(found, level)
+        level = torch.maximum(found, level)
 
 
 def _steepest_first(need: Tensor, slope: Tensor, room: Tensor) -> Tensor:
