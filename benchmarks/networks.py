@@ -26,7 +26,7 @@ class Shape:
 
 SHAPES: Final = {
     "resnet18": Shape(64, (64, 128, 256, 512), 2),  # He et al. 2016, arXiv:1603.05027
-    "resnet20": Shape(16, (16, 32, 64), 3),
+    "preresnet20": Shape(16, (16, 32, 64), 3),
     "wrn28-10": Shape(16, (160, 320, 640), 4),  # Zagoruyko & Komodakis 2016, arXiv:1605.07146
     "wrn16-4": Shape(16, (64, 128, 256), 2),
     "tiny": Shape(4, (4, 8), 1),  # for tests

@@ -292,14 +292,16 @@ def page(known: dict[str, Any]) -> str:
         ]
         lines += ["|---|---|---|---|---|---|---|---|---|---|---|---|"]
         for row in known["gpu"]["rows"]:
-            lines.append(
-                f"| {row['model']} | {row['threat']} | {row['images']:,} | {row['reference']:.1f} s | "
-                f"{row['autoattack']:.1f} s ({row['autoattack first']:.1f}) | "
-                f"{row['reference'] / row['autoattack']:.1f} | {row['autoattack equal']:.1%} | "
-                f"{row['express']:.2f} s ({row['express first']:.2f}) | "
-                f"{row['reference'] / row['express']:.0f} | {row['express equal']:.1%} | "
-                f"{row['express missed']} ({row['express not in doubt']}) | {row['search']} |"
-            )
+            cells = [f"{row['model']}, {row['measured']}" if "measured" in row else row["model"], row["threat"]]
+            cells += [f"{row['images']:,}", f"{row['reference']:.1f} s"]
+            for attack in ("autoattack", "express"):
+                cells += [
+                    f"{row[attack]:.2f} s ({row[f'{attack} first']:.2f})",
+                    f"{row['reference'] / row[attack]:.1f}",
+                ]
+                cells += [f"{row[f'{attack} equal']:.1%}" if f"{attack} equal" in row else "–"]
+            cells += [f"{row['express missed']} ({row['express not in doubt']})" if "express missed" in row else "–"]
+            lines.append(f"| {' | '.join([*cells, row['search']])} |")
     return "\n".join(lines) + "\n"
 
 

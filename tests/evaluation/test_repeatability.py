@@ -96,10 +96,10 @@ def test_batch_mates_are_noticed_at_the_sizes_of_search_and_verification(net, mo
 
 
 def test_a_chosen_batch_size_is_the_one_that_is_checked(net):
-    odd = crowd_dependent(net, 40)
+    odd = crowd_dependent(net, 80)
     assert check_model(odd, IMAGES, CPU, despite_flags=False)
     with pytest.raises(BadModel, match="number"):
-        check_model(odd, IMAGES, CPU, despite_flags=False, batch_size=48)
+        check_model(odd, IMAGES, CPU, despite_flags=False, batch_size=96)
 
 
 def test_the_place_in_a_batch_is_noticed(net):

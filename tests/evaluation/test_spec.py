@@ -20,16 +20,16 @@ def test_golden_key():
     assert SPEC.canonical == (
         '{"attack":{"name":"pgd","rel_step":0.1,"restarts":1,"steps":40},'
         '"data":{"name":"cifar10-1k","sha256":"abcd"},"model":{"name":"resnet20-natural","weights":"00ff"},'
-        '"seed":0,"threat":{"eps":0.03137254901960784,"norm":"Linf","query_budget":null,"target":null},"version":5}'
+        '"seed":0,"threat":{"eps":0.03137254901960784,"norm":"Linf","query_budget":null,"target":null},"version":6}'
     )
-    assert SPEC.key == "48ee4cf79016f9ba"
+    assert SPEC.key == "5f6cce0307591539"
 
 
 @pytest.mark.parametrize(
     "change",
     [
         {"seed": 1},
-        {"version": 6},
+        {"version": 7},
         {"attack": {**SPEC.attack, "steps": 41}},
         {"threat": {**SPEC.threat, "eps": 4 / 255}},
         {"threat": {**SPEC.threat, "target": "random"}},

@@ -60,8 +60,9 @@ class SearchOptions:
     """Search on a faster surrogate of the model where there is one, or on the model itself. Successes are verified on
     the model itself in either case."""
 
-    eot: int = 20
-    """Draws per gradient, where the model draws random numbers."""
+    eot: int | None = None
+    """Draws per gradient, where the model draws random numbers; by default 20, 40 or 80, the fewest that make the
+    direction of the gradient steady."""
 
     query_budget: int | None = None
     """Maximum number of images that an attack may send per sample."""

@@ -10,6 +10,7 @@ from robustassay.data import Dataset
 from robustassay.errors import ModelFailed
 from robustassay.evaluation.checks import ModelTraits, check_model
 from robustassay.evaluation.flags import RANDOMISED, SAMPLES, Flag, find_flags
+from robustassay.evaluation.gradient_noise import DRAWS, STEADY, GradientNoise, measure_gradient_noise
 from robustassay.evaluation.options import Precision
 from robustassay.evaluation.repeatability import History, compare_with_unused, unused_copy
 from robustassay.remote import as_service, open_remote
@@ -46,7 +47,7 @@ def inspect_model(
     dataset: Dataset,
     device: torch.device,
     batch_size: int | None,
-    eot: int,
+    eot: int | None,
     despite_flags: bool,
     precision: Precision = "exact",
 ) -> InspectedModel:
@@ -57,9 +58,11 @@ def inspect_model(
         return InspectedModel(target, traits, (CONTRADICTS,) * contradicts)
     unused = unused_copy(module)
     traits = check_model(module, dataset, device, despite_flags, batch_size)
-    draws = eot if traits.random else 1
     late = device.type == "cuda"
-    local = LocalModel(module, traits.classes, device, batch_size, draws, traits.random, checks_late=late)
+    local = LocalModel(module, traits.classes, device, batch_size, 1, traits.random, checks_late=late)
+    noise = _gradient_noise(local, dataset.whole) if traits.random and eot is None else None
+    if traits.random:
+        local = local.with_draws(eot or (noise.draws if noise else DRAWS[0]))
     with seeded("flags", device):
         try:
             flags = find_flags(local, dataset.whole, traits.probabilities)
@@ -68,12 +71,31 @@ def inspect_model(
             local = local.on(device)
             flags = find_flags(local, _without_failing(local, dataset.whole), traits.probabilities)
             local.check()
+    if noise is not None and noise.cosine(local.draws) < STEADY:
+        flags = (*flags, _unsteady(noise, local.draws))
     flags = _told_apart(flags, compare_with_unused(module, unused, _first_images(dataset, device)))
     if precision == "fast" and not (traits.random or local.is_adaptive):
         surrogate = find_surrogate(module, _first_images(dataset, device))
         if surrogate is not None:
             return InspectedModel(SurrogateModel(local, surrogate), traits, flags)
     return InspectedModel(local, traits, flags)
+
+
+def _gradient_noise(local: LocalModel, dataset: Dataset) -> GradientNoise | None:
+    """Measure the noise of gradients; None where the model fails on the images for it."""
+    try:
+        with seeded("gradient noise", local.device):
+            return measure_gradient_noise(local, dataset)
+    except ModelFailed:
+        return None
+
+
+def _unsteady(noise: GradientNoise, draws: int) -> Flag:
+    return Flag(
+        "noisy-gradients",
+        f"The mean gradient over {draws} draws has an expected cosine of {noise.cosine(draws):.2f} with the exact one, "
+        "so gradient attacks move almost at random: use more draws (--eot), and trust attacks without gradients more.",
+    )
 
 
 def _told_apart(flags: tuple[Flag, ...], history: History) -> tuple[Flag, ...]:

@@ -28,7 +28,8 @@ class Search:
     Args:
         precision: "fast" searches on a faster surrogate of the model where there is one; "exact" on the model itself.
             Successes are verified on the model itself in either case.
-        eot: draws per gradient, where the model draws random numbers.
+        eot: draws per gradient, where the model draws random numbers; by default 20, 40 or 80, the fewest that make
+            the direction of the gradient steady.
         query_budget: maximum number of images an attack may send per sample.
         smallest_eps: search the smallest radius at which the attack succeeds, per sample, starting from the threat's;
             minimum-norm attacks do so anyway.
@@ -40,7 +41,7 @@ class Search:
     """
 
     precision: Precision = "fast"
-    eot: int = 20
+    eot: int | None = None
     query_budget: int | None = None
     smallest_eps: bool = False
     adaptive: str | None = None

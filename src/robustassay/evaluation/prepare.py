@@ -81,7 +81,7 @@ class PreparedEvaluation:
             model={
                 "name": self.model_ref.name,
                 **self.model_ref.identity,
-                **({"eot": self.search.eot} if self.target.random else {}),
+                **({"eot": self.target.draws} if self.target.random else {}),
                 **({} if searched.surrogate_name is None else {"search": searched.surrogate_name}),
             },
             data={"name": self.dataset.name, "sha256": self.dataset.sha256},
