@@ -69,6 +69,15 @@ class Deadly(nn.Module):
                     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def test_workers_take_turns_at_the_gpus_unless_one_is_named(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    devices = [backends.device_of_worker(torch.device("cuda"), index) for index in range(5)]
+    assert [device.index for device in devices] == [0, 1, 0, 1, 0]
+    assert {device.type for device in devices} == {"cuda"}
+    assert backends.device_of_worker(torch.device("cuda:1"), 0) == torch.device("cuda:1")
+    assert backends.device_of_worker(torch.device("cpu"), 3) == torch.device("cpu")
+
+
 @pytest.fixture(scope="module")
 def alone() -> ra.Result:
     return run(small())

@@ -156,9 +156,15 @@ def _start_worker(packed: bytes, workers: int, counter: Any, leader: int) -> Non
     with counter.get_lock():
         index, counter.value = counter.value, counter.value + 1
     runner = unpack(packed)
-    if runner.target.device.type == "cuda":
-        runner = runner.on(torch.device("cuda", index % torch.cuda.device_count()))
-    _runner = runner
+    device = device_of_worker(runner.target.device, index)
+    _runner = runner if device == runner.target.device else runner.on(device)
+
+
+def device_of_worker(device: torch.device, index: int) -> torch.device:
+    """Return the GPU of a worker: workers take turns at all GPUs, unless the user named one."""
+    if device.type != "cuda" or device.index is not None:
+        return device
+    return torch.device("cuda", index % torch.cuda.device_count())
 
 
 def _cores() -> int:
