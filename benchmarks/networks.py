@@ -4,6 +4,7 @@
 finds the architecture in the name of the file.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,11 +18,12 @@ from robustassay.models.weights import read_weights
 
 @dataclass(frozen=True)
 class Shape:
-    """Channels of the first convolution, channels of each stage, and blocks per stage."""
+    """Channels of the first convolution, channels of each stage, blocks per stage, and the activation."""
 
     stem: int
     stages: tuple[int, ...]
     blocks: int
+    activation: Callable[[Tensor], Tensor] = F.relu
 
 
 SHAPES: Final = {
@@ -29,6 +31,7 @@ SHAPES: Final = {
     "preresnet20": Shape(16, (16, 32, 64), 3),
     "wrn28-10": Shape(16, (160, 320, 640), 4),  # Zagoruyko & Komodakis 2016, arXiv:1605.07146
     "wrn16-4": Shape(16, (64, 128, 256), 2),
+    "wrn70-16-silu": Shape(16, (256, 512, 1024), 11, F.silu),  # Gowal et al. 2020, arXiv:2010.03593
     "tiny": Shape(4, (4, 8), 1),  # for tests
 }
 
@@ -36,8 +39,9 @@ SHAPES: Final = {
 class Block(nn.Module):
     """Two convolutions after batch norm and relu; a convolution on the shortcut where the shape changes."""
 
-    def __init__(self, channels_in: int, channels: int, stride: int) -> None:
+    def __init__(self, channels_in: int, channels: int, stride: int, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
+        self.activation = activation
         self.norm1, self.norm2 = nn.BatchNorm2d(channels_in), nn.BatchNorm2d(channels)
         self.conv1, self.conv2 = conv(channels_in, channels, 3, stride), conv(channels, channels, 3)
         changes = stride > 1 or channels_in != channels
@@ -45,8 +49,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the shortcut plus the residual."""
-        active = F.relu(self.norm1(x))
-        h = self.conv2(F.relu(self.norm2(self.conv1(active))))
+        active = self.activation(self.norm1(x))
+        h = self.conv2(self.activation(self.norm2(self.conv1(active))))
         sum_: Tensor = h + (x if self.shortcut is None else self.shortcut(active))
         return sum_
 
@@ -58,9 +62,10 @@ def build(architecture: str, classes: int = 10) -> nn.Module:
     channels_in = shape.stem
     for number, channels in enumerate(shape.stages):
         for block in range(shape.blocks):
-            layers.append(Block(channels_in, channels, 2 if number and not block else 1))
+            layers.append(Block(channels_in, channels, 2 if number and not block else 1, shape.activation))
             channels_in = channels
-    layers += [nn.BatchNorm2d(channels_in), nn.ReLU(), GlobalMean(), nn.Linear(channels_in, classes)]
+    last = nn.ReLU() if shape.activation is F.relu else nn.SiLU()
+    layers += [nn.BatchNorm2d(channels_in), last, GlobalMean(), nn.Linear(channels_in, classes)]
     return nn.Sequential(*layers)
 
 

@@ -40,7 +40,11 @@ class ReplayedModule:
         shape = (*images.shape, torch.is_grad_enabled())
         if images.is_cuda and shape not in self._recordings:
             self._calls[shape] += 1
-            if self._calls[shape] == CALLS_BEFORE_RECORDING and self._is_launch_bound(images):
+            if (
+                self._calls[shape] == CALLS_BEFORE_RECORDING
+                and _has_room(images.device)
+                and self._is_launch_bound(images)
+            ):
                 self._record(shape, images)
         if shape not in self._recordings:
             return self.call_directly(images)
@@ -72,6 +76,12 @@ class ReplayedModule:
             return
         self._pool = self._pool or recording.pool
         self._recordings[shape] = recording
+
+
+def _has_room(device: torch.device) -> bool:
+    """Say whether half of the memory is free: a recording keeps its activations."""
+    free, total = torch.cuda.mem_get_info(device)
+    return 2 * free > total
 
 
 @contextmanager
