@@ -103,8 +103,8 @@ def measure(architecture: Architecture, images: int, repeat: int, device: torch.
     """Return gradients per second in three ways, and the surrogate."""
     try:
         module = architecture.build().to(device)
-    except ImportError as error:
-        return {"left out": f"{error.name} is not installed"}
+    except (ImportError, RuntimeError) as error:  # a library may not fit the installed torch
+        return {"left out": f"{architecture.library} cannot be imported ({str(error).splitlines()[0]})"}
     x = torch.rand(images, 3, architecture.side, architecture.side, generator=torch.Generator().manual_seed(0)).to(
         device
     )
@@ -171,8 +171,8 @@ def page(known: dict[str, Any]) -> str:
     """Return the page."""
     lines = [
         f"# Gradients per second on {known['machine']}\n",
-        'Random weights, made by `python -m benchmarks.throughput`. "Ours" are calls of the target as attacks make them; '
-        f"a row holds if they reach {SLOWEST:.0%} of the better of the bare model and plain autocast.\n",
+        "Random weights, made by `python -m benchmarks.throughput`. Ours are calls of the target as attacks make them. A "
+        f"row holds if they reach {SLOWEST:.0%} of the better of the bare model and plain autocast.\n",
         "| architecture | images | side | bare | autocast | ours | of the better | holds | search |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
