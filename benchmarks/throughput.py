@@ -171,8 +171,8 @@ def page(known: dict[str, Any]) -> str:
     """Return the page."""
     lines = [
         f"# Gradients per second on {known['machine']}\n",
-        "Random weights, made by `python -m benchmarks.throughput`. Ours are calls of the target as attacks make them. A "
-        f"row holds if they reach {SLOWEST:.0%} of the better of the bare model and plain autocast.\n",
+        "Random weights, made by `python -m benchmarks.throughput`. Ours are calls of the target as attacks make them. "
+        f"A row holds if they reach {SLOWEST:.0%} of the better of the bare model and plain autocast.\n",
         "| architecture | images | side | bare | autocast | ours | of the better | holds | search |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
