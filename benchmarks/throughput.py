@@ -83,10 +83,14 @@ def main() -> None:
     options.add_argument("--device", default="cuda")
     options.add_argument("--out", type=Path, default=Path("docs/throughput.json"))
     chosen = options.parse_args()
-    device = torch.device(chosen.device)
+    device, names = torch.device(chosen.device), chosen.only.split(",")
+    if unknown := [name for name in names if name not in ARCHITECTURES]:
+        raise SystemExit(f"{unknown[0]} is no architecture here: choose among {', '.join(ARCHITECTURES)}.")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("There is no GPU here: use --device cpu.")
     known = json.loads(chosen.out.read_text()) if chosen.out.exists() else {"rows": {}}
     known["machine"] = machine(device)
-    for name in chosen.only.split(","):
+    for name in names:
         known["rows"][name] = measure(ARCHITECTURES[name], chosen.images, chosen.repeat, device)
         print(name, known["rows"][name], flush=True)
         chosen.out.write_text(json.dumps(known, indent=1) + "\n")

@@ -235,23 +235,24 @@ class ScoreAccess(DecisionAccess):
             return 1
         return max(1, CALLS_AT_ONCE * self._target.images_per_call(self.ball.centre) // len(self._rows))
 
-    def scores_in_turn(self, x: Tensor, stops: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """Ask about the points `[rows, q, ...]` of each row one after the other, until one stops; return all logits.
+    def margins_in_turn(self, x: Tensor, allowed: Tensor, lowest: Tensor) -> tuple[Tensor, Tensor]:
+        """Ask about the allowed points `[rows, q, ...]` one after the other, until a margin is below the row's lowest.
 
-        `stops` says, from logits, after which points a row stops. Each point up to that one is a query and an
-        iteration; they are returned as a mask. The model computes the points behind it in the same call, because one
-        full call takes less time than many small ones; nothing of them counts or is recorded.
+        Return the margins, and which points were asked about. Each of these is a query and an iteration. The model
+        computes the others in the same call, because one full call takes less time than many small ones; they count as
+        no query, nothing of them is recorded, and their margins are returned as infinite.
         """
         assert self._copies == 1, "points in turn belong to rows, not to their copies"
         points = self._target.quantise(x.detach(), None if self._ledger.seeks_minimum else self.ball)
         logits = self._logits_only(points.flatten(0, 1), self._indices)[1].view(*points.shape[:2], -1)
-        stopping = stops(logits).long()
-        asked = stopping.cumsum(1) == stopping  # nothing before this point stopped
+        margins = self.goal.margin(logits)
+        is_lower = (margins < lowest[:, None]).long()
+        asked = allowed & (is_lower.cumsum(1) == is_lower)  # no margin before this one was lower
         if not self._ledger.has_budget_for_all(points.shape[1]):
             asked &= self._affordable(*points.shape[:2])
         self._ledger.record(self._rows, points, logits, asked, self._passes_per_query, in_turn=True)
         self._ledger.end_iteration(self._rows, asked.sum(1))
-        return logits, asked
+        return margins.masked_fill(~asked, torch.inf), asked
 
 
 def _scatter(asked: Tensor, *answers: Tensor) -> tuple[Tensor, ...]:

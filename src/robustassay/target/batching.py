@@ -44,7 +44,7 @@ class Batching:
         return torch.cat((x, x[-1:].expand(missing, *x.shape[1:]))) if missing else x
 
     def _lanes_at_once(self, images: int) -> int:
-        """Return the step between sizes of calls, in lanes: with few sizes, about a sixth of the call."""
+        """Return the step between sizes of calls, in lanes: with few sizes, at most a quarter of the call."""
         return 1 << max(0, (images // (8 * self._lanes)).bit_length()) if self._few_sizes else 1
 
     def run(self, x: Tensor, call: Callable[[slice], None], draws: int = 1) -> None:

@@ -13,8 +13,8 @@ from torch import Tensor
 from robustassay.target import ScoreAccess
 from robustassay.threat import where_rows
 
-IN_VAIN: Final = 0.25
-"""Expected number of kept proposals among those that are computed together; about half as many are computed in vain."""
+EXPECTED_KEPT: Final = 0.25
+"""Expected number of kept proposals among those of a row that are computed together: the rest behind them is lost."""
 
 Propose = Callable[[ScoreAccess, Sequence[Tensor], Tensor], Tensor]
 """From planned numbers `[rows, k, ...]` and the best points `[rows, ...]` to proposals `[rows, k, ...]`."""
@@ -40,7 +40,7 @@ class RandomSearch:
             part = self._view if len(rows) == len(turn) else self._view.subset(turn < turns.stop)
             ahead = turn[rows, None] + torch.arange(self._proposals_per_call(part, len(turns)), device=turn.device)
             planned = [values[rows[:, None], ahead.clamp(max=turns.stop - 1)] for values in plan]
-            kept, tried = self._try(part, rows, propose(part, planned, self.x[rows]), ahead >= turns.stop - 1)
+            kept, tried = self._try(part, rows, propose(part, planned, self.x[rows]), ahead < turns.stop)
             turn = turn.index_add(0, rows, tried)
             counts += torch.stack((kept, tried.sum()))
             self.x, self.lowest, turn, *plan = self._view.drop_rows(self.x, self.lowest, turn, *plan)
@@ -50,22 +50,17 @@ class RandomSearch:
 
     def _proposals_per_call(self, part: ScoreAccess, most: int) -> int:
         """Return how many proposals of a row to compute at once: the more, the more seldom one was kept of late."""
-        return max(1, min(part.points_per_call, most, int(IN_VAIN / max(self._kept_part, IN_VAIN / most))))
+        return max(1, min(part.points_per_call, most, int(EXPECTED_KEPT / max(self._kept_part, EXPECTED_KEPT / most))))
 
-    def _try(self, part: ScoreAccess, rows: Tensor, points: Tensor, is_last: Tensor) -> tuple[Tensor, Tensor]:
-        """Ask about points `[rows, k, ...]` up to the first that is better, or last.
+    def _try(self, part: ScoreAccess, rows: Tensor, points: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
+        """Ask about the allowed points `[rows, k, ...]` up to the first that is better.
 
         Return how many were kept in all, and how many of each row were tried.
         """
         lowest = self.lowest[rows]
-
-        def better(logits: Tensor) -> Tensor:
-            return part.goal.margin(logits) < lowest[:, None]
-
-        logits, asked = part.scores_in_turn(points, lambda logits: better(logits) | is_last)
-        is_kept = asked & better(logits)
-        any_kept, row, at = is_kept.any(1), torch.arange(len(rows), device=rows.device), is_kept.int().argmax(1)
-        margin = part.goal.margin(logits)[row, at]
-        self.x = self.x.index_copy(0, rows, where_rows(any_kept, points[row, at], self.x[rows]))
-        self.lowest = self.lowest.index_copy(0, rows, torch.where(any_kept, margin, lowest))
-        return any_kept.sum(), asked.sum(1)
+        margins, asked = part.margins_in_turn(points, allowed, lowest)
+        margin, at = margins.min(1)
+        is_kept, row = margin < lowest, torch.arange(len(rows), device=rows.device)
+        self.x = self.x.index_copy(0, rows, where_rows(is_kept, points[row, at], self.x[rows]))
+        self.lowest = self.lowest.index_copy(0, rows, torch.where(is_kept, margin, lowest))
+        return is_kept.sum(), asked.sum(1)
