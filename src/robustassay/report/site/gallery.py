@@ -95,7 +95,7 @@ class GalleryBuilder:
         dataset = self.dataset(first)
         if dataset is None or not selection.samples:
             return None
-        if not _drawable(dataset):
+        if not is_drawable(dataset):
             self.omissions[f"The samples of {first.data} are not grey or colour images, so none is shown."] = None
             return None
         items = tuple(_items(selection, dataset, self.labels))
@@ -168,7 +168,8 @@ def _seeks_minimum(run: StoredRun) -> bool:
     return run.attack in attacks.attack_names() and bool(lookup("attack", run.attack).seeks_minimum)
 
 
-def _drawable(dataset: "Dataset") -> bool:
+def is_drawable(dataset: "Dataset") -> bool:
+    """Say whether the samples of a dataset are grey or colour images."""
     shape = dataset.images([0]).shape[1:]
     return len(shape) == 3 and shape[0] in (1, 3)
 

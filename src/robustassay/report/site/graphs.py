@@ -9,13 +9,17 @@ import numpy as np
 import pandas as pd
 
 from robustassay.analysis.law import Law, Scatter
+from robustassay.report import formatting
 from robustassay.report.site.content import Content
 from robustassay.report.site.curves import DIGITS, WORST, SiteCurve
 from robustassay.report.site.models import ReportedModel
 from robustassay.results.models import ThreatRanking
+from robustassay.results.runs import StoredRun
 
 FEWEST: Final = 2
 """The fewest models that a trade-off is drawn for."""
+FEWEST_FOR_LAW: Final = 8
+"""The fewest models that the law is fitted to: with fewer, chance decides its slope."""
 
 
 @final
@@ -46,7 +50,7 @@ def curve_sheets(content: Content) -> list[CurveSheet]:
     numbers = {identity: at for at, identity in enumerate(content.models)}
     runs = {attack.run.page: attack.run for attack in content.attacks}
     groups: dict[tuple[str, str], list[SiteCurve]] = defaultdict(list)
-    for curve in content.curves:
+    for curve in (one for one in content.curves if one.is_curve):
         groups[curve.versus, curve.axis].append(curve)
     sheets = []
     for at, ((versus, _), some) in enumerate(groups.items()):
@@ -60,6 +64,35 @@ def curve_sheets(content: Content) -> list[CurveSheet]:
         sheets.append(CurveSheet(f"curves-{at}", versus, title, unit if by_eps else versus, curves))
     order = {"eps": 0, "iterations": 1, "queries": 2}
     return sorted(sheets, key=lambda sheet: order[sheet.versus])
+
+
+@final
+@dataclass(frozen=True)
+class MissingCurves:
+    """Curves that the runs cannot give, and an attack that would."""
+
+    text: str
+    attack: str
+    run: StoredRun  # the command evaluates its model under its threat
+
+
+def missing_curves(content: Content) -> list[MissingCurves]:
+    """Say which runs give no curve versus radius or effort, and why."""
+    hidden = [one for one in content.curves if not one.is_curve and one.attack != WORST]
+    runs = {attack.run.page: attack.run for attack in content.attacks}
+    found = []
+    for versus, reason, attack in (
+        ("eps", "an attack within a fixed radius gives one point. An attack that seeks the nearest point", "fmn"),
+        ("iterations", "one step gives one point. An attack of many steps", "pgd"),
+    ):
+        some = [one for one in hidden if one.versus == versus]
+        if some:
+            names = list(dict.fromkeys(one.attack for one in some))
+            named = formatting.listed(names) if len(names) <= 6 else f"{', '.join(names[:5])} and {len(names) - 5} more"
+            axis = "radius" if versus == "eps" else versus
+            text = f"Not drawn versus {axis}: {named}, since {reason} gives the whole curve:"
+            found.append(MissingCurves(text, attack, runs[some[0].pages[0]]))
+    return found
 
 
 def trade_offs(content: Content) -> Iterator[tuple[ThreatRanking, dict[str, Any], Scatter]]:
@@ -96,7 +129,12 @@ def _scatter(ranking: ThreatRanking, found: Scatter, models: Mapping[str, Report
         for model in [models[one.model_id]]
     ]
     title = f"{ranking.threat} on {ranking.data}"
-    return {"kind": "scatter", "title": title, "points": points, "law": _line(found.of_all, ends), "ends": ends}
+    return {"kind": "scatter", "title": title, "points": points, "law": _line(fitted_law(found), ends), "ends": ends}
+
+
+def fitted_law(found: Scatter) -> Law | None:
+    """Return the law of all models, where there are enough of them."""
+    return found.of_all if len(found.points) >= FEWEST_FOR_LAW else None
 
 
 def _line(law: Law | None, ends: tuple[float, float]) -> dict[str, Any] | None:
