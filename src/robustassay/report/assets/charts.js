@@ -15,6 +15,21 @@ const assay = (() => {
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const colour = (at) => (COLOURS[at % COLOURS.length] === "ink" ? css("--ink") : COLOURS[at % COLOURS.length]);
 
+  const pen = document.createElement("canvas").getContext("2d");
+
+  function textWidth(text, size = 12) {
+    pen.font = `${size}px ${getComputedStyle(document.body).fontFamily}`;
+    return pen.measureText(text).width;
+  }
+
+  // Shorten a name to a number of pixels; the tooltip and the CSV hold the whole of it.
+  function fit(text, width, size = 12) {
+    if (textWidth(text, size) <= width) return text;
+    let kept = text.length;
+    while (kept > 1 && textWidth(`${text.slice(0, kept)}…`, size) > width) kept -= 1;
+    return `${text.slice(0, kept)}…`;
+  }
+
   function base() {
     const text = { color: css("--ink"), fontFamily: getComputedStyle(document.body).fontFamily, fontSize: 13 };
     return {
@@ -88,10 +103,9 @@ const assay = (() => {
     ];
   }
 
+  const LABEL_WIDTH = 150;
+
   function scatterOption(data, chartWidth) {
-    const wide = chartWidth > 600;
-    const cut = { width: 150, overflow: "truncate" };
-    const named = { position: "right", distance: 8, formatter: "{b}", color: css("--ink"), fontSize: 12, ...cut };
     const families = [...new Set(data.points.map((point) => point.family))].sort();
     const series = families.flatMap((family, at) => {
       const own = data.points.filter((point) => point.family === family);
@@ -102,14 +116,7 @@ const assay = (() => {
           symbol: MARKS[at % MARKS.length],
           symbolSize: 12,
           itemStyle: { color: colour(at) },
-          labelLayout: { hideOverlap: true }, // hidden names are in the tooltip, the table and the CSV
-          data: own.map((point) => ({
-            name: point.name,
-            value: [point.x, point.y[0]],
-            rate: point.y,
-            page: point.page,
-            label: { ...named, show: wide && (point.frontier || data.points.length <= MOST_NAMES) },
-          })),
+          data: own.map((point) => ({ name: point.name, value: [point.x, point.y[0]], rate: point.y, page: point.page })),
           z: 4,
         },
         whiskers(family, own.map((point) => [point.x, point.y[1], point.y[2]]), at),
@@ -132,21 +139,57 @@ const assay = (() => {
       series.push({ ...law, lineStyle: { color: css("--muted") }, itemStyle: { color: css("--muted") } });
     }
     const common = base();
-    const top = Math.min(1, 1.1 * Math.max(...data.points.map((point) => point.y[2])));
+    const top = Math.min(1, Math.ceil(10.5 * Math.max(...data.points.map((point) => point.y[2]))) / 10);
+    const [first, last] = [Math.floor(20 * data.ends[0]) / 20, Math.min(1, Math.ceil(20 * data.ends[1]) / 20)];
     return {
       ...common,
-      grid: { ...common.grid, right: wide ? 150 : 24 },
+      grid: { ...common.grid, right: chartWidth > 600 ? 60 : 24 },
       tooltip: {
         ...common.tooltip,
         formatter: ({ data: { name, value, rate } }) =>
           rate ? `<strong>${escape(name)}</strong><br>clean ${percent(value[0])}<br>robust ${spanned(rate)}` : "",
       },
       xAxis: axis("clean accuracy", {
-        min: data.ends[0], max: data.ends[1], axisLabel: { formatter: (value) => percent(value) },
+        min: first, max: last, axisLabel: { formatter: (value) => `${Number((100 * value).toFixed(1))} %` },
       }),
       yAxis: { ...rateAxis("robust accuracy"), max: top },
       series,
     };
+  }
+
+  const meets = (one, other) =>
+    one.x < other.x + other.width && other.x < one.x + one.width && one.y < other.y + other.height && other.y < one.y + one.height;
+
+  // Write names beside their points where there is room: no name covers a point, an interval or another name.
+  function placeNames(chart, data) {
+    const [width, height] = [chart.getWidth(), chart.getHeight() - 92];
+    const pixel = (x, y) => chart.convertToPixel("grid", [x, y]);
+    const spots = data.points.map((point) => pixel(point.x, point.y[0]));
+    const taken = spots.map(([x, y]) => ({ x: x - 11, y: y - 11, width: 22, height: 22 }));
+    data.points.forEach((point) => {
+      const [[x, low], [, high]] = [pixel(point.x, point.y[1]), pixel(point.x, point.y[2])];
+      taken.push({ x: x - 5, y: high, width: 10, height: low - high });
+    });
+    const most = Math.min(LABEL_WIDTH, width / 3);
+    const labels = new Map();
+    const named = data.points.filter((point) => point.frontier || data.points.length <= MOST_NAMES);
+    for (const point of [...named].sort((one, other) => Number(other.frontier) - Number(one.frontier))) {
+      const [x, y] = spots[data.points.indexOf(point)];
+      const text = fit(point.name, most);
+      const size = { width: textWidth(text) + 4, height: 16 };
+      const right = [14, -14 - size.width].flatMap((dx) => [-8, -20, 4, -32, 16].map((dy) => [dx, dy]));
+      const found = right.find(([dx, dy]) => {
+        const box = { x: x + dx, y: y + dy, ...size };
+        return box.x > 64 && box.x + box.width < width && box.y > 4 && box.y + box.height < height && !taken.some((other) => meets(box, other));
+      });
+      if (!found) continue;
+      taken.push({ x: x + found[0], y: y + found[1], ...size });
+      labels.set(point.name, { show: true, formatter: () => text, position: [found[0] + 6, found[1] + 8], color: css("--ink"), fontSize: 12 });
+    }
+    const series = chart.getOption().series.map((one) => ({
+      data: one.type === "scatter" ? one.data.map((item) => (item.rate ? { ...item, label: labels.get(item.name) ?? { show: false } } : item)) : one.data,
+    }));
+    chart.setOption({ series });
   }
 
   const scatterRows = (data) => [
@@ -160,17 +203,17 @@ const assay = (() => {
     return how === "given" ? places : places.sort((one, other) => text(one).localeCompare(text(other)));
   }
 
-  function heatOption(data, how = "given") {
+  function heatOption(data, how = "given", chartWidth = 1000) {
     const [sources, targets] = [ordered(data.sources, how), ordered(data.targets, how)];
     const cells = data.cells.map(([target, source, value, low, high, page]) => ({
       value: [targets.indexOf(target), sources.indexOf(source), value], rate: [value, low, high], page,
     }));
     const common = base();
     const named = (names, order) => order.map((at) => names[at].name);
-    const ticks = { axisLabel: { interval: 0, hideOverlap: false, fontSize: 12, width: 132, overflow: "truncate" } };
+    const ticks = { axisLabel: { interval: 0, hideOverlap: false, fontSize: 12, width: chartWidth > 600 ? 132 : 84, overflow: "truncate" } };
     return {
       ...common,
-      grid: { left: 150, right: 24, top: 16, bottom: 150 },
+      grid: { left: chartWidth > 600 ? 150 : 100, right: 24, top: 16, bottom: 150 },
       tooltip: {
         ...common.tooltip,
         formatter: ({ data: { value, rate } }) => {
@@ -269,8 +312,9 @@ const assay = (() => {
   function toSvg(chart, option) {
     const drawn = echarts.init(null, null, { renderer: "svg", ssr: true, width: chart.getWidth(), height: chart.getHeight() });
     drawn.setOption({ ...option, backgroundColor: css("--paper") });
-    const [{ selected }] = chart.getOption().legend;
-    drawn.setOption({ legend: { selected } });
+    drawn.setOption({ series: chart.getOption().series }); // with names where they were placed
+    const selected = chart.getOption().legend?.[0]?.selected;
+    if (selected) drawn.setOption({ legend: { selected } });
     const text = drawn.renderToSVGString();
     drawn.dispose();
     return text;
@@ -297,16 +341,20 @@ const assay = (() => {
     const canvas = figure.querySelector(".canvas");
     canvas.style.height = `${height}px`;
     const chart = echarts.init(canvas);
-    chart.setOption(current.option(), true);
+    const draw = (anew) => {
+      chart.setOption(current.option(), anew);
+      current.place?.(chart);
+    };
+    draw(true);
     chart.on("click", ({ data }) => {
       if (data?.page) location.href = root() + data.page;
     });
     new ResizeObserver(() => {
       if (canvas.clientWidth === chart.getWidth()) return;
       chart.resize();
-      chart.setOption(current.option()); // keeps what the user toggled
+      draw(false); // keeps what the user toggled
     }).observe(canvas);
-    document.addEventListener("assay-theme", () => chart.setOption(current.option(), true));
+    document.addEventListener("assay-theme", () => draw(true));
     addEventListener("beforeprint", () => chart.resize());
     figure.chart = chart;
     return { chart, bar: tools(figure, chart, current) };
@@ -314,7 +362,7 @@ const assay = (() => {
 
   function startHeat(figure, data) {
     let how = "given";
-    const current = { option: () => heatOption(data, how), rows: () => heatRows(data) };
+    const current = { option: () => heatOption(data, how, figure.clientWidth), rows: () => heatRows(data) };
     const { chart, bar } = start(figure, current, 230 + 30 * data.sources.length);
     const label = document.createElement("label");
     label.textContent = "Order ";
@@ -335,11 +383,12 @@ const assay = (() => {
       else {
         const [option, rows] = KINDS[data.kind];
         const canvas = figure.querySelector(".canvas");
-        start(figure, { option: () => option(data, canvas.clientWidth), rows: () => rows(data) }, data.kind === "scatter" ? 480 : 380);
+        const place = data.kind === "scatter" ? (chart) => placeNames(chart, data) : undefined;
+        start(figure, { option: () => option(data, canvas.clientWidth), rows: () => rows(data), place }, data.kind === "scatter" ? 480 : 380);
       }
     }
   });
 
   special.heat = startHeat;
-  return { special, start, base, axis, rateAxis, band, whiskers, colour, escape, spanned, css, root, MARKS, STYLES, COLOURS };
+  return { special, start, fit, textWidth, base, axis, rateAxis, band, whiskers, colour, escape, spanned, css, root, MARKS, STYLES, COLOURS };
 })();

@@ -40,12 +40,13 @@ const assay = (() => {
     return made;
   }
 
+  const badge = (row) => make("span", `outcome ${data.outcome[row]}`, NAMES[data.outcome[row]]);
+
   function outcome(row) {
     const letter = data.outcome[row];
-    const made = make("span", `outcome ${letter}`, NAMES[letter]);
     const other = at("other", row);
     const whole = make("span");
-    whole.append(made);
+    whole.append(badge(row));
     if (other !== null) whole.append(make("span", "facts", `broken by ${data.others[other]}`));
     else if (letter === "n") whole.append(make("span", "facts", at("problem", row) ?? ""));
     else if (letter === "b" && at("stage", row)) whole.append(make("span", "facts", at("stage", row)));
@@ -82,7 +83,7 @@ const assay = (() => {
     add("Outcome", outcome(row));
     add("Class", classes(row));
     add("Margin", before === null ? signed(after) : `${signed(before)} → ${signed(after)}`, true);
-    add("Distance", data.outcome[row] === "b" ? distance(at("distance", row)) : "–", true);
+    add("Distance", data.outcome[row] === "w" ? "–" : distance(at("distance", row)), true);
     add("Found at", foundAt(row), true);
     made.dataset.row = row;
     return made;
@@ -95,8 +96,16 @@ const assay = (() => {
   }
 
   const last = Number.POSITIVE_INFINITY;
+  // An attack that seeks the nearest point stops on the boundary: then the distance says how near a sample is.
+  function nearness(row) {
+    if (data.outcome[row] === "w") return last;
+    const [margin, far] = [at("margin", row), at("distance", row)];
+    if (data.minimal) return far === null ? last : Math.abs(far - data.eps);
+    return margin === null ? last : Math.abs(margin);
+  }
+
   const ORDERS = {
-    near: (row) => (data.outcome[row] === "w" || at("margin", row) === null ? last : Math.abs(data.margin[row])),
+    near: nearness,
     order: (row) => row,
     margin: (row) => (data.outcome[row] === "w" ? last : (at("margin", row) ?? last)),
     distance: (row) => (data.outcome[row] === "b" ? (at("distance", row) ?? last) : last),
@@ -183,7 +192,7 @@ const assay = (() => {
       add([`${className(at("clean", row))} (before)`, known(p0), "–"]);
       add([`${className(target)} (target)`, p0 === null || m0 === null ? "–" : known(p0 * Math.exp(-m0)), end ? known(p) : "–"]);
     } else add([className(at("clean", row)), known(p0), "–"]);
-    add(["margin, in logits", signed(m0), `${signed(m)}${broken ? "" : " at least"}`]);
+    add([broken ? "margin, in logits" : "lowest margin, in logits", signed(m0), signed(m)]);
     return table;
   }
 
@@ -242,10 +251,9 @@ const assay = (() => {
     chart.add("path", { d: path, class: way.step ? "known" : "unknown" });
     for (const [px, py] of [spots[0], spots.at(-1)]) chart.add("circle", { cx: px, cy: py, r: 4 });
     const [[ax, ay], [bx, by]] = [spots[0], spots.at(-1)];
-    const low0 = y(way.line);
-    const above = (py) => (Math.abs(py - 10 - low0) < 14 && py > low0 ? py + 18 : py - 9);
-    chart.add("text", { x: ax, y: above(ay) }, way.points[0][2]);
-    if (way.points.length > 1) chart.add("text", { x: bx, y: above(by), "text-anchor": "end" }, way.points.at(-1)[2]);
+    const falls = by >= ay; // numbers stand where the line does not run
+    chart.add("text", { x: ax, y: falls ? ay - 9 : ay + 19 }, way.points[0][2]);
+    if (way.points.length > 1) chart.add("text", { x: bx, y: falls ? by + 19 : by - 9, "text-anchor": "end" }, way.points.at(-1)[2]);
     chart.add("text", { x: left, y: height - 8 }, `${way.unit} ${first.toLocaleString("en")}`);
     chart.add("text", { x: width - right, y: height - 8, "text-anchor": "end" }, `${way.unit} ${end.toLocaleString("en")}`);
     const figure = make("figure");
@@ -276,9 +284,10 @@ const assay = (() => {
     head.append(title, bar);
     const both = make("div", "dialog-parts");
     both.append(wayChart(row), leads(row));
-    dialog.replaceChildren(head, outcome(row), make("p", "", sentence(row)), pictures(row), both);
+    dialog.replaceChildren(head, badge(row), make("p", "", sentence(row)), pictures(row), both);
     dialog.dataset.row = row;
     if (!dialog.open) dialog.showModal();
+    dialog.focus();
     history.replaceState(null, "", `#sample=${encodeURIComponent(data.id[row])}`);
   }
 
@@ -297,6 +306,7 @@ const assay = (() => {
     const form = document.getElementById("sample-controls");
     const dialog = document.getElementById("sample");
     form.hidden = false;
+    dialog.tabIndex = -1;
     form.addEventListener("input", () => update(form));
     form.addEventListener("submit", (event) => event.preventDefault());
     section().querySelector("tbody").addEventListener("click", (event) => {

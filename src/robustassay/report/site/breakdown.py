@@ -40,7 +40,7 @@ class Confusion:
 class Breakdown:
     """Where the lost accuracy of one model under one threat went."""
 
-    steps: tuple[AddedBy, ...]  # from the weakest attack to the strongest
+    steps: tuple[AddedBy, ...]  # from the weakest attack to the strongest, composed ones last
     confusions: tuple[Confusion, ...]  # the most frequent first
 
 
@@ -53,7 +53,7 @@ def break_down(result: ModelResult, frames: Frames) -> Breakdown:
 def _steps(result: ModelResult, frames: Frames) -> Iterator[AddedBy]:
     left, total = result.clean.count, result.clean.total
     seen: set[str] = set()
-    for attack in result.counted:
+    for attack in sorted(result.counted, key=lambda one: bool(one.stages)):  # composed attacks last
         records = frames[attack.key]
         won = records[records["clean_ok"].astype(bool) & records["success"].astype(bool)]
         fresh = won[~won["sample_id"].isin(seen)]

@@ -16,6 +16,7 @@ from robustassay.report.site.heat_maps import HeatMap, heat_maps
 from robustassay.report.site.models import ReportedModel, reported_models
 from robustassay.report.site.sample_pictures import SamplePictures
 from robustassay.report.site.samples import SampleTable, rows_each, sample_table
+from robustassay.report.site.showcase import ShownCase, find_showcase
 from robustassay.report.site.studies import StudyPage, find_studies
 from robustassay.results.discovery import holds_runs
 from robustassay.results.labels import attack_labels
@@ -53,6 +54,7 @@ class Content:
     breakdowns: Mapping[str, Breakdown]  # by the key of the first run of a result
     samples: Mapping[str, SampleTable]  # by the key of a run
     pictures: SamplePictures
+    showcase: ShownCase | None  # of `assay run`
 
     @property
     def failed_checks(self) -> int:
@@ -108,6 +110,7 @@ def collect(places: Sequence[Path], watch: Watch = lambda done, total: None) -> 
         breakdowns=collected.breakdowns,
         samples=collected.samples,
         pictures=pictures,
+        showcase=find_showcase(places, collected.attacks),
     )
 
 

@@ -76,22 +76,26 @@ class MissingCurves:
     run: StoredRun  # the command evaluates its model under its threat
 
 
+_GIVES: Final = {
+    "eps": ("radius", "an attack within a fixed radius gives one point. One that seeks the nearest point", "fmn"),
+    "iterations": ("iterations", "one step gives one point. An attack of many steps", "pgd"),
+}
+
+
 def missing_curves(content: Content) -> list[MissingCurves]:
-    """Say which runs give no curve versus radius or effort, and why."""
-    hidden = [one for one in content.curves if not one.is_curve and one.attack != WORST]
+    """Say which models have no curve versus radius or iterations, and why."""
     runs = {attack.run.page: attack.run for attack in content.attacks}
     found = []
-    for versus, reason, attack in (
-        ("eps", "an attack within a fixed radius gives one point. An attack that seeks the nearest point", "fmn"),
-        ("iterations", "one step gives one point. An attack of many steps", "pgd"),
-    ):
-        some = [one for one in hidden if one.versus == versus]
-        if some:
-            names = list(dict.fromkeys(one.attack for one in some))
-            named = formatting.listed(names) if len(names) <= 6 else f"{', '.join(names[:5])} and {len(names) - 5} more"
-            axis = "radius" if versus == "eps" else versus
-            text = f"Not drawn versus {axis}: {named}, since {reason} gives the whole curve:"
-            found.append(MissingCurves(text, attack, runs[some[0].pages[0]]))
+    for versus, (axis, reason, attack) in _GIVES.items():
+        own = [one for one in content.curves if one.versus == versus]
+        drawn = {one.model_id for one in own if one.is_curve}
+        without = {one.model_id: one for one in own if one.model_id not in drawn}
+        if without:
+            names = [content.models[model_id].label for model_id in without]
+            named = formatting.listed(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+            first = next(iter(without.values()))
+            text = f"No curve versus {axis} for {named}: {reason} gives the whole curve:"
+            found.append(MissingCurves(text, attack, runs[first.pages[0]]))
     return found
 
 

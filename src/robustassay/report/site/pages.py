@@ -164,7 +164,8 @@ def _comparisons(site: _Site) -> Iterator[File]:
 def _models(site: _Site) -> Iterator[File]:
     content = site.content
     own: dict[str, list[ModelResult]] = defaultdict(list)
-    for result in content.results:
+    shared = {ranking.comparison_key: len(ranking.models) for ranking in content.rankings}
+    for result in sorted(content.results, key=lambda one: -shared[one.first.comparison_key]):
         own[result.model_id].append(result)
     for identity, model in content.models.items():
         yield site.page(
@@ -173,7 +174,7 @@ def _models(site: _Site) -> Iterator[File]:
             model=model,
             spec=json.loads(identity),
             results=[(one, model_verdict(one), trust_in(one), content.breakdowns[one.first.key]) for one in own[identity]],
-            galleries=content.galleries.get(identity, ()),
+            galleries=sorted(content.galleries.get(identity, ()), key=lambda one: -shared[one.comparison_key]),
             reliability=content.reliabilities.get(model.name),
         )
 

@@ -7,6 +7,7 @@ from typing import Any, Final, final
 import numpy as np
 import pandas as pd
 
+from robustassay.report.site.gallery import seeks_minimum
 from robustassay.results.models import AttackSummary, Frames, ModelResult
 from robustassay.results.runs import StoredRun
 
@@ -32,10 +33,10 @@ class SampleTable:
     """The rows that the page of one run shows: all of them, or those nearest to the decision boundary."""
 
     run: StoredRun
-    attack: AttackSummary
     counts: Mapping[str, int]  # of all samples, by the letter of the outcome
     rows: pd.DataFrame
     others: tuple[str, ...]  # labels of the attacks that `broken_by` counts
+    minimal: bool  # the attack seeks the nearest point, so its distances say how near the boundary is
 
     @property
     def total(self) -> int:
@@ -85,7 +86,7 @@ class SampleTable:
         }
         kept = {name: values for name, values in columns.items() if any(one is not None for one in values)}
         ways = {str(at): way for at, found in enumerate(rows["improvements"]) if len(way := _way(found)) > 1}
-        return {**kept, "ways": ways, "others": self.others, "eps": eps}
+        return {**kept, "ways": ways, "others": self.others, "eps": eps, "minimal": self.minimal}
 
 
 def rows_each(runs: int) -> int:
@@ -105,8 +106,9 @@ def sample_table(attack: AttackSummary, result: ModelResult | None, frames: Fram
         new = found["sample_id"].isin(fell) & found["outcome"].isin(["s", "n"]) & found["broken_by"].isna()
         found.loc[new, "broken_by"] = at
     counts = {letter: int((found["outcome"] == letter).sum()) for letter in OUTCOMES}
-    kept = _nearest(found, most)
-    return SampleTable(attack.run, attack, counts, kept, tuple(other.label for other in others))
+    minimal = seeks_minimum(attack.run)
+    kept = _nearest(found, most, float(attack.run.spec["threat"]["eps"]) if minimal else None)
+    return SampleTable(attack.run, counts, kept, tuple(other.label for other in others), minimal)
 
 
 def outcomes(records: pd.DataFrame, doubtful: Collection[str]) -> pd.Series:
@@ -123,11 +125,12 @@ def _fell(records: pd.DataFrame) -> set[str]:
     return set(records.loc[records["clean_ok"].astype(bool) & records["success"].astype(bool), "sample_id"])
 
 
-def _nearest(found: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Keep the samples nearest to the decision boundary, in the order of the run; misclassified ones last."""
+def _nearest(found: pd.DataFrame, most: int, eps: float | None) -> pd.DataFrame:
+    """Keep the samples nearest to the decision boundary, by margin or by distance to eps; misclassified ones last."""
     if len(found) <= most:
         return found.reset_index(drop=True)
-    far = found["margin"].abs().where(found["outcome"] != "w", np.inf).fillna(np.inf)
+    gap = found["margin"] if eps is None else found["distance"] - eps
+    far = gap.abs().where(found["outcome"] != "w", np.inf).fillna(np.inf)
     return found.loc[far.sort_values(kind="stable").index[:most]].sort_index().reset_index(drop=True)
 
 
