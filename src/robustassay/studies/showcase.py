@@ -74,7 +74,9 @@ def write_showcase(showcase: Showcase, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / FILE, content)
     except OSError as error:
-        raise StoreFailed(f"{folder} cannot be written ({error.strerror or error}): choose another with --out.") from error
+        raise StoreFailed(
+            f"{folder} cannot be written ({error.strerror or error}): choose another with --out."
+        ) from error
 
 
 def read_showcase(folder: Path) -> Showcase | None:

@@ -138,7 +138,10 @@ def _overview(site: _Site) -> File:
 def _curves(site: _Site) -> Iterator[File]:
     content = site.content
     missing = [
-        (one.text, with_attack(one.run, content.samples[one.run.key].total, site.loadable[one.run.model_id], one.attack))
+        (
+            one.text,
+            with_attack(one.run, content.samples[one.run.key].total, site.loadable[one.run.model_id], one.attack),
+        )
         for one in missing_curves(content)
     ]
     if not (site.sheets or missing):
@@ -173,7 +176,9 @@ def _models(site: _Site) -> Iterator[File]:
             "model",
             model=model,
             spec=json.loads(identity),
-            results=[(one, model_verdict(one), trust_in(one), content.breakdowns[one.first.key]) for one in own[identity]],
+            results=[
+                (one, model_verdict(one), trust_in(one), content.breakdowns[one.first.key]) for one in own[identity]
+            ],
             galleries=sorted(content.galleries.get(identity, ()), key=lambda one: -shared[one.comparison_key]),
             reliability=content.reliabilities.get(model.name),
         )

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Final
 
-from robustassay import attacks
 from robustassay.registry import lookup
 
 PAPERS: Final[dict[str, tuple[str, str, int]]] = {
@@ -58,6 +57,8 @@ def references(title: str, day: str, version: str, names: Iterable[str]) -> str:
 
 def _papers(name: str) -> tuple[str, ...]:
     """Return the arXiv numbers of an attack; one that was passed in Python names none."""
+    from robustassay import attacks  # brings torch, which most pages do not need
+
     return tuple(lookup("attack", name).info.papers) if name in attacks.attack_names() else ()
 
 

@@ -107,7 +107,7 @@ def sample_table(attack: AttackSummary, result: ModelResult | None, frames: Fram
         found.loc[new, "broken_by"] = at
     counts = {letter: int((found["outcome"] == letter).sum()) for letter in OUTCOMES}
     minimal = seeks_minimum(attack.run)
-    kept = _nearest(found, most, float(attack.run.spec["threat"]["eps"]) if minimal else None)
+    kept = nearest(found, most, float(attack.run.spec["threat"]["eps"]) if minimal else None)
     return SampleTable(attack.run, counts, kept, tuple(other.label for other in others), minimal)
 
 
@@ -125,7 +125,7 @@ def _fell(records: pd.DataFrame) -> set[str]:
     return set(records.loc[records["clean_ok"].astype(bool) & records["success"].astype(bool), "sample_id"])
 
 
-def _nearest(found: pd.DataFrame, most: int, eps: float | None) -> pd.DataFrame:
+def nearest(found: pd.DataFrame, most: int, eps: float | None) -> pd.DataFrame:
     """Keep the samples nearest to the decision boundary, by margin or by distance to eps; misclassified ones last."""
     if len(found) <= most:
         return found.reset_index(drop=True)

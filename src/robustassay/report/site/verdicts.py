@@ -98,7 +98,7 @@ def _ties(ranking: ThreatRanking, best: ModelResult, models: Mapping[str, Report
     same = [
         models[one.model_id].label
         for one in ranking.models
-        if one is not best and own & set(letters.get(one.model_id, "")) and not one.warnings
+        if one is not best and own & set(letters.get(one.model_id, "")) and (best.warnings or not one.warnings)
     ]
     if not same or not best.robust.count:
         return ""
