@@ -443,7 +443,9 @@ OVERLAPS = """() => {
   const boxes = [];
   while (walker.nextNode()) {
     const text = walker.currentNode;
-    if (!text.data.trim() || !text.parentElement.checkVisibility() || text.parentElement.closest('.unseen, script, style, option, .canvas, .chips')) continue;
+    const parent = text.parentElement;
+    if (!text.data.trim() || !parent.checkVisibility()) continue;
+    if (parent.closest('.unseen, script, style, option, .canvas, .chips')) continue;
     const range = document.createRange();
     range.selectNodeContents(text);
     for (const box of range.getClientRects()) if (box.width > 1) boxes.push([box, text.data.trim()]);
@@ -460,8 +462,8 @@ OVERLAPS = """() => {
   return found; }"""
 
 CHART_OVERLAPS = """chart => {
-  const boxes = chart.getZr().storage.getDisplayList(true).filter(item => item.style?.text?.trim && item.style.text.trim()
-    && !item.ignore && !item.invisible).flatMap(item => {
+  const boxes = chart.getZr().storage.getDisplayList(true).filter(item =>
+    item.style?.text?.trim && item.style.text.trim() && !item.ignore && !item.invisible).flatMap(item => {
       const turn = item.getComputedTransform();
       if (turn && Math.abs(turn[0] * turn[1]) > 1e-6) return [];
       const box = item.getBoundingRect().clone();
@@ -469,7 +471,8 @@ CHART_OVERLAPS = """chart => {
       return [[box, item.style.text]]; });
   const found = [];
   boxes.forEach(([one, text], at) => {
-    if (one.x < -1 || one.y < -1 || one.x + one.width > chart.getWidth() + 1 || one.y + one.height > chart.getHeight() + 1)
+    const [right, bottom] = [one.x + one.width, one.y + one.height];
+    if (one.x < -1 || one.y < -1 || right > chart.getWidth() + 1 || bottom > chart.getHeight() + 1)
       found.push(`${text} leaves the chart`);
     for (const [other, also] of boxes.slice(at + 1))
       if (one.x < other.x + other.width - 1 && other.x < one.x + one.width - 1

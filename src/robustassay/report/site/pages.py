@@ -22,14 +22,17 @@ from robustassay.report.site.summary import costs, summary, title
 from robustassay.report.site.table_file import table_file
 from robustassay.report.site.verdicts import best_verdict, model_verdict, trust_in
 from robustassay.results.models import AttackSummary, ModelResult
+from robustassay.results.runs import StoredRun
 from robustassay.results.self_test import SelfTest
 
 ASSETS: Final = (
     "style.css",
     "site.js",
     "charts.js",
+    "scatter.js",
     "curves.js",
     "samples.js",
+    "sample.js",
     "echarts.min.js",
     "echarts-LICENSE.txt",
     "echarts-NOTICE.txt",
@@ -95,6 +98,10 @@ class _Site:
     def loadable(self) -> dict[str, bool]:
         """Whether `assay eval` loads a model by its name, by `StoredRun.model_id`."""
         return {identity: is_loadable(json.loads(identity)) for identity in self.content.models}
+
+    def command(self, run: StoredRun, attack: str) -> str:
+        """Write the command that runs another attack on the model and the samples of a run."""
+        return with_attack(run, self.content.samples[run.key].total, self.loadable[run.model_id], attack)
 
     def page(self, name: str, template: str, **values: Any) -> File:
         """Fill a template; links in it are relative to the page."""
