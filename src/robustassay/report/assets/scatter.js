@@ -69,7 +69,7 @@
     const taken = spots.map(([x, y]) => ({ x: x - 11, y: y - 11, width: 22, height: 22 }));
     data.points.forEach((point) => {
       const [[x, low], [, high]] = [pixel(point.x, point.y[1]), pixel(point.x, point.y[2])];
-      taken.push({ x: x - 5, y: high, width: 10, height: low - high });
+      taken.push({ x: x - 5, y: high - 4, width: 10, height: low - high + 8 });
     });
     const most = Math.min(LABEL_WIDTH, width / 3);
     const labels = new Map();
