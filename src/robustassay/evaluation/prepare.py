@@ -126,7 +126,8 @@ def prepare(
     """Resolve and check the arguments of `evaluate`, inspect the model, and diagnose it where that is asked for."""
     chosen_device = choose_device(device)
     model_ref = model if isinstance(model, ModelRef) else ModelRef.of(model, name)
-    dataset = as_model_input(model_ref.module, as_dataset(data)).take(None if limit is None else whole("limit", limit))
+    count = None if limit is None else whole("limit", limit)
+    dataset = as_model_input(model_ref.module, as_dataset(data, count)).take(count)
     _check_shard(execution.shard, dataset)
     chosen = _create_attacks(as_list(attack), search.smallest_eps)
     despite_flags = search.despite_flags or search.adaptive is not None
