@@ -1,6 +1,7 @@
 """`evaluate`: prepare, run, conclude."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ def evaluate(
         name: name of the model in titles and folders.
         search: how samples are attacked; see `Search`.
         execution: how the work is done, without effect on results; see `Execution`.
-        progress: is called as the evaluation proceeds; see `robustassay.evaluation.progress.Progress`.
+        progress: is called as the evaluation proceeds, see `robustassay.evaluation.progress.Progress`; by default a
+            notebook shows a bar, and anything else nothing.
 
     """
     options = (limit, seed, device, keep_images, name, search, execution, progress)
@@ -67,4 +69,4 @@ def evaluate_prepared(prepared: PreparedEvaluation, out: str | Path | None = Non
     """Run all attacks of an evaluation, then the worst case and the confirming attack."""
     with graceful_interrupt() as stop, output_folder(out) as folder:
         results = run_all(prepared, folder, stop)
-        return conclude(prepared, results, folder, stop)
+        return replace(conclude(prepared, results, folder, stop), dataset=prepared.dataset)

@@ -19,8 +19,9 @@ from robustassay.evaluation.checks import ModelTraits, check_attack
 from robustassay.evaluation.flags import Flag
 from robustassay.evaluation.inspection import InspectedModel, inspect_model
 from robustassay.evaluation.model_ref import ModelRef, choose_device
+from robustassay.evaluation.notebook_progress import default_progress
 from robustassay.evaluation.options import Execution, Search, default_wave_size, whole
-from robustassay.evaluation.progress import NoProgress, Progress
+from robustassay.evaluation.progress import Progress
 from robustassay.evaluation.spec import RunSpec
 from robustassay.models.input_frame import as_model_input
 from robustassay.registry import describe, name_of
@@ -143,7 +144,7 @@ def prepare(
         search=replace(search, despite_flags=despite_flags),
         execution=execution,
         backend=choose_backend(execution),
-        progress=progress or NoProgress(),
+        progress=progress or default_progress(),
         confirming=_confirming_attack(search.confirm),
     )
     _check_attacks(prepared)
