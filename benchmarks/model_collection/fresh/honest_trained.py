@@ -25,6 +25,8 @@ from benchmarks.model_collection.networks import Objective, convolutions, percep
 
 Make = Callable[[], nn.Module]
 STEPS: Final = 150
+RADII: Final = {"waves": {"eps": 12 / 255}}
+"""At the radius of the masked models, the phases of waves make many local maxima of the loss."""
 
 
 def smoothed_labels(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -151,7 +153,7 @@ def entries() -> list[Entry]:
 def one(family: str, images: str, make: Make, objective: Objective = plain, eps: float = 0.0) -> Entry:
     """Return one small network, trained adversarially for eps above 0."""
     name = f"{family}, {images}"
-    facts: dict[str, Any] = of_source(images)
+    facts: dict[str, Any] = of_source(images, **RADII.get(images, {}))
     made = f"trained for {STEPS} steps on {images}" + (", adversarially" if eps else "")
     return honest(family, name, made, lambda: trained(f"fresh {name}", make, images, STEPS, eps, objective), **facts)
 

@@ -12,7 +12,6 @@ from benchmarks.model_collection.bases import (
     ALEXNET,
     MOBILENET,
     RESNET,
-    ROBUST,
     SPOTS,
     SYMBOLS,
     SYMBOLS_11,
@@ -220,7 +219,6 @@ def entries() -> list[Entry]:
 TABLE: Final[list[tuple[str, str, str, Change, list[str]]]] = [
     ("wavelets", "Haar", "small wavelet coefficients are dropped, others rounded", shrunk(0.06, 0.08), [MOBILENET,
         SPOTS]),
-    ("wavelets", "Haar, fine", "small wavelet coefficients are dropped, others rounded", shrunk(0.04, 0.05), [ROBUST]),
     ("ranked pixels", "equalised", "pixels become their ranks", equalised, [ALEXNET, SYMBOLS_11, WAVES]),
     ("rounded phases", "24 phases", "phases and sizes of Fourier coefficients are rounded", rounded_phases(24), [VGG,
         SYMBOLS]),
