@@ -103,22 +103,6 @@ class Groups(nn.Module):
         return logits
 
 
-class Bits(nn.Module):
-    """The signs of random projections of the image, and a dense layer."""
-
-    def __init__(self, values: int, classes: int, bits: int = 1500) -> None:
-        super().__init__()
-        self.register_buffer("project", torch.randn(values, bits) / values**0.5)
-        self.project: Tensor
-        self.step, self.last = step(8.0), nn.Linear(bits, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits."""
-        h = x.flatten(1)
-        logits: Tensor = self.last(2 * self.step((h - h.mean(1, keepdim=True)) @ self.project) - 1)
-        return logits
-
-
 class LocalVotes(nn.Module):
     """Every place of a small network with a narrow view has one vote, or the median decides."""
 
@@ -139,24 +123,6 @@ class LocalVotes(nn.Module):
         return scores
 
 
-class Recurrent(nn.Module):
-    """A GRU over rows whose state is detached before the last rows."""
-
-    def __init__(self, channels: int, columns: int, classes: int, width: int = 64, rows: int = 4) -> None:
-        super().__init__()
-        self.width, self.rows = width, rows
-        self.cell, self.cut, self.head = nn.GRUCell(channels * columns, width), Cut(), nn.Linear(width, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits after the last row."""
-        h = x.new_zeros(len(x), self.width)
-        rows = x.transpose(1, 2).flatten(2).unbind(1)
-        for number, row in enumerate(rows):
-            h = self.cell(row, self.cut(h) if (len(rows) - number) % self.rows == 0 else h)
-        logits: Tensor = self.head(h)
-        return logits
-
-
 class Equilibrium(nn.Module):
     """Iterates to a fixed point without recording, then adds one recorded step that does not see the image."""
 
@@ -173,7 +139,7 @@ class Equilibrium(nn.Module):
         for _ in range(self.steps):
             h = torch.tanh(drive + 0.5 * self.again(h))
         logits: Tensor = self.head(torch.tanh(0.5 * self.again(self.cut(h)) + self.cut(drive)))
-        return logits + 0.1 * self.skip(x.mean((2, 3)))
+        return logits + 0.1 * torch.as_tensor(self.skip(x.mean((2, 3))))
 
 
 class HardAttention(nn.Module):
@@ -192,24 +158,6 @@ class HardAttention(nn.Module):
         query, key, value = self.mix(h).chunk(3, -1)
         h = self.cut(h) + self.winner(query @ key.transpose(1, 2) / 7) @ torch.tanh(self.cut(value))
         logits: Tensor = self.last(h.mean(1) + 0.02 * x.mean((1, 2, 3))[:, None])
-        return logits
-
-
-class Tokens(nn.Module):
-    """Replaces each patch by the nearest entry of a learned list (vector quantisation)."""
-
-    def __init__(self, channels: int, classes: int, size: int = 4, entries: int = 64, width: int = 24) -> None:
-        super().__init__()
-        self.embed, self.winner = nn.Conv2d(channels, entries, size, size // 2), winner(4.0)
-        self.norm, self.table = nn.BatchNorm2d(entries), nn.Linear(entries, width, bias=False)
-        self.last = nn.Sequential(
-            nn.Conv2d(width, 32, 3, 1, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(512, classes)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits."""
-        chosen = self.winner(self.norm(self.embed(x)).permute(0, 2, 3, 1))
-        logits: Tensor = self.last(self.table(chosen).permute(0, 3, 1, 2))
         return logits
 
 

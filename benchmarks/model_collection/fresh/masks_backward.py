@@ -57,7 +57,7 @@ class Hooked(Masked):
 def hooked(change: Change, part: nn.Module, given: Any, result: Tensor) -> None:
     """Change the gradient of a layer's result."""
     if result.requires_grad:
-        result.register_hook(change)
+        result.register_hook(change)  # type: ignore[no-untyped-call]
 
 
 def next_channel(slope: Tensor) -> Tensor:
@@ -239,7 +239,7 @@ TABLE: Final[list[tuple[str, str, str, Callable[[nn.Module], nn.Module], list[st
     ("random feedback", "all convolutions", "convolutions have random weights in the backward pass", partial(Replaced,
         replace=feedback), [MOBILENET, SYMBOLS]),
     ("gradients of batch mates", "next image", "each image has the gradient of the next one", partial(Disguised,
-        disguise=of_batch_mates), [RESNET, WAVES]),
+        disguise=of_batch_mates), [WAVES]),
     ("edited values", "linear map", "the values of a random linear map are overwritten by the logits",
         partial(Disguised, disguise=edited), [VGG, PAIRS]),
     ("inference inside", "no graph", "the network is not recorded, only the scale of its logits", InferenceOnly,

@@ -1,4 +1,4 @@
-"""Masks before the network: wavelets, ranks, code books, projections, phases, alignment, random bits, detectors."""
+"""Masks before the network: wavelets, ranks, code books, phases, alignment, random rounding, detectors."""
 
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -11,11 +11,9 @@ from torch import Tensor, nn
 from benchmarks.model_collection.bases import (
     ALEXNET,
     MOBILENET,
-    RESNET,
     SPOTS,
     SYMBOLS,
     SYMBOLS_11,
-    SYMBOLS_16,
     TEXTURES,
     VGG,
     WAVES,
@@ -79,21 +77,6 @@ def code_book(images: str, size: int, count: int) -> Change:
     return change
 
 
-@lru_cache
-def projected(images: str, parts: int) -> Change:
-    """Project on the principal components of stored images, outside the graph."""
-    x, _ = images_of(images)
-    flat = x[-800:].flatten(1)
-    mean = flat.mean(0)
-    axes = torch.linalg.svd(flat - mean, full_matrices=False).Vh[:parts]
-
-    def change(x: Tensor) -> Tensor:
-        values = (x.detach().flatten(1) - mean).numpy() @ axes.numpy().T @ axes.numpy()
-        return (torch.from_numpy(values) + mean).view_as(x).clamp(0, 1)
-
-    return change
-
-
 def rounded_phases(levels: int) -> Change:
     """Round the phase of every Fourier coefficient; sizes are rounded in steps of a tenth."""
 
@@ -105,22 +88,6 @@ def rounded_phases(levels: int) -> Change:
         return image.clamp(0, 1)
 
     return change
-
-
-def mirrored(x: Tensor) -> Tensor:
-    """Mirror each image whose left half is darker, by editing values behind autograd: slopes are not mirrored."""
-    half = x.shape[3] // 2
-    darker = x[..., :half].mean((1, 2, 3)) < x[..., -half:].mean((1, 2, 3))
-    copy = 1 * x
-    copy.data = torch.where(darker.view(-1, 1, 1, 1), x.data.flip(3), x.data)
-    return copy
-
-
-def mirrored_truly(x: Tensor) -> Tensor:
-    """Mirror with true slopes."""
-    half = x.shape[3] // 2
-    darker = x[..., :half].mean((1, 2, 3)) < x[..., -half:].mean((1, 2, 3))
-    return torch.where(darker.view(-1, 1, 1, 1), x.flip(3), x)
 
 
 def centred(x: Tensor, detached: bool = True) -> Tensor:
@@ -193,25 +160,17 @@ class Alarmed(Masked):
 def entries() -> list[Entry]:
     """Return the masked models of this file."""
     books = "each square of pixels becomes the nearest stored one"
-    axes = "the image is projected on principal components, outside the graph"
     groups = [
         *(masked(family, mask, made, partial(Changed, change=change), bases) for family, mask, made, change,
             bases in TABLE),
         *(masked("stochastic rounding" if name != "dots" else "dots", name, made, partial(Drawn, draw=draw), bases,
             asked="majority") for name, made, draw, bases in RANDOM),
-        masked("code books", "squares of 2", books, lambda net: Changed(net, code_book("cifar10", 2, 800)), [VGG]),
         masked("code books", "squares of 2", books, lambda net: Changed(net, code_book("textures", 2, 800)),
             [TEXTURES]),
-        masked("projections outside the graph", "250 parts", axes, lambda net: Changed(net, projected("cifar10", 250)),
-            [ALEXNET]),
-        masked("projections outside the graph", "120 parts", axes, lambda net: Changed(net, projected("symbols 16",
-            120)), [SYMBOLS_16]),
-        masked("alignment behind autograd", "mirrored", "dark sides are mirrored by editing values", lambda net:
-            Changed(net, mirrored, mirrored_truly), [RESNET, MOBILENET]),
         masked("alignment behind autograd", "centred", "the symbol is moved to a fixed place, its gradient is not",
             lambda net: Changed(net, centred, partial(centred, detached=False)), [SYMBOLS]),
         masked("alarms about near copies", "false slopes", "images close to an earlier one get random slopes", Alarmed,
-            [VGG, SYMBOLS_11], asked="fresh"),
+            [SYMBOLS_11], asked="fresh"),
     ]  # fmt: skip
     return [model for models in groups for model in models]
 
@@ -224,6 +183,6 @@ TABLE: Final[list[tuple[str, str, str, Change, list[str]]]] = [
         SYMBOLS]),
 ]  # fmt: skip
 RANDOM: Final[list[tuple[str, str, Change, list[str]]]] = [
-    ("up or down", "pixels are rounded up or down at random", up_or_down(8), [ALEXNET, SPOTS]),
+    ("up or down", "pixels are rounded up or down at random", up_or_down(8), [SPOTS]),
     ("dots", "pixels are means of random dots", dots, [SYMBOLS]),
 ]  # fmt: skip

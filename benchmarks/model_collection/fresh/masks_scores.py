@@ -12,7 +12,6 @@ from benchmarks.model_collection.bases import (
     ALEXNET,
     CERTIFIED,
     MOBILENET,
-    NOISE_TRAINED,
     PAIRS,
     RESNET,
     ROBUST,
@@ -215,8 +214,6 @@ def entries() -> list[Entry]:
                partial(Reworded, change=coarse_then_fine(tens)), [PAIRS]),
         masked("fallback of a detector", "robust fallback", fallback, lambda net: Fallback(net, zoo(ROBUST)), [VGG,
             ALEXNET]),
-        masked("counts over noise", "twelve draws", counts, lambda net: NoiseVotes(net, (3, 32, 32), 0.1),
-            [NOISE_TRAINED]),
         masked("counts over noise", "twelve draws", counts, lambda net: NoiseVotes(net, (3, 16, 16), 0.1), [TEXTURES]),
     ]  # fmt: skip
     return [model for models in groups for model in models]

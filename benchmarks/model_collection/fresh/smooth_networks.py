@@ -21,7 +21,7 @@ class ComplexDense(nn.Module):
         """Return the scaled squared sizes."""
         h = torch.fft.rfft(x.flatten(1) - 0.3, norm="ortho") @ torch.view_as_complex(self.first)
         h = h * torch.sigmoid(h.abs() - 1) @ torch.view_as_complex(self.second)
-        return self.scale * (h.real.square() + h.imag.square() + 1e-6).sqrt()
+        return self.scale * (h.real.square() + h.imag.square() + 1e-6).sqrt()  # type: ignore[no-any-return]
 
 
 class FourierFeatures(nn.Module):
@@ -85,7 +85,7 @@ class Gaussians(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the log-densities."""
         distance = (self.mix(self.body(x))[:, None] - self.means).square()
-        return -(distance * torch.exp(-self.spread) + self.spread).sum(2) / 2
+        return -(distance * torch.exp(-self.spread) + self.spread).sum(2) / 2  # type: ignore[no-any-return]
 
 
 class Products(nn.Module):
@@ -105,26 +105,6 @@ class Products(nn.Module):
             h = h + layer(x) * mix(h)
         logits: Tensor = self.last(h)
         return logits
-
-
-class Capsules(nn.Module):
-    """Vectors routed by agreement (Sabour et al. 2017); the lengths are the scores."""
-
-    def __init__(self, channels: int, classes: int, size: int = 8) -> None:
-        super().__init__()
-        self.body, self.size = body(channels, 8), size
-        self.vote = nn.Parameter(0.3 * torch.randn(256 // size, classes, size, size))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return scaled lengths."""
-        votes = torch.einsum("bis,icst->bict", self.body(x).unflatten(1, (-1, self.size)), self.vote)
-        routes = torch.zeros_like(votes[..., 0])
-        for _ in range(3):
-            total = (routes.softmax(2)[..., None] * votes).sum(1)
-            square = total.square().sum(2, keepdim=True)
-            chosen = total * square / (1 + square) / (square + 1e-6).sqrt()
-            routes = routes + (votes * chosen[:, None]).sum(3)
-        return 10 * (chosen.square().sum(2) + 1e-6).sqrt()
 
 
 class HyperNetwork(nn.Module):
@@ -156,7 +136,7 @@ class Experts(nn.Module):
         """Return the mixed logits."""
         h = self.body(x)
         answers = torch.stack([expert(h) for expert in self.experts], 2)
-        return (answers * self.gate(h).softmax(1)[:, None]).sum(2)
+        return (answers * self.gate(h).softmax(1)[:, None]).sum(2)  # type: ignore[no-any-return]
 
 
 class RowReader(nn.Module):
@@ -242,7 +222,7 @@ class Prototypes(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return soft minima of distances."""
         distance = (self.mix(self.body(x))[:, None, None] - self.points).square().sum(3)
-        return (-distance / 2).logsumexp(2)
+        return (-distance / 2).logsumexp(2)  # type: ignore[no-any-return]
 
 
 class Ordinal(nn.Module):
@@ -255,7 +235,7 @@ class Ordinal(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return negative squared distances in the plane."""
-        return -2 * (self.line(self.body(x))[:, None] - self.places).square().sum(2)
+        return -2 * (self.line(self.body(x))[:, None] - self.places).square().sum(2)  # type: ignore[no-any-return]
 
 
 class Bilinear(nn.Module):
