@@ -5,7 +5,6 @@ A flag is reported beside the result and changes no record. Two flags stop a run
 AutoAttack (Croce & Hein 2020): `randomised`, `softmax`, `no-gradients`, `zero-gradients` and `dynamic`.
 """
 
-import cProfile
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -117,15 +116,27 @@ def _optimises_in_forward(target: TargetModel, x: Tensor) -> bool:
 
 @contextmanager
 def _profile(watch: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
-    """Watch all calls inside the block; a profiler that was on before is on again afterwards."""
+    """Watch all calls inside the block; a profiler that was on before is on again afterwards.
+
+    A profiler written in C is an object, and not a function that could be set again: it is paused if it can be, as
+    cProfile can, and otherwise left alone, and nothing is watched.
+    """
     before: Any = sys.getprofile()
-    running_cprofile = isinstance(before, cProfile.Profile)  # an object, and not a function that could be set again
-    if running_cprofile:
+    written_in_c = before is not None and not callable(before)
+    if written_in_c and not (hasattr(before, "disable") and hasattr(before, "enable")):
+        yield
+        return
+    if written_in_c:
         before.disable()
-    sys.setprofile(watch)
+
+    def both(frame: FrameType, event: str, argument: Any) -> None:
+        before(frame, event, argument)  # it keeps a stack of calls, from which none may be missing
+        watch(frame, event, argument)
+
+    sys.setprofile(both if callable(before) else watch)
     try:
         yield
     finally:
-        sys.setprofile(None if running_cprofile else before)
-        if running_cprofile:
+        sys.setprofile(None if written_in_c else before)
+        if written_in_c:
             before.enable()
