@@ -24,7 +24,6 @@ class Shot:
     width: int = 1200
     height: int = 900
     scheme: str = "light"
-    top: str = "body"  # the element at the top of the picture
     click: str = ""  # what is clicked before
 
 
@@ -36,7 +35,7 @@ SHOTS: Final = (
     Shot("curves", "curves.html"),
     Shot("tradeoff", "tradeoff.html", height=820),
     Shot("model", "models/*pgd*.html"),
-    Shot("run", RUN, top="#repeat-title"),
+    Shot("run", RUN),
     Shot("sample", RUN, click="table.samples tbody tr:has(.outcome.b)"),
 )
 
@@ -76,8 +75,6 @@ def take(browser: Browser, address: str, shot: Shot, path: Path) -> None:
     if shot.click:
         page.locator(shot.click).first.click()
         page.wait_for_timeout(300)
-    elif shot.top != "body":
-        page.evaluate("top => document.querySelector(top).scrollIntoView()", shot.top)
     page.screenshot(path=path)
     context.close()
     shrink(path, path)
