@@ -46,12 +46,6 @@ def mixed(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return share * F.cross_entropy(z, y) + (1 - share) * F.cross_entropy(z, y.roll(1, 0))
 
 
-def squared(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """Return the squared error of one-hot labels."""
-    z = net(x)
-    return F.mse_loss(z, 4 * F.one_hot(y, z.shape[1]).to(z))
-
-
 def focal(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """Return the focal loss (Lin et al. 2017)."""
     loss = F.cross_entropy(net(x), y, reduction="none")
@@ -198,7 +192,6 @@ TRAININGS: Final[list[tuple[str, str, Make, Objective, float]]] = [
     ("smoothed labels", "spots", lambda: convolutions(5, 20), smoothed_labels, 0.0),
     ("hinge loss", "textures", lambda: convolutions(3, 4), largest_margin, 0.0),
     ("mixed images", "waves", lambda: convolutions(1, 2), mixed, 0.0),
-    ("squared error", "textures", lambda: convolutions(3, 4), squared, 0.0),
     ("focal loss", "spots", lambda: convolutions(5, 20), focal, 0.0),
     ("noisy training images", "pairs", lambda: convolutions(1, 100), with_noise, 0.0),
     ("flat slopes", "textures", lambda: convolutions(3, 4, nn.Softplus), flat_slopes, 0.0),
