@@ -90,11 +90,6 @@ def standardised(x: Tensor) -> Tensor:
     return (x - x.mean((1, 2, 3), keepdim=True)) / (x.std((1, 2, 3), keepdim=True) + 0.05)
 
 
-def opened(x: Tensor) -> Tensor:
-    """Return the morphological opening: the largest of the smallest neighbours."""
-    return F.max_pool2d(-F.max_pool2d(-x, 2, 1), 2, 1)
-
-
 def sizes(h: Tensor) -> Tensor:
     """Return smooth absolute values."""
     return (h.square() + 1e-3).sqrt()
@@ -178,7 +173,6 @@ DESIGNS: Final[list[tuple[str, str, Make]]] = [
     ("gated units", "waves", lambda: convolved(1, 2, Apply(gated), nn.Conv2d(8, 16, 3, 2, 1), Apply(torch.tanh))),
     ("both signs", "textures", lambda: convolved(3, 4, Apply(both_signs), nn.Conv2d(32, 16, 3, 2, 1), nn.ReLU())),
     ("standardised images", "spots", lambda: nn.Sequential(Apply(standardised), convolutions(5, 20))),
-    ("morphology", "symbols 10", lambda: nn.Sequential(Apply(opened), convolutions(1, 10, width=6))),
     ("sizes of responses", "waves", lambda: convolved(1, 2, Apply(sizes))),
     ("bounded layers", "symbols 16", lambda: with_bounded_layers(784, 16)),
     ("weight normalisation", "textures", lambda: nn.Sequential(nn.Flatten(), weight_norm(nn.Linear(768, 64)),
