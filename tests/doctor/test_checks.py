@@ -163,7 +163,7 @@ def test_small_logits_are_not_called_squashed(natural):
 
 def test_a_used_model_is_compared_with_an_unused_copy(natural):
     for model, changed in ((masked.Drifts(natural), True), (masked.AnswersFromMemory(natural), True), (natural, False)):
-        unused = unused_copy(model)
+        unused = unused_copy(model, torch.device("cpu"))
         probes = probes_of(model)
         assert memory(probes, unused, {}).strong is changed
     assert memory(probes_of(natural), None, {}).unexamined

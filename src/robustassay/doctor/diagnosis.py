@@ -90,7 +90,7 @@ def check_all(
 
 
 def _results(probes: ProbeSet, flags: dict[str, str]) -> Iterator[IndicatorResult]:
-    unused = unused_copy(probes.target.module)
+    unused = unused_copy(probes.target.module, probes.target.device)
     errors = gradient_checks.compare_gradients(probes)
     yield gradient_checks.unavailable_gradients(errors)
     yield gradient_checks.misleading_gradients(errors)
