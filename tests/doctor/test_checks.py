@@ -162,8 +162,11 @@ def test_small_logits_are_not_called_squashed(natural):
 
 
 def test_a_scale_that_losses_can_handle_is_a_weak_sign_only(natural):
+    def scaled(by: float) -> Callable[[Tensor], Tensor]:
+        return lambda z: by * z
+
     found = {
-        factor: vanishing_loss(probes_of(masked.Masked(natural, after=lambda z, by=factor: by * z)), {})
+        factor: vanishing_loss(probes_of(masked.Masked(natural, after=scaled(factor))), {})
         for factor in (1 / 300, 10, 1000)
     }
     assert {factor: (one.weak, one.strong) for factor, one in found.items()} == {

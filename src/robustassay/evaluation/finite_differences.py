@@ -152,7 +152,7 @@ def _logits_of_each(target: TargetModel, batches: Sequence[Tensor]) -> Sequence[
     """Return the logits of each batch: by one call, unless each pass must draw the same numbers."""
     if target.random:
         return [_logits(target, x) for x in batches]
-    return _logits(target, torch.cat(tuple(batches))).split(len(batches[0]))
+    return torch.split(_logits(target, torch.cat(tuple(batches))), len(batches[0]))
 
 
 def _portions(directions: int, x: Tensor) -> list[int]:

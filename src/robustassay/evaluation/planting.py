@@ -155,7 +155,7 @@ def _search(ball: Ball, rng: Streams, features: TargetModel, heads: "_Heads", di
         for points in _portions(ROUND_POINTS // 2, ball.centre):
             noise = rng.normal(points, *_grid(ball.centre))
             both = _features_near(ball, x, torch.cat((noise, -noise), 1), REACH, features)
-            ahead, back = heads.scores(both).split(points, 1)
+            ahead, back = torch.split(heads.scores(both), points, 1)
             total += torch.einsum("rn,rn...->r...", (ahead - back).float(), noise)
         direction = direction / _length(direction) + total / _length(total)
         x = ball.step(ball.centre, _enlarge(direction, ball.centre), ball.eps)
