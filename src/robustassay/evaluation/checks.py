@@ -49,7 +49,7 @@ def check_model(
             "and attacks fail without notice; to evaluate it as it is, accept the flag with --despite-flags."
         )
     random = varies(module, x, logits, REPEATS)
-    if not random and depends_on_batch(module, x, logits, batch_size):
+    if not random and depends_on_batch(module, x, logits, batch_size, len(dataset.whole)):
         random = varies(module, x, logits, MANY_REPEATS)  # a model that draws one of a few parts may repeat itself
         if not random:
             raise BadModel(
