@@ -9,7 +9,7 @@ import pandas as pd
 from robustassay.analysis.rates import Rate
 from robustassay.studies.page import MISSING, Table
 from robustassay.studies.su2018.measurements import LINF, SuMeasurements
-from robustassay.studies.su2018.settings import GOAL_TEXTS, GoalName, SuAttack, smallest_eps_name
+from robustassay.studies.su2018.settings import GOAL_TEXTS, SMALLEST, GoalName, SuAttack
 
 HEADING: Final = ("what", "the paper", "here")
 
@@ -23,7 +23,7 @@ def comparison_with_paper(measured: SuMeasurements) -> Table:
         _line(measured, "untargeted", "FGSM at any eps", fast, "far more often than with a target"),
     ]
     for goal in ("untargeted", "random"):
-        iterated = attacks[f"I-FGSM {steps}"], attacks[smallest_eps_name(steps)]
+        iterated = attacks[f"I-FGSM {steps}"], attacks[SMALLEST]
         lines += [
             _line(measured, goal, f"I-FGSM, {steps} iterations, fixed radius", iterated[:1], "very good on all models"),
             _line(measured, goal, f"I-FGSM, {steps} iterations, any radius", iterated[1:], "nearly 100 %"),

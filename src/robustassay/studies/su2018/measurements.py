@@ -13,7 +13,7 @@ from robustassay.analysis.law import Scatter
 from robustassay.analysis.rates import Rate
 from robustassay.evaluation import Result
 from robustassay.studies.su2018.models import StudiedModel
-from robustassay.studies.su2018.settings import GoalName, SuAttack, SuSettings, smallest_eps_name
+from robustassay.studies.su2018.settings import SMALLEST, GoalName, SuAttack, SuSettings
 from robustassay.studies.task import Key
 
 RESAMPLES: Final = 4_000
@@ -86,7 +86,7 @@ class SuMeasurements:
     def attack_of(self, metric: Metric) -> str:
         """Name the attack whose distances make a metric; CLEVER has none."""
         least = f"C&W κ={self.settings.kappas[0]}"
-        return {LINF: smallest_eps_name(self.settings.iterations[-1]), LTWO: least, RMSD: least}.get(metric, "")
+        return {LINF: SMALLEST, LTWO: least, RMSD: least}.get(metric, "")
 
     @property
     def distortions(self) -> tuple[Metric, ...]:

@@ -126,7 +126,17 @@ def _bim(steps: int) -> str:
 FULL: Final = SuSettings()
 CIFAR_QUICK_MODELS: Final = tuple(
     f"{name}-natural"
-    for name in ("alexnet", "vgg11", "vgg16", "inception", "mobilenet025", "mobilenet", "resnet20", "resnet32", "resnet56")
+    for name in (
+        "alexnet",
+        "vgg11",
+        "vgg16",
+        "inception",
+        "mobilenet025",
+        "mobilenet",
+        "resnet20",
+        "resnet32",
+        "resnet56",
+    )
 )
 QUICK: Final = SuSettings(
     eps=(4, 8, 16, PAPER_EPS),
@@ -134,20 +144,20 @@ QUICK: Final = SuSettings(
     smallest_iterations=10,
     kappas=(0, 20),
     searches=3,
-    steps=30,
+    steps=20,
     fast=True,
     goals=("untargeted", "random"),
     models=CIFAR_QUICK_MODELS,
     images=40,
-    minimum_images=16,
-    transfer_images=24,
+    minimum_images=12,
+    transfer_images=16,
     clever_images=12,
     clever_batches=25,
-    clever_samples=8,
+    clever_samples=4,
     clever_goals=("random",),
     description="without the least-likely target and the slow models (DenseNets, NASNet); I-FGSM with 10 and 30 "
-    "iterations; `cw-fast` and `ead-fast` with 3 x 30 steps instead of C&W and EAD with 9 x 1,000, kappa 0 and 20; "
-    "CLEVER from 25 x 8 points instead of 100 x 512",
+    "iterations; `cw-fast` and `ead-fast` with 3 x 20 steps instead of C&W and EAD with 9 x 1,000, kappa 0 and 20; "
+    "CLEVER from 25 x 4 points instead of 100 x 512",
 )
 IMAGENET: Final = SuSettings(
     eps=(4, 8, 16, 32, PAPER_EPS),

@@ -13,7 +13,7 @@ from robustassay.studies.page import MISSING, Table
 from robustassay.studies.su2018.comparison import comparison_with_paper
 from robustassay.studies.su2018.measurements import SuMeasurements
 from robustassay.studies.su2018.models import StudiedModel
-from robustassay.studies.su2018.settings import GOAL_TEXTS, GoalName, smallest_eps_name
+from robustassay.studies.su2018.settings import GOAL_TEXTS, SMALLEST, GoalName
 
 
 def tables(measured: SuMeasurements) -> list[Table]:
@@ -69,15 +69,15 @@ def successes(measured: SuMeasurements, goal: GoalName) -> Table:
 
 def distortions(measured: SuMeasurements) -> Table:
     """Return the distances of successes: L-inf of I-FGSM, L2 of C&W over the number of pixels, L1 of EAD."""
-    steps, kappa = measured.settings.iterations[-1], measured.settings.kappas[0]
+    kappa = measured.settings.kappas[0]
     rows, lines = [], []
     for model in measured.models:
         n = measured.pixels_of(model)
         measures = [
-            ("L∞ of I-FGSM, x 255", smallest_eps_name(steps), 255.0),
+            ("L∞ of I-FGSM, x 255", SMALLEST, 255.0),
             ("L2 of C&W / pixels, x 10^4", f"C&W κ={kappa}", 1e4 / n),
             ("RMSD of C&W, x 255", f"C&W κ={kappa}", 255 / math.sqrt(3 * n)),
-            ("L1 of EAD", "EAD-L1", 1.0),
+            ("L1 of EAD", f"EAD-L1 κ={kappa}", 1.0),
         ]
         for goal in measured.settings.goals:
             line = [model.label, GOAL_TEXTS[goal]]
