@@ -71,7 +71,7 @@ def test_a_targeted_estimate_of_two_classes_is_exact_and_capped_by_the_ball():
 def penalised(function, start, args=(), **_):
     """Minimise as the program of CLEVER's authors does: with a penalty on the scale."""
     return fmin(
-        lambda found, values: function(found, values) + 0.01 * found[2] ** 2, start, args, 1e-9, 1e-9, 9000, 9000, disp=0
+        lambda at, values: function(at, values) + 0.01 * at[2] ** 2, start, args, 1e-9, 1e-9, 9000, 9000, disp=0
     )
 
 

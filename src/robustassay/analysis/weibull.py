@@ -21,7 +21,7 @@ NEWTON: Final = 60
 
 PENALTY: Final = 0.01
 """Times the squared scale, in units of the values' range, taken off the log-likelihood, as in the program of CLEVER's
-authors. Without it, values that look endless have no estimate: their likelihood grows, ever more slowly, with the end."""
+authors. Without it, values that look endless have no estimate: their likelihood grows, ever more slowly, with it."""
 
 
 @final

@@ -211,4 +211,3 @@ def needed_c(x0: Tensor, gradient: Tensor, hinge: Tensor, weight: float) -> Tens
         gain = (gradient * ((x0 + move).clamp(0, 1) - x0)).flatten(1).sum(1)
         low, high = torch.where(gain < wanted, middle, low), torch.where(gain < wanted, high, middle)
     return 10**high
-

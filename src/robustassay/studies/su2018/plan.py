@@ -44,7 +44,7 @@ def plan_of(models: tuple[StudiedModel, ...], settings: SuSettings, workspace: W
         for goal, attack, task in transfers:
             outcomes.setdefault((goal, attack.name), []).append(results[task.key])
         return SuMeasurements(
-            models=models,
+            models=experiment.models_with_depth(),
             settings=settings,
             results={run.key: results[run.key] for run in runs},
             clever={name: pd.concat(found, ignore_index=True) for name, found in estimates.items()},

@@ -124,40 +124,32 @@ def _bim(steps: int) -> str:
 
 
 FULL: Final = SuSettings()
-CIFAR_QUICK_MODELS: Final = tuple(
-    f"{name}-natural"
-    for name in (
-        "alexnet",
-        "vgg11",
-        "vgg16",
-        "inception",
-        "mobilenet025",
-        "mobilenet",
-        "resnet20",
-        "resnet32",
-        "resnet56",
-    )
-)
 QUICK: Final = SuSettings(
     eps=(4, 8, 16, PAPER_EPS),
     iterations=(10, 30),
     smallest_iterations=10,
     kappas=(0, 20),
     searches=3,
-    steps=20,
+    steps=15,
     fast=True,
     goals=("untargeted", "random"),
-    models=CIFAR_QUICK_MODELS,
-    images=40,
-    minimum_images=12,
-    transfer_images=16,
-    clever_images=12,
+    models=tuple(
+        f"{name}-natural"
+        for name in (
+            *("alexnet", "vgg11", "vgg16", "mobilenet025", "mobilenet"),
+            *("resnet20", "resnet32", "resnet56", "inception"),
+        )
+    ),
+    images=24,
+    minimum_images=8,
+    transfer_images=12,
+    clever_images=8,
     clever_batches=25,
-    clever_samples=4,
+    clever_samples=2,
     clever_goals=("random",),
-    description="without the least-likely target and the slow models (DenseNets, NASNet); I-FGSM with 10 and 30 "
-    "iterations; `cw-fast` and `ead-fast` with 3 x 20 steps instead of C&W and EAD with 9 x 1,000, kappa 0 and 20; "
-    "CLEVER from 25 x 4 points instead of 100 x 512",
+    description="no least-likely target; I-FGSM with 10 and 30 iterations, its smallest eps with 10; `cw-fast` and "
+    "`ead-fast` with 3 x 15 steps instead of C&W and EAD with 9 x 1,000, kappa 0 and 20; CLEVER from 25 x 2 points "
+    "instead of 100 x 512",
 )
 IMAGENET: Final = SuSettings(
     eps=(4, 8, 16, 32, PAPER_EPS),
@@ -206,8 +198,8 @@ IMAGENET_QUICK: Final = SuSettings(
     clever_goals=("random",),
     clever_radius=5.0,
     photographs=True,
-    description="the eight fastest networks, no least-likely target; I-FGSM with 10 iterations; `cw-fast` and `ead-fast` "
-    "with 2 x 20 steps instead of C&W and EAD with 9 x 1,000, and kappa 0; CLEVER from 25 x 2 points instead of "
+    description="no least-likely target; I-FGSM with 10 iterations; `cw-fast` and `ead-fast` with 2 x 20 steps instead "
+    "of C&W and EAD with 9 x 1,000, and kappa 0; CLEVER from 25 x 2 points instead of "
     "100 x 512",
 )
 SETTINGS: Final[dict[ScopeName, SuSettings]] = {

@@ -1,7 +1,7 @@
 """The tasks beside attack runs: CLEVER per model and chunk of images, and transfer per source model."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, final
 
@@ -14,6 +14,7 @@ from robustassay.evaluation.progress import NoProgress
 from robustassay.studies.cache import CachedTable
 from robustassay.studies.crafting import Crafting, LoadedModel
 from robustassay.studies.measures.clever import Clever
+from robustassay.studies.measures.depth import depth
 from robustassay.studies.measures.transfer_matrix import Examples, transfer_outcomes
 from robustassay.studies.photographs import as_seen_by
 from robustassay.studies.runs import Workspace
@@ -41,6 +42,14 @@ class SuExperiment:
         """The models, loaded."""
         classes, device = len(self.workspace.dataset.classes), choose_device(self.workspace.device)
         return {model.name: LoadedModel.of(model.name, model.name, classes, device) for model in self.models}
+
+    def models_with_depth(self) -> tuple[StudiedModel, ...]:
+        """Return the models with their depths, counted in the same way for all."""
+        return tuple(replace(model, depth=self._depth(model.name) or model.depth) for model in self.models)
+
+    def _depth(self, name: str) -> int | None:
+        target, image = self.loaded[name].target, as_seen_by(name, self.workspace.dataset).images(slice(0, 1))
+        return depth(target.module, image.to(target.device))
 
     # ---------------------------------------------------------------- CLEVER
 
