@@ -15,6 +15,8 @@ from robustassay.studies.su2018.measurements import LINF, LTWO, RMSD, Metric, Su
 from robustassay.studies.su2018.models import StudiedModel
 
 LEVEL: Final = 0.05
+FEWEST: Final = 10
+"""Images of every model that a verdict on mean distances needs."""
 NEARLY_ALL: Final = 0.95
 PAPER_HALVING: Final = 0.02
 """L-inf distortion lost per halving of the error in the paper, of pixels in [0, 1]."""
@@ -59,6 +61,8 @@ def _law(measured: SuMeasurements, metric: Metric) -> Finding:
             "inputs differ in size, and L2 over pixels falls as inputs grow: confounded",
         )
     few, many = int(points["images"].min()), int(points["images"].max())
+    if few < FEWEST:
+        verdict, because = "cannot be said", f"fewer than {FEWEST} images of some model"
     ends = [end * math.log(2) for end in (low, high)]
     ours = f"{whole.halving():.2g} less per halving ({ends[0]:.2g} to {ends[1]:.2g}; {whole.models} models, "
     ours += f"{few if few == many else f'{few} to {many}'} images each)"
@@ -119,7 +123,7 @@ def _architecture(measured: SuMeasurements) -> Finding:
         by_family = law.explained_by_group(points["value"], points["family"].tolist())
         by_size = law.explained_by_number(points["value"], size)
         if metric in measured.distortions:
-            verdicts.append(_which(by_family, by_size))
+            verdicts.append(_which(by_family, by_size) if points["images"].min() >= FEWEST else "cannot be said")
             ours.append(f"{metric.title}: family {by_family.adjusted:.0%}, size {by_size.adjusted:.0%}")
         reasons.append(
             f"{metric.title}: family explains {by_family.share:.0%} of the variance between {len(points)} models "
@@ -168,7 +172,7 @@ def _depth(measured: SuMeasurements) -> Finding:
         pair = f"{two.label} ({two.depth} layers) against {one.label} ({one.depth})"
         reasons.append(f"{pair}: median distance {how} (sign test p = {chance:.2g}, n = {n}).")
     counts = {verdict: verdicts.count(verdict) for verdict in ("holds", "does not hold", "cannot be said")}
-    ours = f"of {len(tests)} pairs, the deeper is surely more robust in {counts['holds']}, surely less in "
+    ours = f"pairs: {len(tests)}; the deeper is surely more robust in {counts['holds']}, surely less in "
     ours += f"{counts['does not hold']}"
     because = (
         "no two networks of one kind differ in depth" if not tests else "each pair by a sign test over images, Holm"

@@ -59,9 +59,13 @@ def _scale(measured: SuMeasurements) -> list[Scale]:
         Scale("images of transfer by FGSM and I-FGSM", f"{transferred}", "1,000"),
         Scale("images that all models classify correctly", f"{len(measured.common)}", "327"),
         Scale("iterations of I-FGSM", f"{steps}; smallest eps {settings.smallest_iterations}", "10, 30, 50"),
-        Scale("searches and steps", f"{settings.searches} x {settings.steps} of {ways}", "9 x 1,000 of C&W and EAD-L1"),
+        Scale(
+            "searches and steps",
+            f"{settings.searches} x {settings.steps} of {ways}",
+            "9 x 1,000 (the authors' program)",
+        ),
         Scale("kappa", kappas, "0, 10, 20, 30, 40"),
-        Scale("CLEVER", f"{clever} images at most, {points} points", "100 images, 500 x 1,024 points"),
+        Scale("CLEVER", f"{clever} images at most, {points} points", "100 images, points as in Weng et al. (2018)"),
         Scale("targets", ", ".join(settings.goals), "untargeted, random, least likely"),
     ]
 
@@ -80,8 +84,8 @@ def _distances(measured: SuMeasurements) -> list[str]:
     return [
         "**The scale of distances.** Pixels are in [0, 1] here, in the authors' program in [-0.5, 0.5]: the same unit. "
         f"Mean L∞ distortions with a random target are {low:.2g}/255 to {high:.2g}/255 here; the paper's text implies "
-        "about 8.5/255 for AlexNet, the most robust of its models. Here the radius is searched per image until two that "
-        "differ by 5 % fail and succeed; the authors' program makes up to nine attempts, from 0.02 on."
+        "about 8.5/255 for AlexNet, the most robust of its models. Here the radius is searched per image until two "
+        "that differ by 5 % fail and succeed; the authors' program makes up to nine attempts, from 0.02 on."
     ]
 
 

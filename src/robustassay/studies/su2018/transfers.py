@@ -15,6 +15,8 @@ from robustassay.studies.su2018.settings import GoalName
 Numbers = npt.NDArray[np.float64]
 TOP: Final = 5
 """The paper matches targets within the top 5; of ten classes half would be among these, so there it is the top 1."""
+FEWEST: Final = 10
+"""Images that a verdict on rates needs."""
 
 
 def transfer_matrix(
@@ -90,7 +92,9 @@ class Difference:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the first is larger."""
+        """Whether the first is larger; a bootstrap of fewer images is too sure of itself."""
+        if self.images < FEWEST:
+            return "cannot be said"
         return "holds" if self.low > 0 else "does not hold" if self.high < 0 else "cannot be said"
 
     @property
