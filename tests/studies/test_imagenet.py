@@ -48,7 +48,6 @@ TINY = SuSettings(
     kappas=(0,),
     searches=1,
     steps=5,
-    fast=True,
     goals=("untargeted", "random"),
     transfer_goals=("untargeted",),
     images=6,

@@ -55,7 +55,6 @@ TINY = SuSettings(
     kappas=(0, 5),
     searches=2,
     steps=12,
-    fast=True,
     goals=("untargeted", "random"),
     transfer_goals=("untargeted",),
     images=12,
@@ -222,7 +221,7 @@ def test_what_was_interrupted_goes_on(names, done, tmp_path, monkeypatch):
 
 
 SETTINGS_HERE = SuSettings(
-    eps=(8, 16), iterations=(10, 30), transfer_eps=(8, 16), kappas=(0, 20), goals=("untargeted", "random"), fast=True
+    eps=(8, 16), iterations=(10, 30), transfer_eps=(8, 16), kappas=(0, 20), goals=("untargeted", "random")
 )
 N = 40
 WAYS = ("FGSM 8/255", "FGSM 16/255", "I-FGSM 10", "I-FGSM 10, 16/255", "I-FGSM 30, 16/255")

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from robustassay.analysis.panels import Lines
+from robustassay.eps import format_eps
 from robustassay.names import slug
 from robustassay.studies.page import Figure
 from robustassay.studies.su2018.measurements import SuMeasurements
@@ -48,18 +49,18 @@ def _drawn(measured: SuMeasurements) -> list[tuple[GoalName, str, str]]:
 def _sweeps(measured: SuMeasurements) -> list[Figure]:
     """Return Figure 1: success over eps, iterations and kappa."""
     settings = measured.settings
-    fast = {n / 255: SuAttack(fgsm_name(n), "fgsm", settings.iterated(1, n).norm, 1) for n in settings.eps}
-    iterated = {steps: settings.iterated(steps, settings.fixed) for steps in settings.iterations}
+    fast = {format_eps(n / 255): SuAttack(fgsm_name(n), "fgsm", settings.iterated(1, n).norm, 1) for n in settings.eps}
+    iterated = {str(steps): settings.iterated(steps, settings.fixed) for steps in settings.iterations}
     by_kappa = settings.minimum_attacks(settings.kappas)
     carlini, elastic = (
-        {attack.kappa or 0: attack for attack in by_kappa if attack.name.startswith(start)} for start in ("C&W", "EAD")
+        {str(attack.kappa): attack for attack in by_kappa if attack.name.startswith(start)} for start in ("C&W", "EAD")
     )
-    wanted: list[tuple[str, GoalName, str, str, dict[float, SuAttack]]] = [
-        ("1a", "random", "FGSM", "eps", dict(fast)),
-        ("1b", "untargeted", "FGSM", "eps", dict(fast)),
-        ("1c", "random", "I-FGSM", "iterations", dict(iterated)),
-        ("1d", "random", "C&W", "kappa", dict(carlini)),
-        ("1e", "random", "EAD-L1", "kappa", dict(elastic)),
+    wanted: list[tuple[str, GoalName, str, str, dict[str, SuAttack]]] = [
+        ("1a", "random", "FGSM", "eps", fast),
+        ("1b", "untargeted", "FGSM", "eps", fast),
+        ("1c", "random", "I-FGSM", "iterations", iterated),
+        ("1d", "random", "C&W", "kappa", carlini),
+        ("1e", "random", "EAD-L1", "kappa", elastic),
     ]
     made = []
     for number, goal, attack, axis, sweep in wanted:
@@ -71,16 +72,16 @@ def _sweeps(measured: SuMeasurements) -> list[Figure]:
     return made
 
 
-def _success(measured: SuMeasurements, goal: GoalName, sweep: dict[float, SuAttack]) -> pd.DataFrame:
+def _success(measured: SuMeasurements, goal: GoalName, sweep: dict[str, SuAttack]) -> pd.DataFrame:
     rates = {
         model.label: {at: measured.success(model, goal, attack) for at, attack in sweep.items()}
         for model in measured.models
     }
     known = {label: {at: rate.value for at, rate in row.items() if rate} for label, row in rates.items()}
-    return pd.DataFrame({label: row for label, row in known.items() if row}).sort_index()
+    return pd.DataFrame({label: row for label, row in known.items() if row})
 
 
-def _images(measured: SuMeasurements, goal: GoalName, sweep: dict[float, SuAttack]) -> int:
+def _images(measured: SuMeasurements, goal: GoalName, sweep: dict[str, SuAttack]) -> int:
     rates = [measured.success(model, goal, attack) for model in measured.models for attack in sweep.values()]
     return max((rate.total for rate in rates if rate), default=0)
 

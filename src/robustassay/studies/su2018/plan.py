@@ -72,7 +72,7 @@ def _attack_run(model: StudiedModel, goal: GoalName, attack: SuAttack, settings:
         model=model.name,
         threat=ThreatModel(attack.norm, TARGET_RULES[goal]),
         attack=attack.attack,
-        passes=Passes(forwards=attack.forwards, gradients=attack.gradients),
+        passes=Passes(gradients=attack.gradients),
         smallest_eps=attack.smallest_eps,
         keep_images=attack.keeps_images and goal in settings.transfer_goals,
         limit=settings.minimum_images if attack.keeps_images else None,
