@@ -66,6 +66,11 @@ class Attack(ABC, Generic[Access]):
         """Queries per sample in all; None where the attack counts steps instead."""
         return getattr(self, "queries", None)
 
+    def planned_passes(self, norm: Norm) -> int | None:
+        """Passes of the model per sample, at most: gradients for an attack that follows them; None if unknown."""
+        planned = self.planned_queries or self.planned_steps
+        return None if planned is None else planned * int(getattr(self, "targets", 1))
+
     def stage_names(self, norm: Norm) -> list[str]:
         """Name the parts of a composed attack in the order they run; a simple attack has none."""
         return []

@@ -46,6 +46,17 @@ def output_folder(out: str | Path | None) -> Iterator[OutputFolder]:
         yield OutputFolder(Path(scratch) / "run", temporary=True)
 
 
+def missing_samples(prepared: PreparedEvaluation, folder: Path) -> int:
+    """Count the samples that an attack of the evaluation has no record of yet."""
+    counts = []
+    for name in prepared.attacks:
+        store = Store(folder / name if prepared.one_folder_per_attack else folder)
+        done = store.done(with_images=prepared.keep_images) if store.exists() else frozenset()
+        part, parts = prepared.execution.shard
+        counts.append(sum(sample not in done for sample in prepared.dataset.ids[part - 1 :: parts]))
+    return max(counts)
+
+
 def run_all(prepared: PreparedEvaluation, folder: OutputFolder, stop: StopRequest) -> dict[str, Result]:
     """Run every attack of an evaluation; return their results by name."""
     folders = {name: folder.part(name) if prepared.one_folder_per_attack else folder for name in prepared.attacks}
