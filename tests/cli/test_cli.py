@@ -189,6 +189,8 @@ def test_ctrl_c_finishes_the_shard_and_the_same_command_resumes(folder, capsys):
         os.kill(process.pid, signal.SIGINT)
         _, said = process.communicate()
     assert process.returncode == 130, said
+    assert "stopping after the samples in progress" in said
+    assert "press Ctrl-C again to stop now" in said
     assert "run the same command again to resume" in said
     interrupted = set(folder.glob("out/shards/*.parquet"))
     assert main(request[3:]) == 0

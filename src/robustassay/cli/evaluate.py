@@ -199,9 +199,11 @@ def _show(terminal: "Terminal", found: "list[tuple[Result, Path]]", output: Outp
         return
     terminal.table(runs)
     for result, folder in found:
-        terminal.warnings(result, named=len(found) > 1)
+        if len(found) > 1:
+            terminal.heading(result)
         if result.parts and not output.uint8:
             terminal.result(result)
+        terminal.warnings(result)
         terminal.say(f"Saved in {folder}")
 
 

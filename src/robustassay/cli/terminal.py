@@ -48,10 +48,12 @@ class Terminal:
         if invalid:
             self._out.print(f"{invalid} claimed successes were not verified; they count as failed attacks.")
 
-    def warnings(self, result: "Result", named: bool = False) -> None:
+    def heading(self, result: "Result") -> None:
+        """Print the name of the model that the next lines are about."""
+        self._out.print(_text(f"\n{numbers(result)['model']}"))
+
+    def warnings(self, result: "Result") -> None:
         """Print the robust accuracy after each stage, every flag, and how many samples are in doubt."""
-        if named:
-            self._out.print(_text(f"\n{numbers(result)['model']}"))
         for part in result.parts.values() or [result]:
             if part.stages:
                 stages = ", ".join(f"{name} {accuracy:.1%}" for name, accuracy in part.stages.items())
@@ -66,8 +68,6 @@ class Terminal:
         if protocols := result.random_protocols:
             self._out.print(_text(protocols.summary))
         self._out.print(_text(f"Evidence: {result.evidence.summary}."))
-        if result.self_test.examined:
-            self._out.print(_text(f"The self-test took {result.self_test.cost}."))
         if count := len(result.doubtful):
             which, it = ("1 unbroken sample is", "it") if count == 1 else (f"{count} unbroken samples are", "them")
             remote = "service" in result.manifest.get("spec", {}).get("model", {})

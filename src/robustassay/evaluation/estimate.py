@@ -29,11 +29,11 @@ class Estimate:
 
     def __str__(self) -> str:
         if self.queries is not None:
-            return f"at most {self.queries:,} queries"
+            return f"up to about {self.queries:,} queries"
         memory = "" if self.memory_bytes is None else f", about {self.memory_bytes / 2**30:.1f} GiB of memory"
         if self.seconds is None:
             return f"no estimate of the time{memory}"
-        return f"at most {_duration(self.seconds)}, less where attacks succeed early{memory}"
+        return f"up to about {_duration(self.seconds)}, less where attacks succeed early{memory}"
 
 
 def estimate(prepared: PreparedEvaluation, missing: int) -> Estimate:

@@ -19,7 +19,7 @@ from robustassay.evaluation.spec import RunSpec, check_version
 from robustassay.evaluation.wave import FULL_PRECISION
 from robustassay.evaluation.wave_result import FailureLimit
 from robustassay.evaluation.wave_runner import WaveRunner, plan_waves
-from robustassay.interrupt import StopRequest
+from robustassay.interrupt import StopRequest, set_estimate
 from robustassay.store import Store
 
 
@@ -110,6 +110,7 @@ def run_attack(
         if missing and not stop.asked:
             _run_waves(prepared, attack, store, missing, meter, stop)
     finally:
+        set_estimate(None)
         prepared.progress.finish()
     if meter.finished < len(wanted):
         then = "nothing is saved without an output folder" if temporary else "run the same command again to resume"
