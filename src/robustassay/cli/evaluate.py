@@ -19,18 +19,6 @@ if TYPE_CHECKING:
 WITHOUT_SCORES = "rays"
 """The default attack on a service that shows labels only."""
 
-EXAMPLES = """
-Examples:
-
-```
-assay eval resnet20-pgd --attack pgd express --limit 100
-assay eval my_model.py:make --data images/ --norm L2 --eps 0.5
-assay eval resnet20-natural resnet20-pgd --attack express --limit 100
-assay eval timm:resnet18 --data imagenet:val --dry-run
-assay eval http://127.0.0.1:8000 --limit 20 --max-queries 5000
-```
-"""
-
 
 def evaluate(
     models: Annotated[list[str], Parameter(consume_multiple=True)],

@@ -5,9 +5,10 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +19,10 @@ from robustassay.printable import escape_lines
 
 if TYPE_CHECKING:
     from robustassay.evaluation import Result
+
+
+LONG_TEXT: Final = 24
+"""Characters above which a cell of a plain table may be folded."""
 
 
 class Terminal:
@@ -95,13 +100,30 @@ class Terminal:
         """Print a list with one JSON object per run."""
         print(json.dumps([numbers(result) for result in results], indent=2))
 
-    def listing(self, columns: list[str], rows: list[list[str]]) -> None:
-        """Print a plain table."""
+    def title(self, text: str) -> None:
+        """Print the title of a table, if there is one."""
+        if text:
+            self._out.print(_text(text), style="bold")
+
+    def paragraph(self, text: str) -> None:
+        """Print a text."""
+        self._out.print(_text(text))
+
+    def listing(self, columns: list[str], rows: list[list[str]], drop: Sequence[str] = ()) -> None:
+        """Print a plain table; where the terminal is narrow, the columns in `drop` are left out, in this order."""
+        widths = [
+            max((cell_len(text) for text in (name, *cells)), default=0)
+            for name, *cells in zip(columns, *rows, strict=True)
+        ]
+        kept = list(range(len(columns)))
+        left_out = [columns.index(name) for name in drop]
+        while left_out and sum(min(widths[at], LONG_TEXT) + 3 for at in kept) > self._out.width:
+            kept.remove(left_out.pop(0))
         table = Table(box=box.SIMPLE_HEAD)
-        for column in columns:
-            table.add_column(column, overflow="fold")
+        for at in kept:
+            table.add_column(columns[at], overflow="fold", no_wrap=widths[at] <= LONG_TEXT)
         for row in rows:
-            table.add_row(*map(_text, row))
+            table.add_row(*(_text(row[at]) for at in kept))
         self._out.print(table)
 
 

@@ -80,5 +80,4 @@ def _radius(norm: str, eps: float) -> Iterator[str]:
     low, high = USUAL.get(norm, (0.0, float("inf")))
     if not low <= eps <= high:
         size = "small" if eps < low else "large"
-        hint = f" (did you mean {eps:.4g}/255?)" if norm == "Linf" and eps >= 1 else ""
-        yield f"The radius {norm} {eps:.4g} is unusually {size} for pixels in [0, 1]{hint}."
+        yield f"The radius {norm} {eps:.4g} is unusually {size} for pixels in [0, 1]."
