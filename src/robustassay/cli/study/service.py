@@ -1,7 +1,7 @@
 """`assay study service`: section 7 of Liu et al. 2017 on a remote service."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -13,7 +13,7 @@ def service(
     single: str = "vgg16-natural",
     ensemble: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     attack: str = "mim:steps=20,path=2",
-    norm: Literal["Linf", "L2"] = "Linf",
+    norm: str = "Linf",
     eps: str | None = None,
     data: str = "cifar10-1k",
     limit: int = 50,
@@ -62,6 +62,7 @@ def service(
 
     models = tuple(ensemble or ("resnet56-natural", "inception-natural", "densenet40-natural"))
     study = service_study(
-        capped_service(address, max_queries), ServiceSettings(single, models, attack, norm_of(norm, eps))
+        capped_service(address, max_queries),
+        ServiceSettings(single, models, attack, norm_of(norm, eps, ("Linf", "L2"))),
     )
     run_study(study, Scope(out, data=data, limit=limit, seed=seed), quiet)
