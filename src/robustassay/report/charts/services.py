@@ -12,7 +12,7 @@ def draw_examples(found: ServiceExamples, path: Path) -> None:
     """Draw pairs of images, the clean one and the adversarial one, each with its labels below."""
     pairs = len(found.texts)
     rows = -(-pairs // PER_ROW)
-    with figure_of((3.4 * PER_ROW, 3.0 * rows), path, dpi=130) as figure:
+    with figure_of((3.4 * PER_ROW, 2.55 * rows), path, dpi=130) as figure:
         panels = figure.subplots(rows, 2 * PER_ROW, squeeze=False).ravel()
         for at, texts in enumerate(found.texts):
             for axes, image, text in zip(
