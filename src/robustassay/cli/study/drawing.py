@@ -20,8 +20,8 @@ def draw(figure: "Figure", path: Path) -> None:
     from robustassay.analysis.law import Scatter
     from robustassay.analysis.panels import Bars, Lines, Panel, Points, Reliabilities
     from robustassay.analysis.transfer import TransferMatrix
-    from robustassay.report.charts import curve_chart, matrices, panels, planes, scatter, services
-    from robustassay.studies.dong2020.figures import DefenseCurves
+    from robustassay.report.charts import defense_panels, matrices, panels, planes, scatter, services
+    from robustassay.studies.dong2020.figures import DefensePanels
     from robustassay.studies.liu2017.figures import (
         BoundaryMap,
         ErrorIntervals,
@@ -34,8 +34,8 @@ def draw(figure: "Figure", path: Path) -> None:
     from robustassay.studies.service_page import ServiceExamples
 
     match figure.content:
-        case DefenseCurves(norm, curves):
-            curve_chart.save(curve_chart.CurveChart(curves, norm.name, (norm.eps,), False, ()), path)
+        case DefensePanels() as shown:
+            defense_panels.draw(shown, path)
         case Scatter() as found:
             scatter.draw(found, path, figure.title)
         case TransferMatrix() as matrix:
