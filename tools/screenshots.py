@@ -10,8 +10,8 @@ from typing import Final, Literal
 
 from playwright.sync_api import Browser, sync_playwright
 
+from robustassay.report.charts.few_colours import shrink
 from tools import chromium
-from tools.pictures import shrink
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from robustassay.studies import analyses
 from robustassay.studies.analyses.analysis import ADVERSARIAL, NATURAL, group
 from robustassay.studies.analyses.setup import AnalysisSetup
 from robustassay.studies.robustbench2021 import STUDY
-from robustassay.studies.robustbench2021.findings import _combined, _fairness, _ood, _shift
+from robustassay.studies.robustbench2021.findings import _fairness, _ood, _shift
 from robustassay.studies.robustbench2021.measurements import FIGURES
 from robustassay.studies.robustbench2021.plan import analysis_kinds, choose
 from robustassay.studies.robustbench2021.settings import FULL, QUICK, SETTINGS, RobustBenchSettings
@@ -118,9 +118,6 @@ def test_verdicts_follow_from_the_numbers():
         table = pd.DataFrame({"robust": robust, "mean over shifts": sign * robust, "robust_rsd": -sign * robust})
         assert _shift(none, analysis("shift", table))[0] == verdict
         assert _fairness(none, analysis("fairness", table))[0] == verdict
-    assert _combined(["holds", "cannot be said"]) == "holds in part"
-    assert _combined(["cannot be said"]) == "cannot be said"
-    assert _combined(["holds", "holds"]) == "holds"
 
     names = [name for name in models.names() if group(name) in (NATURAL, ADVERSARIAL)]
     for low, verdict in ((ADVERSARIAL, "holds"), (NATURAL, "does not hold"), ("", "cannot be said")):

@@ -52,6 +52,16 @@ class Scope:
         """Whether the models are for ImageNet."""
         return self.dataset == "imagenet"
 
+    def command(self, study: str) -> str:
+        """Return the command that a study of this scope is repeated with."""
+        options = {"--dataset": self.dataset if self.on_imagenet else None, "--data": self.data, "--limit": self.limit}
+        words = [f"{option} {value}" for option, value in options.items() if value is not None]
+        words += ["--models " + " ".join(f'"{name}"' if " " in name else name for name in self.models)] * bool(
+            self.models
+        )
+        words += [f"--seed {self.seed}"] * bool(self.seed) + ["--quick"] * self.quick
+        return " ".join(["assay study", study, *words])
+
     def settings(self, by_name: Mapping[ScopeName, S]) -> S:
         """Choose the settings of this scope."""
         return by_name[self.name]

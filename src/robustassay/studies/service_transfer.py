@@ -20,7 +20,7 @@ from robustassay.data import Dataset
 from robustassay.evaluation.progress import Progress
 from robustassay.remote import Service, ServiceTransfer, submit
 from robustassay.rng import Streams
-from robustassay.studies.page import Figure, Finding, Table
+from robustassay.studies.page import Figure, Finding, Setup, Table
 from robustassay.studies.scope import Scope
 from robustassay.studies.study import Plan, Study
 from robustassay.studies.task import UNKNOWN_COST, Key, Results, Task, TaskCost
@@ -162,15 +162,16 @@ class GroupTask(Task):
         return goal.labels if isinstance(goal, Targeted) else None, x_adv
 
 
-def setup(measured: ServiceMeasurements) -> list[str]:
+def setup(measured: ServiceMeasurements) -> Setup:
     """Describe the scale, and what the rates count."""
-    return [
+    lines = (
         measured.description,
         "",
         "Misled: the service labels the clean image correctly and the adversarial image wrongly. Intervals are 95 % "
         "Wilson. In the paper 57 % (one model) and 76 % (several) of targeted images misled the service, and 2 % and "
         "18 % got a label close to the target, by the authors' own judgement.",
-    ]
+    )
+    return Setup(notes=lines)
 
 
 def no_findings(measured: ServiceMeasurements) -> list[Finding]:

@@ -1,14 +1,15 @@
 """The shape of every study: `plan(scope)` gives tasks, running them gives measurements, and these give the page."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, TypeVar, final
 
-from robustassay.errors import Interrupted
+from robustassay.errors import BadRequest, Interrupted
 from robustassay.evaluation.progress import Progress
 from robustassay.interrupt import graceful_interrupt
-from robustassay.studies.page import Figure, Finding, Table
+from robustassay.studies.page import Figure, Finding, Setup, Table
+from robustassay.studies.paper_models import PaperModels
 from robustassay.studies.scope import Scope
 from robustassay.studies.task import Key, Results, Task, TaskCost
 
@@ -24,10 +25,29 @@ class Plan(Generic[M]):
     tasks: tuple[Task, ...]
     measure: Callable[[Results], M] = field(repr=False)
     notes: tuple[str, ...] = ()  # what to tell the user before the tasks start
+    partial: bool = False  # whether `measure` works without some of the results
 
     def seconds(self) -> float:
         """Estimate how long the missing tasks take, at most."""
         return TaskCost.total(task.cost() for task in self.tasks)
+
+    def unfinished(self) -> list[Task]:
+        """List the tasks with missing samples."""
+        return [task for task in self.tasks if task.missing()]
+
+    def read(self, progress: Progress) -> M:
+        """Return the measurements of finished tasks, and compute nothing.
+
+        Where tasks are missing, a plan that cannot do without them raises BadRequest.
+        """
+        missing = self.unfinished()
+        if missing and not (self.partial and len(missing) < len(self.tasks)):
+            raise BadRequest(
+                f"{len(missing)} of {len(self.tasks)} tasks are not finished, the first of them "
+                f"{' '.join(missing[0].key)}: run the same command without --publish first."
+            )
+        left_out = {task.key for task in missing}
+        return replace(self, tasks=tuple(task for task in self.tasks if task.key not in left_out)).run(progress)
 
     def run(self, progress: Progress) -> M:
         """Run the missing tasks, read the others, and return the measurements.
@@ -59,8 +79,9 @@ class Study(Generic[M]):
     name: str
     title: str  # heading of the page: authors, year, title
     plan: Callable[[Scope], Plan[M]]
-    setup: Callable[[M], list[str]]  # how it was measured, and every deviation from the paper, as Markdown lines
+    setup: Callable[[M], Setup]
     findings: Callable[[M], list[Finding]]
     tables: Callable[[M], list[Table]]
     figures: Callable[[M], list[Figure]]
     attach: Callable[[M, Path], None] = write_nothing  # writes further files into the study's folder
+    paper_models: PaperModels = field(default_factory=dict)  # what `--models paper` means, per dataset

@@ -4,14 +4,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 from robustassay.errors import StoreFailed
 from robustassay.printable import cell
-from robustassay.studies.page import Figure, Finding, Table, findings_table, markdown_rows
+from robustassay.studies.page import Figure, Finding, Setup, Table, findings_table, markdown_rows
+from robustassay.studies.provenance import NOTHING_KNOWN, Provenance
 from robustassay.studies.study import M, Study
 
 Draw = Callable[[Figure, Path], None]
+PAGE: Final = "study.md"
 
 
 @final
@@ -25,38 +27,51 @@ class StudyReport:
     page: Path
 
 
-def write(study: Study[M], measurements: M, out: Path, draw: Draw) -> StudyReport:
+def write(
+    study: Study[M], measurements: M, out: Path, draw: Draw, provenance: Provenance = NOTHING_KNOWN
+) -> StudyReport:
     """Write everything that the measurements can say.
 
-    The page starts with the findings, published number beside ours; figures and tables follow.
+    The page starts with the findings, published number beside ours; figures and tables follow. They replace those of an
+    earlier page in this folder.
     """
     findings, tables, figures = study.findings(measurements), study.tables(measurements), study.figures(measurements)
     setup = study.setup(measurements)
     try:
-        for folder in ("tables", "figures"):
+        for folder, suffix in (("tables", "csv"), ("figures", "png")):
             (out / folder).mkdir(parents=True, exist_ok=True)
+            for old in (out / folder).glob(f"*.{suffix}") if (out / PAGE).exists() else ():
+                old.unlink()
         for table in (findings_table(findings), *tables):
             table.frame.map(cell).to_csv(out / "tables" / f"{table.name}.csv", index=False)  # labels of services
         for figure in figures:
             draw(figure, out / "figures" / f"{figure.name}.png")
         study.attach(measurements, out)
-        (out / "study.md").write_text(page(study.title, findings, setup, figures, tables), encoding="utf-8")
+        text = page(study.title, provenance.sentence, findings, setup, figures, tables)
+        (out / PAGE).write_text(text, encoding="utf-8")
     except OSError as error:
         raise StoreFailed(f"{out} cannot be written ({error.strerror or error}): choose another place.") from error
-    return StudyReport(tuple(findings), tuple(tables), tuple(figures), out / "study.md")
+    return StudyReport(tuple(findings), tuple(tables), tuple(figures), out / PAGE)
 
 
 def page(
-    title: str, findings: Iterable[Finding], setup: Iterable[str], figures: Iterable[Figure], tables: Iterable[Table]
+    title: str,
+    provenance: str,
+    findings: Iterable[Finding],
+    setup: Setup,
+    figures: Iterable[Figure],
+    tables: Iterable[Table],
 ) -> str:
-    """Compose the page: findings first, then the setup, then figures and tables, then the reasons of each verdict."""
-    found, shown = list(findings), list(tables)
+    """Compose the page: findings, scale and deviations, figures, tables, the reasons of each verdict, flags."""
+    found, shown, drawn = list(findings), list(tables), list(figures)
     table = findings_table(found)
     parts = [f"# {title}", ""]
     if found:
         parts += [*markdown_rows([table.heading, *table.lines]), ""]
-    parts += ["## How it was measured", "", *setup, ""]
-    for group, members in groupby(figures, key=lambda figure: figure.group or figure.name):
+    parts += [provenance, "", "## How it was measured", "", *setup.markdown]
+    if drawn:
+        parts += ["## Figures", ""]
+    for group, members in groupby(drawn, key=lambda figure: figure.group or figure.name):
         parts += _figures(group, list(members))
     if shown:
         parts += ["## Tables", "", "Every table is also a CSV file in `tables/`, with all its numbers.", ""]
@@ -64,6 +79,8 @@ def page(
     if found:
         parts += ["## Reasons", "", "The numbers that each verdict rests on.", ""]
         parts += [finding.markdown.replace("## ", "### ", 1) for finding in found]
+    if setup.flags:
+        parts += ["## Flags of runs", "", *(f"- {line}" for line in setup.flags), ""]
     return "\n".join(parts)
 
 
@@ -71,6 +88,6 @@ def _figures(group: str, members: list[Figure]) -> list[str]:
     """Show one figure under its title, or several side by side under that of their group."""
     first = members[0]
     if not first.group:
-        return [f"## {first.title}", "", f"![{first.title}](figures/{first.name}.png)", ""]
+        return [f"### {first.title}", "", f"![{first.title}](figures/{first.name}.png)", ""]
     pictures = tuple(f"![{figure.title}](figures/{figure.name}.png)" for figure in members)
-    return [f"## {group}", "", *markdown_rows([tuple(figure.title for figure in members), pictures]), ""]
+    return [f"### {group}", "", *markdown_rows([tuple(figure.title for figure in members), pictures]), ""]

@@ -25,7 +25,7 @@ def command_for(paper: "Paper") -> Callable[..., None]:
     default_out = Path(f"runs/{paper.name}")
 
     def plain(*, options: StudyOptions = DEFAULT, models: models_type = None, out: out_type = default_out) -> None:
-        run_study(paper.study(), options.scope(models, out), options.quiet)
+        run_study(paper.study(), options.scope(models, out), options.quiet, options.publish)
 
     def with_extra_data(
         *,
@@ -34,7 +34,7 @@ def command_for(paper: "Paper") -> Callable[..., None]:
         models: models_type = None,
         out: out_type = default_out,
     ) -> None:
-        run_study(paper.study(), options.scope(models, out, extra.extra_data()), options.quiet)
+        run_study(paper.study(), options.scope(models, out, extra.extra_data()), options.quiet, options.publish)
 
     command: Callable[..., None] = with_extra_data if paper.uses_extra_data else plain
     command.__name__ = paper.name
@@ -42,21 +42,29 @@ def command_for(paper: "Paper") -> Callable[..., None]:
     return command
 
 
-def run_study(study: "Study[Any]", scope: "Scope", quiet: bool) -> None:
-    """Plan, estimate, run and write a study, and print what it found."""
-    from robustassay.cli.study.drawing import draw
+def run_study(study: "Study[Any]", scope: "Scope", quiet: bool, publish: Path | None = None) -> None:
+    """Plan, estimate, run and write a study, and print what it found; `publish` writes what is finished elsewhere."""
+    from robustassay.cli.study.drawing import draw, draw_small
     from robustassay.cli.terminal import Terminal
+    from robustassay.studies.paper_models import resolve
+    from robustassay.studies.provenance import provenance_of
+    from robustassay.studies.running import compute
     from robustassay.studies.timing import time_left
     from robustassay.studies.writer import write
 
     terminal = Terminal(quiet=quiet)
-    plan = study.plan(scope)
-    for note in plan.notes:
+    resolved, left_out = resolve(study.paper_models, scope)
+    plan = study.plan(resolved)
+    for note in (*left_out, *plan.notes):
         terminal.say(note)
-    terminal.say(f"{len(plan.tasks)} tasks, {time_left(plan.seconds())}.")
+    if publish is None:
+        terminal.say(f"{len(plan.tasks)} tasks, {time_left(plan.seconds())}.")
     with terminal.progress(len(plan.tasks)) as progress:
-        measurements = plan.run(progress)
-    written = write(study, measurements, scope.out, draw)
+        measurements = compute(plan, scope, progress) if publish is None else plan.read(progress)
+    provenance = provenance_of(scope.out, scope.command(study.name))
+    written = write(study, measurements, publish or scope.out, draw_small if publish else draw, provenance)
+    if publish is not None:
+        provenance.write(publish)
     print_study(terminal, written.tables, written.findings, written.page)
 
 
@@ -66,7 +74,7 @@ def print_study(terminal: "Terminal", tables: "Iterable[Table]", findings: "Iter
         if table.printed:
             terminal.say(table.title)
             terminal.listing(list(table.heading), [list(line) for line in table.lines])
-    verdicts = [[str(one.number), one.claim, one.verdict] for one in findings]
+    verdicts = [[str(one.number), one.claim, one.measured or "", one.verdict] for one in findings]
     if verdicts:
-        terminal.listing(["", "finding", ""], verdicts)
+        terminal.listing(["", "finding", "here", ""], verdicts)
     terminal.say(f"Tables, figures and findings: {page}")

@@ -7,6 +7,14 @@ if TYPE_CHECKING:
     from robustassay.studies.page import Figure
 
 
+def draw_small(figure: "Figure", path: Path) -> None:
+    """Draw a figure with few colours, in a third of the bytes, as documentation keeps every version of it."""
+    from robustassay.report.charts.few_colours import shrink
+
+    draw(figure, path)
+    shrink(path, path)
+
+
 def draw(figure: "Figure", path: Path) -> None:
     """Draw a figure by the type of its content."""
     from robustassay.analysis.law import Scatter

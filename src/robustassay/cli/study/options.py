@@ -30,6 +30,10 @@ class StudyOptions:
     weights: Annotated[Path | None, Parameter(help="Folder of weights of networks for ImageNet.")] = None
     device: Annotated[Literal["cpu", "cuda"] | None, Parameter(help="Where to compute; a GPU if there is one.")] = None
     seed: Annotated[int, Parameter(help="Seed of all random numbers.")] = 0
+    publish: Annotated[
+        Path | None,
+        Parameter(help="Compute nothing: write the page, tables and figures of finished work into this folder."),
+    ] = None
     quiet: Annotated[bool, Parameter(help="Print the tables and findings only.")] = False
 
     def scope(self, models: list[str] | None, out: Path, extra: "ExtraData | None" = None) -> "Scope":

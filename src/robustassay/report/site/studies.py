@@ -48,7 +48,7 @@ class StudyPage:
         )  # elsewhere
         html = re.sub(r'href="[\w-]+\.md"', 'href="#"', html)  # pages of the study that are not on the site
         html = html.replace("<table>", '<div class="wide" tabindex="0"><table>').replace("</table>", "</table></div>")
-        for verdict, sign in (("does not hold", "warning"), ("holds in part", "note"), ("holds", "good")):
+        for verdict, sign in (("does not hold", "warning"), ("cannot be said", "note"), ("holds", "good")):
             html = html.replace(f"<td>{verdict}</td>", f'<td class="verdict {sign}">{verdict}</td>')
         return html
 

@@ -19,7 +19,7 @@ from robustassay.errors import BadRequest
 from robustassay.studies.dong2020.attacks import ATTACKS
 from robustassay.studies.dong2020.defenses import ADVERSARIAL, TRANSFORMATION
 from robustassay.studies.dong2020.measurements import DongMeasurements
-from robustassay.studies.page import Answer, Finding, Verdict, comma_list, numbered
+from robustassay.studies.page import Answer, Finding, Verdict, combined, comma_list, numbered
 from robustassay.threat import Norm
 
 LEVEL: Final = 0.05
@@ -134,7 +134,8 @@ def _training(measured: DongMeasurements) -> Answer:
         ]
     robust = _verdict([paired.difference for *_, paired in tests], chances)
     costs = all(paired.difference > 0 and paired.chance < LEVEL for paired in cost.values())
-    return "holds in part" if robust == "holds" and not costs else robust, reasons
+    costly: Verdict = "holds" if costs else "cannot be said"
+    return combined([robust, costly]), reasons
 
 
 def _accuracy_cost(measured: DongMeasurements, trained: Sequence[str]) -> dict[str, Paired]:
@@ -250,7 +251,7 @@ def _verdict(differences: Sequence[float], chances: Sequence[float]) -> Verdict:
     worse = sum(d < 0 and p < LEVEL for d, p in zip(differences, chances, strict=True))
     if better == len(differences):
         return "holds"
-    return "holds in part" if better else "does not hold" if worse else "cannot be said"
+    return "does not hold" if worse else "cannot be said"
 
 
 def _versus(one: str, two: str, paired: Paired, chance: float) -> str:

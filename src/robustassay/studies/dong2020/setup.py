@@ -3,25 +3,21 @@
 from collections import defaultdict
 
 from robustassay.studies.dong2020.measurements import DongMeasurements
-from robustassay.studies.page import comma_list
+from robustassay.studies.page import Setup, comma_list
 from robustassay.studies.task import Key
 
 
-def setup(measured: DongMeasurements) -> list[str]:
+def setup(measured: DongMeasurements) -> Setup:
     """Describe the scale, the deviations, and the flags of runs."""
     sizes = sorted({len(result.records) for result in measured.results.values()}, reverse=True)
     fewer = f" ({comma_list(map(str, sizes[1:]))} in some runs)" if sizes[1:] else ""
-    lines = [
-        f"Measured on {sizes[0]} images{fewer}: {measured.description}. Deviations from the paper:",
-        "",
-        *(f"- {line}" for line in deviations(measured)),
+    notes = (
+        f"Measured on {sizes[0]} images{fewer}: {measured.description}.",
         "",
         "Differences are in percentage points, on the same samples, with 95 % intervals; p-values are exact and, "
         "within a finding, Holm-corrected unless marked.",
-        "",
-    ]
-    found = flags(measured)
-    return [*lines, "Some runs are flagged:", "", *(f"- {line}" for line in found), ""] if found else lines
+    )
+    return Setup((), tuple(deviations(measured)), notes, tuple(flags(measured)))
 
 
 def deviations(measured: DongMeasurements) -> list[str]:

@@ -2,10 +2,10 @@
 
 from robustassay.studies.liu2017.experiment import LiuExperiment
 from robustassay.studies.liu2017.tables import top_of
-from robustassay.studies.page import comma_list
+from robustassay.studies.page import Setup, comma_list
 
 
-def setup(experiment: LiuExperiment) -> list[str]:
+def setup(experiment: LiuExperiment) -> Setup:
     """Describe the scale and the deviations."""
     settings, images, classes = experiment.settings, len(experiment.images), len(experiment.dataset.classes)
     top = top_of(experiment)
@@ -23,4 +23,4 @@ def setup(experiment: LiuExperiment) -> list[str]:
         "`assay study service`.",
         "In tables, brackets hold 95 % Wilson intervals, and a row `-name` is the ensemble of all models but that one.",
     ]
-    return [f"- {line}" for line in lines]
+    return Setup(notes=tuple(f"- {line}" for line in lines))

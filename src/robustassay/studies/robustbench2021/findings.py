@@ -12,7 +12,7 @@ from robustassay.studies.analyses import Analysis
 from robustassay.studies.analyses.analysis import ADVERSARIAL, NATURAL, group
 from robustassay.studies.analyses.model_measurements import ModelMeasurements, card_of
 from robustassay.studies.measures.smoothness import OUTPUT
-from robustassay.studies.page import Answer, Finding, Verdict, numbered
+from robustassay.studies.page import Answer, Finding, Verdict, combined, numbered
 
 LEVEL: Final = 0.05
 Analyses = Mapping[str, Analysis]
@@ -102,7 +102,7 @@ def _ood(measured: ModelMeasurements, made: Analyses) -> Answer:
             f"{len(against)} trained against attacks (Mann-Whitney p = {chance:.2g})."
         )
     reasons.append("Noise, scrambled and shuffled images replace the paper's CIFAR-100, SVHN and textures.")
-    return _combined(verdicts), reasons
+    return combined(verdicts), reasons
 
 
 def _fairness(measured: ModelMeasurements, made: Analyses) -> Answer:
@@ -122,7 +122,7 @@ def _privacy(measured: ModelMeasurements, made: Analyses) -> Answer:
     follows = _rises(gap)
     verdict: Verdict = follows
     if follows == "holds" and robust.p_value < LEVEL:
-        verdict = "holds in part"
+        verdict = "does not hold"  # it follows robustness, too
     return verdict, list(made["privacy"].notes)
 
 
@@ -145,22 +145,13 @@ def _smoothness(measured: ModelMeasurements, made: Analyses) -> Answer:
                 f"{natural} has a larger estimate than {other} at {larger} of {len(one)} images, by a factor of "
                 f"{(one / two).median():.1f} at the median (sign test p = {chance:.2g})."
             )
-    return _combined(verdicts), reasons or ["No two models of one architecture, natural and trained against attacks."]
+    return combined(verdicts), reasons or ["No two models of one architecture, natural and trained against attacks."]
 
 
 def _rises(found: Trend) -> Verdict:
     if found.p_value >= LEVEL:
         return "cannot be said"
     return "holds" if found.value > 0 else "does not hold"
-
-
-def _combined(verdicts: list[Verdict]) -> Verdict:
-    known = [verdict for verdict in verdicts if verdict != "cannot be said"]
-    if not known:
-        return "cannot be said"
-    if len(known) == len(verdicts) and len(set(known)) == 1:
-        return known[0]
-    return "holds in part" if "holds" in known else "does not hold"
 
 
 def _gap(measured: ModelMeasurements, model: str) -> tuple[float, float]:

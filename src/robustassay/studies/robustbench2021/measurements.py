@@ -13,7 +13,7 @@ from robustassay.leaderboard.columns import HEADING, lines
 from robustassay.names import slug
 from robustassay.studies.analyses import Analysis
 from robustassay.studies.analyses.model_measurements import ModelMeasurements, key
-from robustassay.studies.page import Figure, Finding, Table
+from robustassay.studies.page import Figure, Finding, Setup, Table
 from robustassay.studies.robustbench2021.findings import findings_of
 from robustassay.studies.robustbench2021.settings import RobustBenchSettings
 
@@ -47,12 +47,12 @@ class RobustBenchMeasurements:
     settings: RobustBenchSettings
 
 
-def setup(study: RobustBenchMeasurements) -> list[str]:
+def setup(study: RobustBenchMeasurements) -> Setup:
     """Describe the scale and the deviations."""
     measured = study.measured
     attacked = max(len(measured.results[key("run", model)].records) for model in measured.models)
     missing = [f"{figure}: {REQUIREMENTS[name]}." for name, figure in FIGURES.items() if name not in study.analyses]
-    return [
+    lines = [
         f"{len(measured.models)} models, {study.settings.description}; {attacked} images under attack "
         f"({study.settings.attack}). Deviations from the paper:",
         "",
@@ -65,6 +65,7 @@ def setup(study: RobustBenchMeasurements) -> list[str]:
         "",
         "Leaderboard per attack, with costs and flags: [leaderboard/board.md](leaderboard/board.md).",
     ]
+    return Setup(notes=tuple(lines))
 
 
 def findings(study: RobustBenchMeasurements) -> list[Finding]:

@@ -1,7 +1,7 @@
 """Su et al.'s four findings (their abstract), tested on the models."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, final
@@ -15,7 +15,7 @@ from robustassay.analysis.compare import mcnemar
 from robustassay.analysis.ranks import holm
 from robustassay.analysis.transfer import holds
 from robustassay.eps import format_eps
-from robustassay.studies.page import Answer, Finding, Verdict, numbered
+from robustassay.studies.page import Answer, Finding, Verdict, combined, numbered
 from robustassay.studies.su2018.measurements import LINF, Metric, SuMeasurements, bootstrap
 from robustassay.studies.su2018.tables import matrix
 
@@ -33,17 +33,6 @@ def findings(measured: SuMeasurements) -> list[Finding]:
         ("VGG examples transfer well, most others only within their family", _transfer),
     )
     return numbered((claim, test(measured)) for claim, test in claims)
-
-
-def combined(verdicts: Sequence[Verdict]) -> Verdict:
-    """Combine the verdicts on the parts of a claim."""
-    if not verdicts:
-        return "cannot be said"
-    if len(set(verdicts)) == 1:
-        return verdicts[0]
-    if "holds" in verdicts or "holds in part" in verdicts:
-        return "holds in part"
-    return "does not hold"
 
 
 def _law(measured: SuMeasurements) -> Answer:

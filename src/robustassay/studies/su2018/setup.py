@@ -3,6 +3,7 @@
 from typing import Final
 
 from robustassay.eps import format_eps
+from robustassay.studies.page import Setup
 from robustassay.studies.su2018.measurements import SuMeasurements
 
 SMALL_IMAGES: Final = (
@@ -18,7 +19,7 @@ PHOTOGRAPHS: Final = (
 )
 
 
-def setup(measured: SuMeasurements) -> list[str]:
+def setup(measured: SuMeasurements) -> Setup:
     """Describe the scale, the deviations, and the flags of runs."""
     sizes = [len(result.records) for result in measured.results.values()]
     flags = {name: text for result in measured.results.values() for name, text in result.flags.items()}
@@ -34,6 +35,4 @@ def setup(measured: SuMeasurements) -> list[str]:
         f"- Transfer of I-FGSM and FGSM is measured with examples after all steps at {eps} (FGSM also at {twice}).",
         "",
     ]
-    if flags:
-        lines += ["Some runs are flagged:", "", *(f"- {name}: {text}" for name, text in flags.items()), ""]
-    return lines
+    return Setup(notes=tuple(lines), flags=tuple(f"{name}: {text}" for name, text in flags.items()))
