@@ -1,4 +1,4 @@
-"""The entries that RobustBench published, embedded: https://github.com/RobustBench/robustbench, MIT licence, March 2025.
+"""The entries that RobustBench published, as of March 2025 (https://github.com/RobustBench/robustbench, MIT licence).
 
 `entries.csv` has one row per entry, in percent. `corruptions_DATASET.csv` has the accuracy of each model under each
 corruption at each severity, as RobustBench writes it.
@@ -38,6 +38,10 @@ _FIELDS: Final = {
 """Columns of the table, and the fields of `model_info` they come from."""
 
 
+_RENAMED: Final = {f"Hendrycks2020AugMix{name}": f"Hendrycks2020AugMix_{name}" for name in ("WRN", "ResNeXt")}
+"""Two models are called otherwise in one of RobustBench's files."""
+
+
 @lru_cache(maxsize=1)
 def published_table() -> pd.DataFrame:
     """Return the table of all published entries, in percent; missing values are NaN or empty."""
@@ -52,7 +56,7 @@ def published_entries() -> list[Entry]:
 
 def published_corruptions(dataset: str) -> pd.DataFrame:
     """Return the accuracy of published models under corruptions: model, kind, severity, accuracy."""
-    wide = pd.read_csv(FOLDER / f"corruptions_{dataset}.csv", header=[0, 1], index_col=0)
+    wide = pd.read_csv(FOLDER / f"corruptions_{dataset}.csv", header=[0, 1], index_col=0).rename(index=_RENAMED)
     long = wide.stack([0, 1], future_stack=True).rename("accuracy").rename_axis(["model", "kind", "severity"])
     return long.reset_index().assign(
         kind=lambda frame: frame["kind"].str.replace("_", "-"), severity=lambda frame: frame["severity"].astype(int)

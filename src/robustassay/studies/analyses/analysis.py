@@ -12,6 +12,7 @@ from robustassay.errors import StoreFailed
 from robustassay.studies.analyses.model_measurements import card_of
 
 NATURAL, ADVERSARIAL, OTHER = "natural training", "trained against L∞ attacks", "other defenses and models"
+L2_TRAINED: Final = "trained against L2 attacks"
 _ADVERSARIAL_RECIPES: Final = frozenset({"pgd", "trades", "alp", "ibp"})
 
 
@@ -43,7 +44,7 @@ class Analysis:
 
 def groups(models: Iterable[str]) -> "pd.Categorical[str]":
     """Return how models were trained; the fixed order gives each group one colour everywhere."""
-    return pd.Categorical([group(model) for model in models], categories=[NATURAL, ADVERSARIAL, OTHER])
+    return pd.Categorical([group(model) for model in models], categories=[NATURAL, ADVERSARIAL, OTHER, L2_TRAINED])
 
 
 def group(model: str) -> str:
@@ -51,4 +52,6 @@ def group(model: str) -> str:
     card = card_of(model)
     if card is None:
         return OTHER
-    return NATURAL if card.recipe == "natural" else ADVERSARIAL if card.recipe in _ADVERSARIAL_RECIPES else OTHER
+    if card.recipe == "natural":
+        return NATURAL
+    return L2_TRAINED if card.recipe == "pgd-l2" else ADVERSARIAL if card.recipe in _ADVERSARIAL_RECIPES else OTHER
