@@ -36,9 +36,10 @@ def analyze(
 ) -> None:
     """Analyse models beyond robust accuracy: tables as CSV, figures as PNG; finished work is kept.
 
-    Kinds: shift (accuracy on other data), robust-shift (robust accuracy on other data), calibration (ECE and temperatures), ood (AUROC of confidence), fairness
-    (accuracy of each class), privacy (membership inference), smoothness (local Lipschitz estimates), transfer
-    (adversarial examples between the models), time (by year and venue of the method).
+    Kinds: shift (accuracy on other data), robust-shift (robust accuracy on other data), calibration (ECE and
+    temperatures), ood (AUROC of confidence), fairness (accuracy of each class), privacy (membership inference),
+    smoothness (local Lipschitz estimates), transfer (adversarial examples between the models), time (by year and venue
+    of the method).
 
     Parameters
     ----------

@@ -169,5 +169,3 @@ def prediction_table(dataset: Dataset, logits: torch.Tensor) -> pd.DataFrame:
     """Return one row per image: id, label and logits."""
     columns = {f"logit{at}": logits[:, at].numpy() for at in range(logits.shape[1])}
     return pd.DataFrame({"sample_id": list(dataset.ids), "label": dataset.labels.numpy(), **columns})
-
-

@@ -48,10 +48,20 @@ def groups(models: Iterable[str]) -> "pd.Categorical[str]":
 
 
 def group(model: str) -> str:
-    """Return how a model was trained, by its card."""
+    """Return how a model was trained, by its card; one of RobustBench by its name and threat."""
     card = card_of(model)
     if card is None:
-        return OTHER
+        return _robustbench_group(model)
     if card.recipe == "natural":
         return NATURAL
     return L2_TRAINED if card.recipe == "pgd-l2" else ADVERSARIAL if card.recipe in _ADVERSARIAL_RECIPES else OTHER
+
+
+def _robustbench_group(model: str) -> str:
+    """Return the group of `robustbench:NAME[:[DATASET/]THREAT]`; all but the standard models are trained for it."""
+    source, _, rest = model.partition(":")
+    name, _, place = rest.partition(":")
+    if source != "robustbench":
+        return OTHER
+    threat = place.rpartition("/")[2] or "Linf"
+    return NATURAL if name == "Standard" else {"Linf": ADVERSARIAL, "L2": L2_TRAINED}.get(threat, OTHER)

@@ -87,7 +87,7 @@ def _almost_all(_: object) -> Outcome:
     reasons = (
         f"{len(entries) - len(differ)} of {len(entries)} entries report AutoAttack's own number and are not counted.",
         f"Where AutoAttack is higher, it is so by at most {-differ['overestimated'].min():.2f} points.",
-        f"Up to {PAPER_YEAR - 1}: {int((early['overestimated'] > 0).sum())} of {len(early)} are lower under AutoAttack.",
+        f"Up to {PAPER_YEAR - 1}: AutoAttack is lower in {int((early['overestimated'] > 0).sum())} of {len(early)}.",
         f"'Almost all' is read as {ALMOST_ALL:.0%} or more.",
     )
     verdict = "holds" if low >= ALMOST_ALL else "does not hold" if high < ALMOST_ALL else "cannot be said"
@@ -124,21 +124,19 @@ def _trade_off(_: object) -> Outcome:
     top = entries.nlargest(10, "best")
     loss = standard - top["clean_accuracy"]
     now = later[later["clean_accuracy"] > standard]
-    reasons = tuple(
+    reasons = [
         f"{row['model']}: clean {row['clean_accuracy']:.2f} %, best known {row['best']:.2f} %."
         for row in top.to_dict("records")
-    ) + (
-        f"Of the later entries, {', '.join(now['model'])} exceed the standard model's {standard:.2f} %."
-        if len(now)
-        else f"None exceeds the standard model's {standard:.2f} %.",
-    )
+    ]
+    above = ", ".join(now["model"]) or "none"
+    reasons.append(f"Entries of any year above the standard model's {standard:.2f} %: {above}.")
     measured = (
         f"the ten most robust up to {PAPER_YEAR}: {loss.min():.1f} to {loss.max():.1f} points below the standard "
         f"model ({standard:.1f} %); {SNAPSHOT}: {len(now)} of {len(later)} above it"
     )
     verdict = "holds" if loss.min() >= NOTICEABLE else "does not hold"
     because = f"each loses {NOTICEABLE:.0f} point or more" + (", but not all later ones do" if len(now) else "")
-    return Outcome(verdict, measured, because if verdict == "holds" else "one of them loses less", reasons)
+    return Outcome(verdict, measured, because if verdict == "holds" else "one of them loses less", tuple(reasons))
 
 
 def _extra_data(_: object) -> Outcome:
