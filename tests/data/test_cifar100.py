@@ -67,10 +67,10 @@ def test_a_folder_per_class_has_the_same_labels(tmp_path, pixels):
 
 def test_other_files_are_refused_in_one_sentence(tmp_path, pixels, monkeypatch):
     (tmp_path / "test").write_bytes(pickle.dumps({"data": pixels.reshape(-1, 3072), "labels": LABELS.tolist()}))
-    with pytest.raises(BadData, match="not a CIFAR-100 python batch.*cifar-100-python"):
+    with pytest.raises(BadData, match=r"not a CIFAR-100 python batch.*cifar-100-python"):
         load(f"cifar100:{tmp_path / 'test'}")
     (tmp_path / "test.bin").write_bytes(b"x" * 3073)
-    with pytest.raises(BadData, match="multiple of 3074.*cifar10:FOLDER"):
+    with pytest.raises(BadData, match=r"multiple of 3074.*cifar10:FOLDER"):
         load(f"cifar100:{tmp_path / 'test.bin'}")
     monkeypatch.setenv("ASSAY_DATA", str(tmp_path / "nowhere"))
     monkeypatch.chdir(tmp_path)
