@@ -142,17 +142,23 @@ def job_of(name: str, epochs: int | None = None) -> Job:
     return Job(architecture, norm, int(seed or 0), epochs or EPOCHS[architecture])
 
 
-def read(path: Path) -> TrainingData:
-    """Read the file of training images; the first 4-D array holds the images, the first 1-D array the labels."""
+def read_arrays(path: Path) -> tuple[Tensor, Tensor]:
+    """Read images and labels; the first 4-D array holds the images, the first 1-D array the labels."""
     check_unpacked(path)
     with np.load(path, allow_pickle=False) as file:
         arrays = [file[key] for key in file.files]
     images = [array for array in arrays if array.ndim == 4 and array.dtype == np.uint8]
     labels = [array for array in arrays if array.ndim == 1]
-    if not images or not labels or len(images[0]) != len(labels[0]) or len(labels[0]) <= 2 * HELD_OUT:
-        raise SystemExit(f"{path.name} must hold over {2 * HELD_OUT} uint8 images [n, 32, 32, 3] and as many labels.")
-    x = torch.from_numpy(images[0]).permute(0, 3, 1, 2).contiguous()
-    y = torch.from_numpy(labels[0].astype(np.int64))
+    if not images or not labels or len(images[0]) != len(labels[0]):
+        raise SystemExit(f"{path.name} must hold uint8 images [n, 32, 32, 3] and as many labels.")
+    return torch.from_numpy(images[0]).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels[0].astype(np.int64))
+
+
+def read(path: Path) -> TrainingData:
+    """Read the file of training images."""
+    x, y = read_arrays(path)
+    if len(y) <= 2 * HELD_OUT:
+        raise SystemExit(f"{path.name} holds {len(y)} images: training needs over {2 * HELD_OUT}.")
     return TrainingData(x[:-HELD_OUT], y[:-HELD_OUT], x[-HELD_OUT:], y[-HELD_OUT:])
 
 

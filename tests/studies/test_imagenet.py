@@ -43,11 +43,11 @@ TINY = SuSettings(
     fixed=16,
     start=4,
     iterations=(2,),
+    smallest_iterations=2,
+    transfer_eps=(16,),
     kappas=(0,),
     searches=1,
     steps=5,
-    initial_c=10.0,
-    elastic=False,
     goals=("untargeted", "random"),
     transfer_goals=("untargeted",),
     images=6,
@@ -158,9 +158,8 @@ def test_su2018_on_photographs_of_two_sizes(photos, tmp_path, monkeypatch):
     }
     report = write(SU2018, measured, tmp_path / "out", lambda figure, path: None)
     page = (tmp_path / "out" / "study.md").read_text()
-    assert "Comparison with the paper" in page
     assert "below 3 % for all settings" in page
-    assert len(report.findings) == 4
+    assert {finding.verdict for finding in report.findings if "VGG" in finding.claim} == {"cannot be said"}
 
     def refuse(*_, **__):
         raise AssertionError("finished work was done again")

@@ -14,7 +14,7 @@ from robustassay.studies.su2018.settings import SETTINGS, TARGET_RULES, GoalName
 from robustassay.studies.su2018.tasks import SuExperiment
 from robustassay.studies.task import Results
 from robustassay.studies.timing import Passes
-from robustassay.threat import LInf, ThreatModel
+from robustassay.threat import ThreatModel
 
 
 def plan(scope: Scope) -> Plan[SuMeasurements]:
@@ -44,7 +44,7 @@ def plan_of(models: tuple[StudiedModel, ...], settings: SuSettings, workspace: W
         for goal, attack, task in transfers:
             outcomes.setdefault((goal, attack.name), []).append(results[task.key])
         return SuMeasurements(
-            models=models,
+            models=experiment.models_with_depth(),
             settings=settings,
             results={run.key: results[run.key] for run in runs},
             clever={name: pd.concat(found, ignore_index=True) for name, found in estimates.items()},
@@ -62,7 +62,7 @@ def attack_runs(models: Sequence[StudiedModel], settings: SuSettings) -> tuple[A
         _attack_run(model, goal, attack, settings)
         for model in models
         for goal in settings.goals
-        for attack in settings.attacks()
+        for attack in settings.attacks(goal)
     )
 
 
@@ -72,8 +72,8 @@ def _attack_run(model: StudiedModel, goal: GoalName, attack: SuAttack, settings:
         model=model.name,
         threat=ThreatModel(attack.norm, TARGET_RULES[goal]),
         attack=attack.attack,
-        passes=Passes(forwards=attack.forwards, gradients=attack.gradients),
+        passes=Passes(gradients=attack.gradients),
         smallest_eps=attack.smallest_eps,
-        keep_images=attack.transfers and goal in settings.transfer_goals,
-        limit=settings.minimum_images if not isinstance(attack.norm, LInf) else None,
+        keep_images=attack.keeps_images and goal in settings.transfer_goals,
+        limit=settings.minimum_images if attack.keeps_images else None,
     )
