@@ -59,9 +59,9 @@ def rises(found: Trend) -> Verdict:
 
 
 def percent(rate: Rate) -> str:
-    """Write a rate with its interval and its total."""
+    """Write a rate with its counts and its interval."""
     low, high = rate.interval()
-    return f"{rate.value:.0%} ({100 * low:.0f}–{100 * high:.0f}), n = {rate.total}"
+    return f"{rate.count} of {rate.total} ({rate.value:.0%}, {100 * low:.0f}–{100 * high:.0f})"
 
 
 def trend_text(found: Trend) -> str:

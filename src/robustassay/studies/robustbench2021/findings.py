@@ -8,7 +8,7 @@ import pandas as pd
 from robustassay.analysis.compare import mcnemar, pair
 from robustassay.analysis.shift import trend
 from robustassay.studies.analyses.analysis import ADVERSARIAL, L2_TRAINED, NATURAL, group
-from robustassay.studies.analyses.model_measurements import ModelMeasurements, card_of
+from robustassay.studies.analyses.model_measurements import MEMBERS, ModelMeasurements, card_of
 from robustassay.studies.measures.smoothness import OUTPUT
 from robustassay.studies.page import Finding, Verdict, combined
 from robustassay.studies.robustbench2021.answers import (
@@ -178,7 +178,8 @@ def _deer(study: RobustBenchMeasurements) -> Outcome:
 
 def _privacy(study: RobustBenchMeasurements) -> Outcome:
     if "privacy" not in study.analyses:
-        return unknown("it needs images that the models were trained on (--members), or is not measured yet")
+        named = MEMBERS in study.setup.datasets
+        return unknown("not measured yet" if named else "it needs images that the models were trained on (--members)")
     table = study.analyses["privacy"].table
     own = table[table["images"] == "adversarial"]
     gap, robust = (trend(own[x], own["inference_accuracy"]) for x in ("gap", "robust"))
@@ -195,7 +196,7 @@ def _privacy(study: RobustBenchMeasurements) -> Outcome:
 def _transfer(study: RobustBenchMeasurements) -> Outcome:
     """Compare the rate between two kinds of models with that of attacks on the target itself."""
     if "transfer" not in study.analyses:
-        return unknown("not measured, or not measured yet")
+        return unknown("not measured yet")
     made = study.analyses["transfer"]
     rates = made.tables["transfer-groups"].set_index(["from", "to"])["rate"].to_dict()
     itself = made.table.groupby("training")["on itself"].mean().to_dict()

@@ -69,7 +69,8 @@ def _deviations(study: RobustBenchMeasurements) -> list[str]:
     ]
     for name, count in study.left_out.items():
         if count:
-            lines.append(f"{FIGURES[name]} ({name}): {count} of {len(models)} models are not measured yet.")
+            some = "not measured yet" if name not in study.analyses else f"{count} of {len(models)} models not measured"
+            lines.append(f"{FIGURES[name]} ({name}): {some}.")
     restarts = [model for model in study.settings.restart_models if key("run", model, SQUARE) in results]
     seeds = [
         model
