@@ -1,6 +1,6 @@
 """Writes the table of the showcase into the README and the first page of the documentation.
 
-    assay run && python -m tools.showcase_table runs/showcase
+assay run && python -m tools.showcase_table runs/showcase
 """
 
 import sys
