@@ -42,6 +42,7 @@ docs: $(VENV)/.ready-dev
 	$(BIN)/python -m tools.api_page
 	$(BIN)/python -m benchmarks.cost_model
 	$(BIN)/python -m tools.page_outputs
+	$(BIN)/python -m tools.notebooks
 	$(BIN)/zensical build --strict
 
 # docs/crosscheck.md: our attacks compared with other libraries, in about a quarter of an hour on two cores.

@@ -9,10 +9,11 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
+import nbformat
 import pytest
 from benchmarks import cost_model
 from cyclopts import CycloptsError, MissingArgumentError
-from tools import api_page, attack_pages, page_outputs
+from tools import api_page, attack_pages, notebooks, page_outputs
 
 import robustassay as ra
 from robustassay import attacks, registry
@@ -124,15 +125,15 @@ def test_every_command_line_parses(page):
 
 
 def test_the_check_of_commands_sees_what_is_wrong():
-    text = "    assay eval a --x 1  # why\n`assay run`\n```console\n$ assay doctor m --images 8\n```\n"
-    assert commands(text) == ["assay doctor m --images 8", "assay eval a --x 1"]
+    text = "    assay eval a --x 1  # why\n`assay run`\n```console\n$ assay doctor m --limit 8\n```\n"
+    assert commands(text) == ["assay doctor m --limit 8", "assay eval a --x 1"]
     assert mentions(text) == ["assay run"]
     assert problem_with("assay eval resnet20-pgd --attack pgd square --eps 8/255") is None
     assert problem_with("assay eval --adaptive auto", may_lack=True) is None
     assert problem_with("assay eval --adaptive auto")
     assert problem_with("assay eval resnet20-pgd --atack pgd", may_lack=True)
     assert problem_with("assay evaluate resnet20-pgd --attack pgd")
-    assert problem_with("assay bench resnet20-pgd --images many")
+    assert problem_with("assay bench resnet20-pgd --limit many")
 
 
 # ------------------------------------------------------------------------------------------------ generated pages
@@ -225,6 +226,30 @@ def test_the_site_builds_without_a_warning(tmp_path):
 def test_every_page_is_in_the_navigation():
     named = set(re.findall(r'"([\w./-]+\.md)"', (ROOT / "zensical.toml").read_text()))
     assert named == {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+
+
+# ------------------------------------------------------------------------------------------------ notebooks
+
+
+@pytest.mark.parametrize(
+    "name", [notebooks.NAMES[0], *(pytest.param(n, marks=pytest.mark.long) for n in notebooks.NAMES[1:])]
+)
+def test_a_notebook_runs_from_top_to_bottom(name):
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.notebooks", "--check", name],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("name", notebooks.NAMES)
+def test_the_page_of_a_notebook_shows_its_outputs(name, tmp_path):
+    notebook = nbformat.read(notebooks.FOLDER / f"{name}.ipynb", as_version=4)
+    assert notebook.cells[-1].outputs, "run python -m tools.notebooks"
+    assert notebooks.page(name, notebook, tmp_path) == (notebooks.FOLDER / f"{name}.md").read_text()
 
 
 # ------------------------------------------------------------------------------------------------ the glossary

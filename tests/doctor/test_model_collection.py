@@ -25,7 +25,7 @@ def test_each_half_has_two_fifths_of_each_kind_and_the_fresh_part_sixty():
         assert counts["fresh"] >= 60
 
 
-@pytest.mark.parametrize(("one", "other"), combinations(PARTS, 2))
+@pytest.mark.parametrize(("one", "other"), list(combinations(PARTS, 2)))
 def test_no_family_is_in_two_parts(one, other):
     families = [{entry.family for entry in COLLECTION if entry.part == part} for part in (one, other)]
     assert families[0].isdisjoint(families[1])
@@ -40,7 +40,6 @@ def test_no_family_is_in_two_parts(one, other):
         "within 2 eps, vgg11-natural",
         "saw of 1, resnet20-natural",
         "no graph, resnet20-natural",
-        "next image, resnet20-natural",
     ],
 )
 def test_the_truth_is_below_the_plain_attack(name):

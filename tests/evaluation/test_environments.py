@@ -145,6 +145,7 @@ def hooked(network):
 MODELS = {
     "scripted": torch.jit.script,
     "traced": lambda network: torch.jit.trace(network, X[:2]),
+    "frozen": lambda network: torch.jit.freeze(torch.jit.script(network)),
     "compiled": compiled,
     "exported": exported,
     "data-parallel": lambda network: nn.DataParallel(network).eval(),

@@ -46,12 +46,6 @@ def mixed(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return share * F.cross_entropy(z, y) + (1 - share) * F.cross_entropy(z, y.roll(1, 0))
 
 
-def squared(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """Return the squared error of one-hot labels."""
-    z = net(x)
-    return F.mse_loss(z, 4 * F.one_hot(y, z.shape[1]).to(z))
-
-
 def focal(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """Return the focal loss (Lin et al. 2017)."""
     loss = F.cross_entropy(net(x), y, reduction="none")
@@ -94,11 +88,6 @@ def shuffled(h: Tensor) -> Tensor:
 def standardised(x: Tensor) -> Tensor:
     """Return the image with mean 0 and deviation 1."""
     return (x - x.mean((1, 2, 3), keepdim=True)) / (x.std((1, 2, 3), keepdim=True) + 0.05)
-
-
-def opened(x: Tensor) -> Tensor:
-    """Return the morphological opening: the largest of the smallest neighbours."""
-    return F.max_pool2d(-F.max_pool2d(-x, 2, 1), 2, 1)
 
 
 def sizes(h: Tensor) -> Tensor:
@@ -184,7 +173,6 @@ DESIGNS: Final[list[tuple[str, str, Make]]] = [
     ("gated units", "waves", lambda: convolved(1, 2, Apply(gated), nn.Conv2d(8, 16, 3, 2, 1), Apply(torch.tanh))),
     ("both signs", "textures", lambda: convolved(3, 4, Apply(both_signs), nn.Conv2d(32, 16, 3, 2, 1), nn.ReLU())),
     ("standardised images", "spots", lambda: nn.Sequential(Apply(standardised), convolutions(5, 20))),
-    ("morphology", "symbols 10", lambda: nn.Sequential(Apply(opened), convolutions(1, 10, width=6))),
     ("sizes of responses", "waves", lambda: convolved(1, 2, Apply(sizes))),
     ("bounded layers", "symbols 16", lambda: with_bounded_layers(784, 16)),
     ("weight normalisation", "textures", lambda: nn.Sequential(nn.Flatten(), weight_norm(nn.Linear(768, 64)),
@@ -198,7 +186,6 @@ TRAININGS: Final[list[tuple[str, str, Make, Objective, float]]] = [
     ("smoothed labels", "spots", lambda: convolutions(5, 20), smoothed_labels, 0.0),
     ("hinge loss", "textures", lambda: convolutions(3, 4), largest_margin, 0.0),
     ("mixed images", "waves", lambda: convolutions(1, 2), mixed, 0.0),
-    ("squared error", "textures", lambda: convolutions(3, 4), squared, 0.0),
     ("focal loss", "spots", lambda: convolutions(5, 20), focal, 0.0),
     ("noisy training images", "pairs", lambda: convolutions(1, 100), with_noise, 0.0),
     ("flat slopes", "textures", lambda: convolutions(3, 4, nn.Softplus), flat_slopes, 0.0),

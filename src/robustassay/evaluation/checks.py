@@ -49,7 +49,7 @@ def check_model(
             "and attacks fail without notice; to evaluate it as it is, accept the flag with --despite-flags."
         )
     random = varies(module, x, logits, REPEATS)
-    if not random and depends_on_batch(module, x, logits, batch_size):
+    if not random and depends_on_batch(module, x, logits, batch_size, len(dataset.whole)):
         random = varies(module, x, logits, MANY_REPEATS)  # a model that draws one of a few parts may repeat itself
         if not random:
             raise BadModel(
@@ -103,7 +103,9 @@ def _check_mode(module: nn.Module) -> None:
     # An exported module keeps the mode of its export, and has an `eval` of its own that only raises.
     exported = {id(inner) for part in module.modules() if "eval" in vars(part) for inner in part.modules()}
     parts = ((name, part) for name, part in module.named_modules() if id(part) not in exported)
-    training = next((name for name, part in parts if part.training), None)
+    training = next(
+        (name for name, part in parts if getattr(part, "training", False)), None
+    )  # a frozen script has none
     if training is not None:
         where = f"its part {training!r}" if training else "it"
         raise BadModel(f"The model is in training mode ({where} is): call model.eval() first.")

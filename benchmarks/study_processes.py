@@ -1,0 +1,194 @@
+"""Runs the independent tasks of a study in several processes side by side, for one GPU and small networks.
+
+    python -m benchmarks.study_processes dong2020 --processes 12 --seconds 540 --out runs/dong2020
+    python -m benchmarks.study_processes dong2020 --dataset imagenet --data nips2017:FOLDER --weights FOLDER ...
+    python -m benchmarks.study_processes robustbench2021 --shift SET.npz --ood SET.npz --members TRAIN.npz ...
+
+For Su et al. with 18 networks of seven families, first train the six that the zoo lacks:
+
+    python tools/train_zoo.py families --data FOLDER --out DIR --device cuda --limit 200
+    cp DIR/*-natural.* src/robustassay/models/zoo/
+    python -m benchmarks.study_processes su2018 --processes 16 --seconds 300 --out runs/su2018
+    assay study su2018 --out runs/su2018
+
+The processes take the tasks in the order of the plan and write into one folder, which is that of `assay study`: kill
+them, run the same command again, and finished samples are kept. After `--seconds` every process ends with its wave; one
+that is still busy after `--grace` seconds is ended, and loses that wave alone. Tasks that need the results of others
+(tables, transfer matrices) are left to `assay study NAME --out ...`, which reads the finished runs.
+
+`--pack FOLDER` packs records (no images), provenance and the page, if `--publish` wrote one, into files of at most
+15 MiB each: unpack them into one folder, and make the page with `assay study NAME --out FOLDER --publish PAGE`. Where
+the source is a copy without its repository, name the commit in ASSAY_COMMIT.
+"""
+
+import argparse
+import multiprocessing
+import os
+import sys
+import tarfile
+import time
+from collections.abc import Sequence
+from multiprocessing.process import BaseProcess
+from multiprocessing.queues import Queue
+from pathlib import Path
+from typing import Any, Final
+
+from robustassay.cli.study.command import run_study
+from robustassay.errors import AssayError, BadRequest, Interrupted
+from robustassay.evaluation.progress import NoProgress
+from robustassay.interrupt import graceful_interrupt, stop_requested
+from robustassay.studies.catalogue import PAPERS
+from robustassay.studies.paper_models import resolve
+from robustassay.studies.provenance import Measured
+from robustassay.studies.running import device_name
+from robustassay.studies.runs import RunTask
+from robustassay.studies.scope import ExtraData, Scope
+from robustassay.studies.task import ComputeTask, Task
+
+PACK_BYTES: Final = 14 << 20
+"""A pack is closed when it is larger than this; one more file adds much less than a MiB."""
+
+POLL_SECONDS: Final = 0.5
+
+
+def main(words: Sequence[str]) -> int:
+    """Run what is missing within the time, then write and pack what was asked for."""
+    options = parse(words)
+    if options.weights is not None:
+        os.environ["ASSAY_WEIGHTS"] = str(options.weights)
+    scope = Scope(
+        options.out, options.dataset, options.quick, options.data, options.limit, tuple(options.models),
+        device=options.device,
+        extra=ExtraData(options.members, tuple(options.shift), tuple(options.ood), robust_limit=options.robust_limit),
+    )  # fmt: skip
+    left = run(options.study, scope, options.processes, options.seconds, options.grace)
+    if options.publish is not None:
+        try:
+            run_study(PAPERS[options.study].study(), scope, True, options.publish)
+        except BadRequest as error:  # too little is finished; the records are packed all the same
+            print(error, flush=True)
+    if options.pack is not None:
+        for path in pack([options.out, *([options.publish] if options.publish else [])], options.pack):
+            print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB", flush=True)
+    return 1 if left else 0
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("study", choices=PAPERS)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    parser.add_argument("--grace", type=float, default=40.0, help="seconds that waves in progress may take then")
+    parser.add_argument("--publish", type=Path, help="write the page of finished work there")
+    parser.add_argument("--pack", type=Path, help="pack records and page there")
+    parser.add_argument("--dataset", choices=("cifar10", "imagenet"), default="cifar10")
+    for name in ("--data", "--device", "--members"):
+        parser.add_argument(name)
+    for name in ("--shift", "--ood"):
+        parser.add_argument(name, nargs="*", default=[])
+    parser.add_argument("--robust-limit", type=int)
+    parser.add_argument("--weights", type=Path)
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--models", nargs="*", default=[])
+    parser.add_argument("--quick", action="store_true")
+    return parser.parse_args(words)
+
+
+def independent_tasks(study: str, scope: Scope) -> list[Task]:
+    """List the attack runs of a study, and other tasks that need no results, in the order of its plan."""
+    found = PAPERS[study].study()
+    tasks: Sequence[Task] = found.plan(resolve(found.paper_models, scope)[0]).tasks
+    return [task for task in tasks if isinstance(task, RunTask) or (isinstance(task, ComputeTask) and task.independent)]
+
+
+def run(study: str, scope: Scope, processes: int, seconds: float, grace: float) -> int:
+    """Run the missing tasks in processes until the time is over; return how many are missing then."""
+    started, tasks = time.monotonic(), independent_tasks(study, scope)
+    missing = [at for at, task in enumerate(tasks) if task.missing()]
+    print(f"{len(tasks) - len(missing)} of {len(tasks)} runs are finished", flush=True)
+    if missing:
+        Measured.here(device_name(scope.device)).keep(scope.out)
+        os.environ["OMP_NUM_THREADS"] = "1"  # the processes are as many as the cores
+        context = multiprocessing.get_context("spawn")
+        queue, said = context.Queue(), context.Queue()
+        for at in [*missing, *[None] * processes]:
+            queue.put(at)
+        workers = [context.Process(target=work, args=(study, scope, queue, said)) for _ in range(processes)]
+        with graceful_interrupt():  # Ctrl-C ends the wait, and then the processes
+            for worker in workers:
+                worker.start()
+            _wait(workers, said, started + seconds)
+            _stop(workers, said, grace)
+        queue.cancel_join_thread()
+    left = sum(bool(task.missing()) for task in tasks)
+    print(f"{left} of {len(tasks)} runs are missing after {time.monotonic() - started:.0f} s", flush=True)
+    return left
+
+
+def work(study: str, scope: Scope, queue: "Queue[int | None]", said: "Queue[str]") -> None:
+    """Run tasks from the queue until it is empty or this process is asked to stop."""
+    parent = os.getppid()  # another one once the first process was killed
+    with graceful_interrupt() as stop:
+        tasks = independent_tasks(study, scope)
+        while not stop.asked and os.getppid() == parent and (at := queue.get()) is not None:
+            start, task = time.monotonic(), tasks[at]
+            try:
+                task.run({}, NoProgress())
+            except Interrupted:
+                return
+            except AssayError as error:  # one run that fails must not end the others
+                said.put(f"{' '.join(task.key)} failed: {error}")
+            else:
+                said.put(f"{' '.join(task.key)}: {time.monotonic() - start:.1f} s")
+
+
+def _wait(workers: Sequence[BaseProcess], said: "Queue[str]", until: float, first: bool = True) -> None:
+    """Print what the processes say until all have ended or the time is over."""
+    while (
+        any(worker.is_alive() for worker in workers) and time.monotonic() < until and not (first and stop_requested())
+    ):
+        _print(said)
+        time.sleep(POLL_SECONDS)
+
+
+def _stop(workers: Sequence[BaseProcess], said: "Queue[str]", grace: float) -> None:
+    """Ask the processes to end after their wave, and end those that do not in time."""
+    for worker in workers:
+        if worker.is_alive():
+            worker.terminate()  # SIGTERM: a stop request
+    _wait(workers, said, time.monotonic() + grace, first=False)
+    for worker in workers:
+        if worker.is_alive():
+            worker.kill()
+        worker.join()
+    _print(said)
+
+
+def _print(said: Any) -> None:
+    while not said.empty():
+        print(said.get(), flush=True)
+
+
+def pack(folders: Sequence[Path], out: Path) -> list[Path]:
+    """Pack folders, without images of runs, into compressed archives of limited size."""
+    out.mkdir(parents=True, exist_ok=True)
+    files = [
+        (path, str(path.relative_to(folder.parent)))
+        for folder in folders
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix != ".safetensors"
+    ]
+    packs: list[Path] = []
+    while files:
+        packs.append(out / f"study-{len(packs) + 1}.tar.gz")
+        with packs[-1].open("wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
+            archive.add(*files.pop(0))
+            while files and raw.tell() < PACK_BYTES:
+                archive.add(*files.pop(0))
+    return packs
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
