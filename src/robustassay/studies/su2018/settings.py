@@ -134,9 +134,9 @@ QUICK: Final = SuSettings(
         )
     ),
     images=24,
-    minimum_images=12,
+    minimum_images=8,
     transfer_images=12,
-    clever_images=12,
+    clever_images=8,
     clever_batches=25,
     clever_samples=2,
     clever_goals=("random",),

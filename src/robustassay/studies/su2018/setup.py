@@ -92,7 +92,7 @@ def _distances(measured: SuMeasurements) -> list[str]:
 def conclusion(found: list[Finding]) -> list[str]:
     """Sum the findings up in ten lines at most, those that agree with the paper first."""
     lines = []
-    for verdict, start in (("holds", "Agrees with the paper"), ("does not hold", "Disagrees")):
+    for verdict, start in (("holds", "Holds here too"), ("does not hold", "Does not hold here")):
         lines += [f"- {start}: {one.claim}." for one in found if one.verdict == verdict]
     open_ones = [one for one in found if one.verdict == "cannot be said"]
     if open_ones:

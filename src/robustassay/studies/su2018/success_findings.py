@@ -149,12 +149,13 @@ def _compared(
     measured: SuMeasurements, claim: str, published: str, parts: dict[str, tuple[GoalName, SuAttack, SuAttack]]
 ) -> Finding:
     """Test that the first attack of each part succeeds more often than the second, over the same images."""
-    verdicts: list[Verdict] = []
-    reasons = []
-    for what, (goal, first, second) in parts.items():
-        found = Difference.of(by_image(measured, goal, first), by_image(measured, goal, second))
-        verdicts.append("cannot be said" if found is None else found.verdict)
-        reasons.append(f"{what}: " + ("not run." if found is None else f"{found.text}."))
-    because = "the interval of each difference, over images, against zero"
+    found = [
+        Difference.of(by_image(measured, goal, first), by_image(measured, goal, second), len(parts))
+        for goal, first, second in parts.values()
+    ]
+    verdict = combined(["cannot be said" if one is None else one.verdict for one in found])
+    reasons = [
+        f"{what}: " + ("not run." if one is None else f"{one.text}.") for what, one in zip(parts, found, strict=True)
+    ]
     ours = "; ".join(reason.rstrip(".") for reason in reasons)
-    return Finding(0, claim, combined(verdicts), tuple(reasons), published, ours, because)
+    return Finding(0, claim, verdict, tuple(reasons), published, ours, Difference.reason(verdict, found))
