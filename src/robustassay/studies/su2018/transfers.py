@@ -7,7 +7,7 @@ from typing import Final, final
 import numpy as np
 import numpy.typing as npt
 
-from robustassay.analysis.transfer import Among, TransferMatrix, holds, matrix
+from robustassay.analysis.transfer import Among, Measure, TransferMatrix, holds, matrix
 from robustassay.studies.page import Verdict
 from robustassay.studies.su2018.measurements import SuMeasurements, bootstrap
 from robustassay.studies.su2018.settings import GoalName
@@ -25,7 +25,7 @@ def transfer_matrix(
     """Return how often examples transfer from one model (rows) to another."""
     short = {model.name: model.label for model in measured.models}
     outcomes = measured.outcomes[goal, attack].replace({"source": short, "target": short})
-    measure = "error" if goal == "untargeted" else "matching"
+    measure: Measure = "error" if goal == "untargeted" else "matching"
     return matrix(outcomes, measure, TOP if goal != "untargeted" and measured.settings.photographs else 1, among)
 
 
