@@ -134,7 +134,7 @@ QUICK: Final = SuSettings(
         )
     ),
     images=24,
-    minimum_images=8,
+    minimum_images=12,
     transfer_images=12,
     clever_images=8,
     clever_batches=25,
