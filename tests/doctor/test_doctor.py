@@ -408,14 +408,14 @@ def test_the_command_prints_evidence_and_json(tmp_path, capsys):
         "def make():\n"
         "    return Rounds().eval()\n"
     )
-    assert main(["doctor", f"{broken}:make", "--images", "6", "--json"]) == 0
+    assert main(["doctor", f"{broken}:make", "--limit", "6", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     first = told["indicators"][0]
     assert told["alarms"]
     assert (first["indicator"], first["value"], first["limit"]) == ("unavailable gradients", 1.0, 0.2)
     assert first["verdict"] == "alarm"
     assert "BPDA" in told["remedies"]["bpda"]
-    assert main(["doctor", "convnet-ibp", "--images", "6"]) == 0
+    assert main(["doctor", "convnet-ibp", "--limit", "6"]) == 0
     shown = capsys.readouterr()
     assert "unavailable gradients" in shown.out
     assert "no alarm" in shown.err

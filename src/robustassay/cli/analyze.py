@@ -1,7 +1,7 @@
 """`assay analyze`: analyses of models beyond robust accuracy."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -26,10 +26,10 @@ def analyze(
     ood: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     members: str | None = None,
     attack: str = "pgd",
-    norm: Literal["Linf", "L2"] = "Linf",
+    norm: str = "Linf",
     eps: str | None = None,
     robust_limit: int | None = None,
-    device: Literal["cpu", "cuda"] | None = None,
+    device: str | None = None,
     seed: int = 0,
     out: Path = Path("runs/analyses"),
     quiet: bool = False,
@@ -89,7 +89,7 @@ def analyze(
     if not kinds:
         raise BadRequest(f"Name an analysis with --what: {', '.join(analyses.ANALYSES)}.")
     chosen = _datasets(data, limit, shift or (), ood or (), members, seed)
-    threat = ThreatModel(norm_of(norm, eps))
+    threat = ThreatModel(norm_of(norm, eps, ("Linf", "L2")))
     names = tuple(dict.fromkeys(models))
     setup = AnalysisSetup(names, chosen, out, threat, attack, robust_images=robust_limit, seed=seed, device=device)
     plan = setup.plan(analyses.requires(setup, kinds))

@@ -1,7 +1,7 @@
 """`assay leaderboard`: entries from records, checked and ranked."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import App, Parameter
 
@@ -55,7 +55,7 @@ def check(
     *,
     model: str | None = None,
     data: str | None = None,
-    device: Literal["cpu", "cuda"] | None = None,
+    device: str | None = None,
     reattack: int = 16,
     time_limit: float = 60,
     memory_limit: float = 8,

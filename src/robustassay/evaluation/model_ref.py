@@ -74,8 +74,12 @@ def choose_device(device: str | torch.device | None) -> torch.device:
         try:
             chosen = torch.device(device)
         except (RuntimeError, TypeError) as error:
-            raise BadRequest(f"device must be such as cpu or cuda, not {device!r}.") from error
+            raise BadRequest(f"device must be such as cpu, cuda, cuda:1 or mps, not {device!r}.") from error
         if chosen.type == "cuda" and not torch.cuda.is_available():
             raise BadRequest("There is no GPU that torch can use here: run with --device cpu.")
+        if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+            raise BadRequest(f"There is no {chosen} here: the GPUs are cuda:0 to cuda:{torch.cuda.device_count() - 1}.")
+        if chosen.type == "mps" and not torch.backends.mps.is_available():
+            raise BadRequest("There is no Apple GPU that torch can use here: run with --device cpu.")
         return chosen
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

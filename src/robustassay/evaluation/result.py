@@ -13,6 +13,7 @@ from robustassay.analysis import curves, rates, trust
 from robustassay.analysis.random_protocols import RandomProtocols, random_protocols
 from robustassay.data import Dataset
 from robustassay.errors import BadRequest
+from robustassay.evaluation import plausibility
 from robustassay.evaluation.arguments import as_dataset
 from robustassay.evaluation.figures import result_figures
 from robustassay.evaluation.result_display import to_html
@@ -82,6 +83,11 @@ class Result:
         found = run_warnings.merged_flags(self.parts.values())
         found.pop(trust.UNJUDGED, None)
         return found | trust.unjudged(rates.robust_accuracy(self.records), self.failures)
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about what looks wrong: weak attacks, implausible clean accuracy, unusual radii."""
+        return list(plausibility.notes(self))
 
     @property
     def doubtful(self) -> list[str]:

@@ -30,8 +30,8 @@ PAPERS: Final = {
         Paper(
             "dong2020",
             "Repeat Dong et al. 2020, 15 attacks on 8 defenses: tables, figures, and which of the five findings hold.",
-            "Rows of the paper such as PGD-AT, or other zoo models; all rows by default. On ImageNet: Natural, JPEG, "
-            "Bit-Red, R&P, RandMix.",
+            "Rows of the paper such as PGD-AT, other models, or LABEL=MODEL for another model in a row; all rows by "
+            "default. On ImageNet: Natural, JPEG, Bit-Red, R&P, RandMix. `paper`: the paper's networks by hub name.",
         ),
         Paper(
             "liu2017",

@@ -97,7 +97,8 @@ def _draw(axes: "Axes", curve: Curve, at: int, scale: float) -> None:
 
 def _spread(result: "Result", count: int) -> list[int]:
     """Choose broken samples, spread over the data."""
-    broken = np.flatnonzero(result.records["success"].astype(bool).to_numpy())
+    fell = result.records["success"].astype(bool) & result.records["clean_ok"].astype(bool)
+    broken = np.flatnonzero(fell.to_numpy())
     if not len(broken):
         raise BadRequest("No image was broken, so there is no adversarial image to show.")
     return [int(row) for row in broken[:: max(1, len(broken) // max(1, count))][: max(1, count)]]
