@@ -46,7 +46,11 @@ def scale(measured: DongMeasurements) -> list[Scale]:
     rows = [Scale(what, _sizes(measured, chosen), images) for what, chosen in kinds.items()]
     rows = [row for row in rows if row.here]
     goals = "untargeted and targeted" if True in settings.goals else "untargeted"
+    names = sorted(
+        {str(result.manifest["spec"].get("data", {}).get("name", "")) for result in measured.results.values()}
+    )
     return [
+        Scale("data", comma_list(names), "ImageNet" if measured.photographs else "CIFAR-10"),
         *rows,
         Scale("defenses", f"{len(measured.defenses)}", "8"),
         Scale("goals", goals, "untargeted and targeted"),
