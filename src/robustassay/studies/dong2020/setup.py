@@ -14,9 +14,11 @@ SMALL_IMAGES: Final = (
     "Convex is trained with CROWN-IBP bounds: no network of the paper's convex outer polytope at 2/255 is at hand. "
     "`--models Convex=FILE.py:FUNCTION` puts another network into the row.",
 )
-PHOTOGRAPHS: Final = (
+OTHER_NETWORK: Final = (
     "Inc-v3 is replaced by the network in the first row, and JPEG, Bit-Red, R&P and RandMix stand before that one: "
     "its weights are at hand. Ens-AT, ALP and FD need `--models paper` or a file.",
+)
+PHOTOGRAPHS: Final = (
     "The photographs are those named by --data, not 1,000 of the validation set; they may have been selected among "
     "those that some network classifies correctly.",
 )
@@ -75,7 +77,9 @@ def deviations(measured: DongMeasurements) -> list[str]:
         *([f"{left} of {left + len(measured.results)} runs are not finished, and missing from figures and tables."] * (
             left > 0
         )),
+        *OTHER_NETWORK * (measured.photographs and "Natural" in measured.labels),
         *PHOTOGRAPHS * measured.photographs,
+        *(f"{row.label}: {row.model}, {row.note}." for row in measured.defenses if row.note and row.model != "convnet-ibp"),
         *SMALL_IMAGES * (not measured.photographs),
     ]  # fmt: skip
     if transfer:
