@@ -40,8 +40,9 @@ PAPERS: Final = {
         ),
         Paper(
             "robustbench2021",
-            "Repeat Croce et al. 2021, RobustBench: a leaderboard, Figures 2 to 7, and which of seven findings hold.",
-            "Zoo models or others; all of the zoo by default.",
+            "Repeat Croce et al. 2021, RobustBench: leaderboards with its published entries, Figures 2 to 7 and 10, "
+            "and which findings hold.",
+            "Zoo models or others; by default all of the zoo whose forward pass is deterministic.",
             uses_extra_data=True,
         ),
         Paper(
