@@ -11,8 +11,6 @@ from robustassay.studies.task import Key
 
 SMALL_IMAGES: Final = (
     "The networks are those of the zoo, smaller than the paper's and trained here: its own were not at hand.",
-    "Convex is trained with CROWN-IBP bounds: no network of the paper's convex outer polytope at 2/255 is at hand. "
-    "`--models Convex=FILE.py:FUNCTION` puts another network into the row.",
 )
 OTHER_NETWORK: Final = (
     "Inc-v3 is replaced by the network in the first row, and JPEG, Bit-Red, R&P and RandMix stand before that one: "
@@ -79,7 +77,7 @@ def deviations(measured: DongMeasurements) -> list[str]:
         )),
         *OTHER_NETWORK * (measured.photographs and "Natural" in measured.labels),
         *PHOTOGRAPHS * measured.photographs,
-        *(f"{row.label}: {row.model}, {row.note}." for row in measured.defenses if row.note and row.model != "convnet-ibp"),
+        *(f"{row.label}, {row.model}: {row.note}." for row in measured.defenses if row.note),
         *SMALL_IMAGES * (not measured.photographs),
     ]  # fmt: skip
     if transfer:
