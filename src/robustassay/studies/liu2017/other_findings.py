@@ -20,7 +20,7 @@ from robustassay.studies.liu2017.comparisons import (
 from robustassay.studies.liu2017.experiment import LiuExperiment
 from robustassay.studies.liu2017.judgement import RARE, Judgement, not_measured
 from robustassay.studies.liu2017.settings import ExampleSet
-from robustassay.studies.liu2017.tables import distances
+from robustassay.studies.liu2017.tables import MANY, distances
 from robustassay.studies.page import Verdict, combined
 
 UNTARGETED, SMALL, LAMBDA, TAU = (
@@ -100,15 +100,21 @@ def noise_matches(experiment: LiuExperiment) -> Judgement:
     rate = Rate(int(table["matched"].sum()), int(table["total"].sum()))
     by_model = table.groupby("model", sort=False)[["matched", "total"]].sum()
     parts = ", ".join(f"{name} {row.matched / row.total:.2%}" for name, row in by_model.iterrows())
-    chance = 1 / len(experiment.dataset.classes)
+    low, high = rate.interval()
+    classes, many = len(experiment.dataset.classes), _has_many_classes(experiment)
+    verdict: Verdict = "holds" if high < 0.01 else "does not hold" if low > 0.01 else "cannot be said"
     return Judgement(
-        "holds" if rate.interval()[1] < 0.01 else "does not hold" if rate.interval()[0] > 0.01 else "cannot be said",
+        verdict if many else "cannot be said",
         "matching rate 0 % on all five models",
         f"{format_rate(rate)} over all deviations",
-        "'0 %' is read as below 1 %",
-        [f"By model: {parts}. Among {len(experiment.dataset.classes)} classes, {chance:.1%} of random labels are the "
-         "target."],
-    )  # fmt: skip
+        "'0 %' is read as below 1 %" if many else f"among {classes} classes, a mistake is often the target by chance",
+        [f"By model: {parts}. Among {classes} classes, {1 / (classes - 1):.1%} of random mistakes are the target."],
+    )
+
+
+def _has_many_classes(experiment: LiuExperiment) -> bool:
+    """Whether numbers of labels and chance hits can be compared with the paper's 1,000 classes."""
+    return len(experiment.dataset.classes) >= MANY
 
 
 def same_mistakes(experiment: LiuExperiment) -> Judgement:
@@ -170,7 +176,7 @@ def few_labels(experiment: LiuExperiment) -> Judgement:
     found, classes = planes.counted_planes(experiment), len(experiment.dataset.classes)
     counts = np.array([list(each.distinct().values()) for each in found])
     most, share = int(counts.max()), counts.max() / classes
-    many = classes >= 100
+    many = _has_many_classes(experiment)
     return Judgement(
         ("holds" if share < RARE else "does not hold") if many else "cannot be said",
         "at most 21 labels of 1,000 on a plane (one image)",

@@ -17,7 +17,7 @@ from robustassay.studies.liu2017.comparisons import (
     pooled,
 )
 from robustassay.studies.liu2017.experiment import LiuExperiment
-from robustassay.studies.liu2017.judgement import RARE, Judgement, above, below, not_measured
+from robustassay.studies.liu2017.judgement import RARE, Judgement, above, below, not_measured, seldom
 from robustassay.studies.liu2017.settings import ExampleSet
 from robustassay.studies.liu2017.tables import distances, quantiles
 from robustassay.studies.page import Verdict, combined
@@ -82,18 +82,18 @@ def targeted(experiment: LiuExperiment) -> Judgement:
     """Targeted examples of single sources."""
     names = list(experiment.models)
     found = mean_interval(between_models(experiment.outcomes(TARGETED), names, True), experiment.seed)
-    chance = 1 / (len(experiment.dataset.classes) - 1)
-    verdict = below(found, RARE)
+    classes = len(experiment.dataset.classes)
+    limit = seldom(classes)
     return Judgement(
-        verdict,
+        below(found, limit),
         "matching rate 0 to 4 %, 100 % on the source",
         f"{percent(found)}, {pooled(experiment, TARGETED, own=True).value:.0%} on the source",
-        f"'almost never' is read as below {RARE:.0%}",
+        f"'almost never' is read as below {limit:.0%}: {RARE:.0%}, and chance",
         [
             f"On models other than its source an example reaches its target in {percent(found)} of cases, on its "
             f"source in {format_rate(pooled(experiment, TARGETED, own=True))}.",
-            f"With {len(experiment.dataset.classes)} classes a mistake is the target by chance in {chance:.1%} of "
-            "cases; the paper's models have 1,000 classes.",
+            f"With {classes} classes a mistake is the target by chance in {1 / (classes - 1):.1%} of cases; the "
+            "paper's models have 1,000 classes.",
         ],
     )
 
@@ -216,14 +216,13 @@ def fg_over_fgs(experiment: LiuExperiment) -> Judgement:
 def fast_targeted(experiment: LiuExperiment) -> Judgement:
     """Targeted FG on its own source."""
     fast, optimised = (pooled(experiment, ExampleSet(method, True, False), own=True) for method in ("fg", "opt"))
-    verdict: Verdict = "holds" if fast.interval()[1] < RARE else "does not hold" if fast.interval()[0] > RARE else (
-        "cannot be said"
-    )  # fmt: skip
+    (low, high), limit = fast.interval(), seldom(len(experiment.dataset.classes))
+    verdict: Verdict = "holds" if high < limit else "does not hold" if low > limit else "cannot be said"
     return Judgement(
         verdict,
         "matching rate 0 to 1 % on the source, 0 to 2 % on others",
         f"{format_rate(fast)} on the source, {pooled(experiment, ExampleSet('fg', True, False)).value:.1%} on others",
-        f"'cannot' is read as below {RARE:.0%}",
+        f"'cannot' is read as below {limit:.0%}: {RARE:.0%}, and chance",
         [f"On its source, targeted FG reaches its target in {format_rate(fast)}, optimisation in "
          f"{format_rate(optimised)}."],
     )  # fmt: skip
