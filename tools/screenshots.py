@@ -20,19 +20,23 @@ class Shot:
 
     name: str
     page: str  # the first that matches
-    width: int = 1100
+    width: int = 1200
     height: int = 900
     scheme: str = "light"
+    top: str = "body"  # the element at the top of the picture
+    click: str = ""  # what is clicked before
 
 
+RUN: Final = "runs/*.html"
 SHOTS: Final = (
     Shot("overview", "index.html"),
     Shot("overview-dark", "index.html", scheme="dark"),
     Shot("overview-phone", "index.html", width=390, height=800),
-    Shot("leaderboard", "leaderboard.html", height=760),
     Shot("curves", "curves.html"),
     Shot("tradeoff", "tradeoff.html", height=820),
-    Shot("model", "models/*.html"),
+    Shot("model", "models/*pgd*.html"),
+    Shot("run", RUN, top="#repeat-title"),
+    Shot("sample", RUN, click="table.samples tbody tr:has(.outcome.b)"),
 )
 
 
@@ -45,6 +49,8 @@ def main(site: Path, out: Path = Path("docs/pictures")) -> None:
         browser = driver.chromium.launch(executable_path=found, args=[*chromium.FLAGS, "--hide-scrollbars"])
         for shot in SHOTS:
             pages = sorted(site.glob(shot.page))
+            if shot.page == RUN:  # one with many broken samples and their images
+                pages = sorted(pages, key=lambda path: -len(list((site / "images" / path.stem).glob("*.png"))))
             if pages:
                 take(browser, pages[0].resolve().as_uri(), shot, out / f"{shot.name}.png")
         browser.close()
@@ -59,6 +65,11 @@ def take(browser: Browser, address: str, shot: Shot, path: Path) -> None:
     if page.locator("figure.chart").count():
         page.locator("figure.chart canvas").first.wait_for()
         page.wait_for_timeout(300)
+    if shot.click:
+        page.locator(shot.click).first.click()
+        page.wait_for_timeout(300)
+    elif shot.top != "body":
+        page.evaluate("top => document.querySelector(top).scrollIntoView()", shot.top)
     page.screenshot(path=path)
     context.close()
     shrink(path, path)

@@ -319,13 +319,14 @@ def test_ead_makes_two_passes_per_step_and_stops_rows_that_make_no_progress() ->
 
 
 @pytest.mark.parametrize("kappa", [0.5, pytest.param(2.0, marks=pytest.mark.long)])
-def test_ead_with_kappa_finds_points_of_that_margin(kappa: float) -> None:
+@pytest.mark.parametrize("name", ["ead", "ead-fast"])
+def test_ead_with_kappa_finds_points_of_that_margin(name: str, kappa: float) -> None:
     """On a linear model they are the points that a model with a lower bias of class 1 needs."""
     model, x, labels, nearest = linear_ground(L1, False, 0.35, 0.65)
     behind = Linear(model.weight.detach(), model.bias.detach() - torch.tensor([0.0, kappa, kappa]))
     exact = distances(behind, x, labels, "L1")
     assert (exact > 1.05 * nearest).all()
-    records, _ = run(model, attacks.create(f"ead:steps=200,kappa={kappa}"), L1(30), x, labels)
+    records, _ = run(model, attacks.create(f"{name}:steps=200,kappa={kappa}"), L1(30), x, labels)
     assert records["success"].all()
     assert (records["margin"] <= -kappa + 1e-5).all()
     assert (records["distance"] >= exact * (1 - 1e-5)).all()

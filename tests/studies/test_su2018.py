@@ -17,12 +17,15 @@ from robustassay.records import SCHEMA
 from robustassay.store import Store
 from robustassay.studies import timing
 from robustassay.studies.measures import clever
-from robustassay.studies.runs import Workspace
+from robustassay.studies.runs import RunTask, Workspace
 from robustassay.studies.su2018 import STUDY, tasks
+from robustassay.studies.su2018.distortion_findings import depth_pairs, distortion_findings
 from robustassay.studies.su2018.measurements import LINF, LTWO, SuMeasurements, bootstrap
-from robustassay.studies.su2018.models import StudiedModel, choose
+from robustassay.studies.su2018.models import PAPER_MODELS, PAPER_TOP1, StudiedModel, choose
 from robustassay.studies.su2018.plan import attack_runs, plan_of
-from robustassay.studies.su2018.settings import FULL, QUICK, SETTINGS, SuSettings, smallest_eps_name
+from robustassay.studies.su2018.settings import FULL, IMAGENET, QUICK, SETTINGS, SMALLEST, SuSettings
+from robustassay.studies.su2018.success_findings import success_findings
+from robustassay.studies.su2018.transfer_findings import transfer_findings
 
 MODELS = """
 import torch
@@ -47,10 +50,11 @@ def three():
 TINY = SuSettings(
     eps=(8,),
     iterations=(3,),
+    smallest_iterations=3,
+    transfer_eps=(8,),
     kappas=(0, 5),
     searches=2,
     steps=12,
-    initial_c=1.0,
     goals=("untargeted", "random"),
     transfer_goals=("untargeted",),
     images=12,
@@ -58,6 +62,7 @@ TINY = SuSettings(
     clever_images=12,
     clever_batches=3,
     clever_samples=2,
+    clever_goals=("random",),
     description="a test",
 )
 
@@ -117,14 +122,16 @@ def test_the_full_study_is_the_papers():
     assert all(model.name.endswith("-natural") for model in chosen)
     cells = attack_runs(chosen, FULL)
     assert len({cell.key for cell in cells}) == len({cell.folder(0) for cell in cells}) == len(cells)
-    for settings in (FULL, QUICK):
-        for column in settings.attacks():
+    for settings in (FULL, QUICK, IMAGENET):
+        for column in (*settings.attacks(), *settings.transferred()):
             made = attacks.create(column.attack)
             assert type(column.norm) in made.norms
             assert made.seeks_minimum == (column.seeks_minimum and not column.smallest_eps)
-    assert {name.partition(" ")[0] for name in (attack.name for attack in FULL.transferred())} == {
-        *("FGSM", "I-FGSM", "C&W", "EAD-L1")
+    assert {attack.name for attack in FULL.transferred()} >= {
+        *("FGSM 0.3", "I-FGSM 10, 0.3", "I-FGSM 30, 0.3", "I-FGSM 50, 0.3"),
+        *(f"{way} κ={kappa}" for way in ("C&W", "EAD-L1") for kappa in (0, 10, 20, 30, 40)),
     }
+    assert {attack.kappa for attack in FULL.attacks("least-likely")} == {None, 0}
     ten = next(column for column in columns if column.name == "I-FGSM 10")
     assert attacks.create(ten.attack) == attacks.create("bim:steps=10,rel_step=0.1")  # eps / T a step
     with pytest.raises(BadRequest, match="no model"):
@@ -141,15 +148,17 @@ def test_the_command_writes_everything_and_does_nothing_twice(names, done, tmp_p
     assert "about" in said.err
     assert {name: done.count(name) for name in set(done)}.keys() == {"append", "__call__", "transfer_outcomes"}
     page = (out / "study.md").read_text()
-    assert page.partition("## Reasons")[2].count("\n### ") == 4
+    assert page.partition("## Reasons")[2].count("\n### ") == len(CLAIMS)
     pictures = {path.stem for path in (out / "figures").glob("*.png")}
     assert pictures == {
         *("scatter-linf", "scatter-l2", "scatter-clever"),
-        *(f"transfer-untargeted-{way}" for way in ("fgsm-8-255", "i-fgsm-3", "c-w-0", "c-w-5", "ead-l1")),
+        *("figure1d", "figure1e"),
+        *(f"transfer-untargeted-{way}" for way in ("fgsm-8-255", "i-fgsm-3", "c-w-0", "c-w-5")),
+        *("transfer-untargeted-ead-l1-0", "transfer-untargeted-ead-l1-5"),
     }
     assert all(path.stat().st_size > 10_000 for path in (out / "figures").glob("*.png"))
     success = pd.read_csv(out / "tables" / "success-untargeted.csv")
-    assert set(success["attack"]) == {"FGSM 8/255", "I-FGSM 3", "C&W κ=0", "C&W κ=5", "EAD-L1"}
+    assert set(success["attack"]) == {*("FGSM 8/255", "I-FGSM 3", "C&W κ=0", "C&W κ=5", "EAD-L1 κ=0", "EAD-L1 κ=5")}
     assert (success[success["attack"] == "C&W κ=0"]["success"] > 0.5).all()
     rates = pd.read_csv(out / "tables" / "transfer.csv")
     rates = rates[(rates["attack"] == "C&W κ=0") & (rates["source"] == rates["target"])]
@@ -161,6 +170,9 @@ def test_the_command_writes_everything_and_does_nothing_twice(names, done, tmp_p
     assert len(done) == before
     assert "all of them finished" in capsys.readouterr().err
     assert (out / "study.md").read_text() == written
+    finished = plan_of(choose(names), TINY, Workspace(data.load("cifar10-1k").take(12), out))
+    runs = [task.attack_run for task in finished.tasks if isinstance(task, RunTask)]
+    assert not any(run.keep_images for run in runs)  # the page can be written where only records are kept
     more = plan_of(choose(names), TINY, Workspace(data.load("cifar10-1k").take(13), out))
     more.run(NoProgress())  # one more image: that one alone
     assert done[before:].count("__call__") == 0  # CLEVER keeps its twelve
@@ -209,8 +221,18 @@ def test_what_was_interrupted_goes_on(names, done, tmp_path, monkeypatch):
 # ---------------------------------------------------------------- findings, from made-up numbers
 
 
-SETTINGS_HERE = SuSettings(eps=(8,), iterations=(10,), kappas=(0,), goals=("untargeted", "random"))
+SETTINGS_HERE = SuSettings(
+    eps=(8, 16), iterations=(10, 30), transfer_eps=(8, 16), kappas=(0, 20), goals=("untargeted", "random")
+)
 N = 40
+WAYS = ("FGSM 8/255", "FGSM 16/255", "I-FGSM 10", "I-FGSM 10, 16/255", "I-FGSM 30, 16/255")
+CLAIMS = {
+    **{"law-linf": "The L∞", "law-l2": "The L2", "architecture": "Architecture", "depth": "Within a family"},
+    **{"vgg": "VGG", "families": "Examples of other", "order": "Untargeted, FGSM", "eps": "FGSM transfers"},
+    **{"iterations": "I-FGSM transfers", "elastic": "EAD-L1 transfers", "goal": "Untargeted examples"},
+    **{"asymmetry": "Transfer is", "weak": "FGSM with a random", "strength": "A larger eps"},
+    **{"success": "I-FGSM with", "kappa": "A larger kappa", "measure": "The success at"},
+}
 
 
 def result(distances):
@@ -250,9 +272,9 @@ def measurements(distance, rate=lambda one, two: 0.5, models=None):
     results = {}
     for model in models:
         far = distance(model) * shared
-        results[model.name, "random", smallest_eps_name(10)] = result(far)
+        results[model.name, "random", SMALLEST] = result(far)
         results[model.name, "random", "C&W κ=0"] = result(10 * far)
-    ways = {("untargeted", way): outcomes(models, rate) for way in ("FGSM 8/255", "I-FGSM 10")}
+    ways = {("untargeted", way): outcomes(models, rate) for way in WAYS}
     return SuMeasurements(tuple(models), SETTINGS_HERE, results, {}, ways)  # type: ignore[arg-type]
 
 
@@ -267,10 +289,32 @@ MADE = [
 ]
 
 
-def verdict(number, *given, **named):
-    return STUDY.findings(measurements(*given, **named))[number - 1].verdict
+PARTS = {
+    distortion_findings: ("law-linf", "law-l2", "architecture", "depth"),
+    transfer_findings: ("vgg", "families", "order", "eps", "iterations", "elastic", "goal", "asymmetry"),
+    success_findings: ("weak", "strength", "success", "kappa", "measure"),
+}
 
 
+def answer(claim, measured):
+    part = next(part for part in PARTS if claim in PARTS[part])
+    (found,) = [finding for finding in part(measured) if finding.claim.startswith(CLAIMS[claim])]
+    return found
+
+
+def verdict(claim, *given, **named):
+    return answer(claim, measurements(*given, **named)).verdict
+
+
+def test_every_finding_is_tested_and_has_its_published_number():
+    found = STUDY.findings(measurements(lambda model: 0.05))
+    assert [finding.number for finding in found] == list(range(1, len(CLAIMS) + 1))
+    assert all(finding.published and finding.because for finding in found)
+    for finding, start in zip(found, CLAIMS.values(), strict=True):
+        assert finding.claim.startswith(start)
+
+
+@pytest.mark.parametrize("claim", ["law-linf", "law-l2"])
 @pytest.mark.parametrize(
     ("law", "said"),
     [
@@ -279,8 +323,18 @@ def verdict(number, *given, **named):
         (lambda model: 0.05 + 0.01 * (model.depth % 2), "cannot be said"),
     ],
 )
-def test_first_finding(law, said):
-    assert verdict(1, law) == said
+def test_the_law_is_judged_over_all_models(claim, law, said):
+    assert verdict(claim, law) == said
+
+
+def test_l2_over_pixels_gets_no_verdict_where_inputs_differ_in_size():
+    made = measurements(lambda model: 0.1 + 0.03 * np.log(1 - model.accuracy))
+    made = dataclasses.replace(made, pixels={MADE[0].name: 64 * 64})
+    found = answer("law-l2", made)
+    assert found.verdict == "cannot be said"
+    assert "confounded" in found.because
+    assert "no verdict uses it" in answer("architecture", made).reasons[1]
+    assert STUDY.findings(made)[2].claim.startswith("The RMSD")
 
 
 @pytest.mark.parametrize(
@@ -291,8 +345,8 @@ def test_first_finding(law, said):
         (lambda model: 0.05, "cannot be said"),
     ],
 )
-def test_second_finding(distance, said):
-    assert verdict(2, distance) == said
+def test_architecture_against_size(distance, said):
+    assert verdict("architecture", distance) == said
 
 
 @pytest.mark.parametrize(
@@ -304,30 +358,101 @@ def test_second_finding(distance, said):
         (lambda model: 0.05, "cannot be said"),
     ],
 )
-def test_third_finding(distance, said):
-    assert verdict(3, distance) == said
+def test_depth(distance, said):
+    assert verdict("depth", distance) == said
+
+
+def test_only_networks_that_differ_in_numbers_are_compared_in_depth():
+    named = [("net-lite0", 50), ("net-lite1", 65), ("net-lite2", 65), ("net-b0", 40), ("net-lite3", 80)]
+    models = tuple(StudiedModel(name, "net", 1, depth) for name, depth in named)
+    pairs = {(one.name, two.name) for one, two in depth_pairs(models)}
+    lite = (
+        ("net-lite0", "net-lite1"),
+        ("net-lite0", "net-lite2"),
+        ("net-lite1", "net-lite3"),
+        ("net-lite2", "net-lite3"),
+    )
+    assert pairs == set(lite)
 
 
 @pytest.mark.parametrize(
-    ("rate", "said"),
+    ("rate", "vgg", "families"),
     [
-        (lambda one, two: 0.8 if one.family == "vgg" or one.family == two.family else 0.3, "holds"),
-        (lambda one, two: 0.8 if one.family == two.family else 0.3, "cannot be said"),
-        (lambda one, two: 0.1 if one.family == "vgg" or one.family == two.family else 0.6, "does not hold"),
-        (lambda one, two: 0.5, "cannot be said"),
+        (lambda one, two: 0.8 if one.family == "vgg" or one.family == two.family else 0.3, "holds", "holds"),
+        (lambda one, two: 0.8 if one.family == two.family else 0.3, "cannot be said", "holds"),
+        (
+            lambda one, two: 0.1 if one.family == "vgg" or one.family == two.family else 0.6,
+            "does not hold",
+            "does not hold",
+        ),
+        (lambda one, two: 0.5, "cannot be said", "cannot be said"),
     ],
 )
-def test_fourth_finding(rate, said):
-    assert verdict(4, lambda model: 0.05, rate) == said
+def test_who_transfers_to_whom(rate, vgg, families):
+    made = measurements(lambda model: 0.05, rate)
+    assert answer("vgg", made).verdict == vgg
+    assert answer("families", made).verdict == families
+    without = measurements(lambda model: 0.05, rate, models=[model for model in MADE if model.family != "vgg"])
+    assert answer("vgg", without).verdict == "cannot be said"
+    assert "no VGG" in answer("vgg", without).because
+
+
+def test_attacks_and_directions_of_transfer():
+    rates = {
+        "FGSM 8/255": 0.3,
+        "FGSM 16/255": 0.9,
+        "I-FGSM 10": 0.5,
+        "I-FGSM 10, 16/255": 0.6,
+        "I-FGSM 30, 16/255": 0.4,
+    }
+    ways = {("untargeted", way): outcomes(MADE, lambda one, two, rate=rate: rate) for way, rate in rates.items()}
+    made = dataclasses.replace(measurements(lambda model: 0.05), outcomes=ways)
+    assert answer("eps", made).verdict == answer("iterations", made).verdict == "holds"
+    assert answer("order", made).verdict == "cannot be said"  # EAD and C&W were not run
+    assert answer("asymmetry", made).verdict == "cannot be said"
+    skewed = measurements(lambda model: 0.05, lambda one, two: 0.9 if one.name < two.name else 0.2)
+    assert answer("asymmetry", skewed).verdict == "holds"
+    few = {which: part[part["sample"] < 6] for which, part in ways.items()}
+    assert answer("eps", dataclasses.replace(made, outcomes=few)).verdict == "cannot be said"
+
+
+def test_the_paper_counts_errors_of_the_target_as_transfer():
+    ways = outcomes(MADE[:2], lambda one, two: 0.5)
+    ways["target_ok"] = ~((ways["target"] == MADE[1].name) & (ways["sample"] < 10))
+    made = dataclasses.replace(
+        measurements(lambda model: 0.05, models=MADE[:2]), outcomes={("untargeted", "FGSM 8/255"): ways}
+    )
+    cells = next(table for table in STUDY.tables(made) if table.name == "transfer").frame
+    cell = cells.set_index(["source", "target"]).loc[(MADE[0].label, MADE[1].label)]
+    assert (cell["rate"], cell["images"]) == (pytest.approx(10 / 30), 30)
+    assert (cell["rate_as_paper"], cell["images_as_paper"]) == (0.5, 40)
+
+
+def test_the_common_images_are_those_that_all_models_classify_correctly():
+    made = measurements(lambda model: 0.05)
+    made.results["vgg11", "random", "C&W κ=0"].records.loc[:4, "clean_ok"] = False
+    for which in (SMALLEST, "C&W κ=0"):
+        made.results["vgg11", "random", which].records.loc[:4, "clean_ok"] = False
+    assert len(made.common) == N - 5
+    assert set(made.robustness_on_common["images"]) == {N - 5}
+
+
+def test_the_paper_has_18_networks():
+    models = PAPER_MODELS["imagenet"]
+    assert len(models) == len(PAPER_TOP1) == 18
+    assert {model.label for model in models} == set(PAPER_TOP1)
+    assert len({model.family for model in models}) == 7
+    assert [model.label for model in models if not model.model] == ["Inception-v2"]
+    chosen = choose(["torchvision:vgg16", "timm:nasnetalarge.tf_in1k"])
+    assert [(model.family, model.accuracy) for model in chosen] == [("vgg", 0.715), ("nasnet", 0.827)]
 
 
 def test_distances_that_are_missing_are_named():
     made = measurements(lambda model: 0.05)
     records = made.results["vgg11", "random", "C&W κ=0"].records
     records.loc[:9, ["claimed", "valid", "success"]] = False
-    reasons = STUDY.findings(made)[0].reasons
-    assert "not nearly all succeed: vgg11 75%;" in reasons[1]
-    assert "not nearly all" not in reasons[0]
+    assert "not nearly all succeed: vgg11 75%;" in answer("law-l2", made).reasons[-1]
+    assert not any("not nearly all" in reason for reason in answer("law-linf", made).reasons)
 
 
 def test_nothing_can_be_said_of_one_model():

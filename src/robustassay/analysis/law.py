@@ -162,7 +162,12 @@ class Scatter:
 
 
 def _law_of(points: pd.DataFrame) -> Law | None:
+    return try_fit(points["accuracy"], points["value"])
+
+
+def try_fit(accuracy: npt.ArrayLike, distortion: npt.ArrayLike) -> Law | None:
+    """Fit the law, or return None where the models are too few or too alike."""
     try:
-        return fit_law(points["accuracy"], points["value"])
+        return fit_law(accuracy, distortion)
     except BadRequest:
         return None

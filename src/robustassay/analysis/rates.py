@@ -1,5 +1,6 @@
 """Rates from records, each with its interval."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -25,6 +26,11 @@ class Rate:
         """Return Wilson's score interval, or Clopper and Pearson's exact one."""
         low, high = (wilson if method == "wilson" else clopper_pearson)(self.count, self.total, confidence)
         return float(low), float(high)
+
+
+def percent(value: float) -> str:
+    """Write a rate as 43.8%; a rate over nothing as a dash."""
+    return "–" if math.isnan(value) else f"{value:.1%}"
 
 
 def clean_accuracy(records: pd.DataFrame) -> Rate:

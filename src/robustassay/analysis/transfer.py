@@ -25,9 +25,10 @@ from robustassay.errors import BadRequest
 Measure = Literal["error", "accuracy", "matching"]
 """error: the true class is not in the top k; accuracy: it is; matching: the target class is."""
 
-Among = Literal["all", "both correct"]
-"""Which examples a rate counts: all (Liu et al. choose images that every model classifies correctly), or those whose
-clean image both the source and the target classify correctly (Su et al.)."""
+Among = Literal["all", "source correct", "both correct"]
+"""Which examples a rate counts: all (Liu et al. choose images that every model classifies correctly), those whose clean
+image the source classifies correctly (Su et al.: errors of the target without an attack count as transfer), or those
+whose clean image both classify correctly."""
 
 COLUMNS: Final = (
     "source",
@@ -73,7 +74,11 @@ class TransferMatrix:
     def title(self) -> str:
         """Describe what an entry counts, and its denominator."""
         what = {"error": "error rate", "accuracy": "accuracy", "matching": "matching rate"}[self.measure]
-        of = {"all": "of all examples", "both correct": "where both models are right on the clean image"}[self.among]
+        of = {
+            "all": "of all examples",
+            "source correct": "where the source is right on the clean image",
+            "both correct": "where both models are right on the clean image",
+        }[self.among]
         return f"top-{self.top} {what} {of}"
 
 
@@ -81,12 +86,13 @@ def matrix(outcomes: pd.DataFrame, measure: Measure = "error", top: int = 1, amo
     """Count how often the measure holds per source and target, in the order of the outcomes."""
     if top < 1:
         raise BadRequest(f"top must be at least 1, not {top}.")
-    if among == "both correct" and outcomes["source_ok"].isna().any():
+    if among != "all" and outcomes["source_ok"].isna().any():
         raise BadRequest(
             "Whether a source classifies its clean images correctly is not known: show its examples to the source "
             "itself too, or count all examples."
         )
-    counted = outcomes if among == "all" else outcomes[outcomes["source_ok"] & outcomes["target_ok"]]
+    counted = outcomes if among == "all" else outcomes[outcomes["source_ok"].astype(bool)]
+    counted = counted[counted["target_ok"]] if among == "both correct" else counted
     held = holds(counted, measure, top)
     pairs = held.groupby([counted["source"], counted["target"]], sort=False).agg(["sum", "count"])
     rows, columns = outcomes["source"].unique(), outcomes["target"].unique()

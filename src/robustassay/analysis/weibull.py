@@ -19,9 +19,9 @@ LEAST_CHANCE: Final = 1e-3
 NEWTON: Final = 60
 """Newton steps for the shape, at most; about six suffice."""
 
-LARGEST_SHAPE: Final = 20.0
-"""Above it the end point lies more than twice the range of the values above the largest of them, and the likelihood is
-nearly flat in it. (The authors penalise the shape instead.)"""
+PENALTY: Final = 0.01
+"""Times the squared scale, in units of the values' range, taken off the log-likelihood, as in the program of CLEVER's
+authors. Without it, values that look endless have no estimate: their likelihood grows, ever more slowly, with it."""
 
 
 @final
@@ -45,11 +45,11 @@ class Fit:
 
 
 def fit_reverse_weibull(maxima: npt.ArrayLike) -> Fit:
-    """Fit by maximum likelihood, or take the largest value where the likelihood has no peak or the fit is poor.
+    """Fit by penalised maximum likelihood, or take the largest value where it has no peak or the fit is poor.
 
     For a given end, scale and shape follow from one equation, so only the end is searched. The likelihood grows
-    without limit as the end comes down on the largest value with a shape below 1, and can grow to the other side too,
-    towards distributions without end; only a peak in between is an estimate.
+    without limit as the end comes down on the largest value with a shape below 1; only a peak above it is an estimate.
+    The penalty keeps the end of values that look endless at a finite distance.
     """
     values = np.asarray(maxima, np.float64).ravel()
     if len(values) < 2 or not np.isfinite(values).all():
@@ -65,9 +65,8 @@ def fit_reverse_weibull(maxima: npt.ArrayLike) -> Fit:
     shape = float(_shapes(gaps[None])[0])
     scale = float(np.exp(_log_mean_power(np.log(gaps)[None], np.array([shape]))[0] / shape))
     p_value = _ks(gaps, shape, scale)
-    if shape > LARGEST_SHAPE or not p_value >= LEAST_CHANCE:
-        why = "the values look endless" if shape > LARGEST_SHAPE else "the fit is poor"
-        return Fit(top, shape, scale * span, p_value, why)
+    if not p_value >= LEAST_CHANCE:
+        return Fit(top, shape, scale * span, p_value, "the fit is poor")
     return Fit(top + span * float(np.exp(place)), shape, scale * span, p_value)
 
 
@@ -88,13 +87,14 @@ def _peak(below: Numbers) -> float | None:
 
 
 def _profile(below: Numbers, places: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the profile log-likelihood at each end point, and the best shape there."""
+    """Return the penalised profile log-likelihood at each end point, and the best shape there."""
     gaps = below + np.exp(places)[:, None]
     shapes = _shapes(gaps)
     logs = np.log(gaps)
     power = _log_mean_power(logs, shapes)
     likelihood = np.log(shapes) - power + (shapes - 1) * logs.mean(1) - 1
-    return likelihood, shapes
+    scales = np.exp(np.minimum(power / shapes, FARTHEST))
+    return len(below) * likelihood - PENALTY * scales**2, shapes
 
 
 def _shapes(gaps: Numbers) -> Numbers:

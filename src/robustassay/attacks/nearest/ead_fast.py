@@ -48,7 +48,8 @@ class EADFast(Attack[GradientAccess]):
     model with the gradient at the clean image needs. A descent starts at the closest success so far, with half the
     learning rate, and ends once its loss no longer falls or the elastic-net penalty has undone the success. The search
     ends once a whole descent comes no closer. At last the best points are moved towards the clean images, to the
-    boundary. Rows descend side by side and do not wait for each other. `abort_early=False` makes all steps.
+    boundary. Rows descend side by side and do not wait for each other. `kappa` is the margin by which a point must be
+    misclassified to count. `abort_early=False` makes all steps.
     """
 
     info = AttackInfo(
@@ -67,25 +68,27 @@ class EADFast(Attack[GradientAccess]):
     beta: float = 1e-3
     rate: float = 0.01
     initial_c: float = 0.0
+    kappa: float = 0.0
     abort_early: bool = True
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
         """Search for the smallest c at which the descent succeeds, then bisect towards the clean images."""
+        view.require_margin(self.kappa)
         rows = self._begin(view, x0)
         best_net = self._descend(view, rows)
         moves = torch.stack((view.closest_claim(), best_net), 1) - view.ball.centre[:, None]
         low, high = torch.zeros(moves.shape[:2], device=x0.device), torch.ones(moves.shape[:2], device=x0.device)
         for _ in range(HALVINGS):
             middle = (low + high) / 2
-            succeeded = view.goal.reached(view.scores(view.ball.centre[:, None] + per_row(middle, moves) * moves))
+            succeeded = self._succeeded(view, view.scores(view.ball.centre[:, None] + per_row(middle, moves) * moves))
             low, high = torch.where(succeeded, low, middle), torch.where(succeeded, middle, high)
             moves, low, high = view.drop_finished(moves, low, high)
         return view.ball.centre
 
     def _begin(self, view: GradientAccess, x0: Tensor) -> "_Rows":
         """Start at the clean images, with the given c or with the c that a linear model of each needs."""
-        gradient, logits = view.gradient(x0, _minus_hinge)
-        needed = needed_c(x0, gradient, view.goal.margin(logits).clamp(min=0), self.beta / self.rate)
+        gradient, logits = view.gradient(x0, self._minus_hinge)
+        needed = needed_c(x0, gradient, -self._minus_hinge(logits, view.goal), self.beta / self.rate)
         rows = _Rows.at(x0, *first_c(self.initial_c, needed, FIRST_C), self.rate)
         return _Rows(*view.drop_finished(*rows.tensors))
 
@@ -111,10 +114,10 @@ class EADFast(Attack[GradientAccess]):
     def _step(self, view: GradientAccess, rows: "_Rows") -> None:
         """Evaluate the look-ahead points, and take one step from there."""
         centre, y = view.ball.centre, rows.y
-        gradient, logits = view.gradient(y, _minus_hinge)
-        hinge = view.goal.margin(logits).clamp(min=0)
+        gradient, logits = view.gradient(y, self._minus_hinge)
+        hinge = -self._minus_hinge(logits, view.goal)
         net = elastic_net(self, (y - centre).flatten(1).double())
-        rows.observe(view.goal.reached(logits), net, net + rows.c * hinge)
+        rows.observe(self._succeeded(view, logits), net, net + rows.c * hinge)
         rate = per_row(rows.rate * (1 - rows.steps / self.steps).sqrt(), y)
         ahead = y + rate * (per_row(rows.c, y) * gradient - 2 * (y - centre))
         rows.move_to((centre + shrink(ahead - centre, self.beta)).clamp(0, 1))
@@ -124,6 +127,14 @@ class EADFast(Attack[GradientAccess]):
         ended = rows.steps == self.steps
         falling = rows.lowest < self._fall * rows.lowest_before
         return ended | ~torch.where(rows.succeeded, rows.recently, falling) if self.abort_early else ended
+
+    def _succeeded(self, view: GradientAccess, logits: Tensor) -> Tensor:
+        """Return which points reach the goal by the margin asked for."""
+        return view.goal.reached(logits) & (view.goal.margin(logits) <= -self.kappa)
+
+    def _minus_hinge(self, logits: Tensor, goal: Goal) -> Tensor:
+        """Return the loss to maximise: zero once the goal is reached by the margin asked for."""
+        return -(goal.margin(logits) + self.kappa).clamp(min=0)
 
     @property
     def _fall(self) -> float:
@@ -200,8 +211,3 @@ def needed_c(x0: Tensor, gradient: Tensor, hinge: Tensor, weight: float) -> Tens
         gain = (gradient * ((x0 + move).clamp(0, 1) - x0)).flatten(1).sum(1)
         low, high = torch.where(gain < wanted, middle, low), torch.where(gain < wanted, high, middle)
     return 10**high
-
-
-def _minus_hinge(logits: Tensor, goal: Goal) -> Tensor:
-    """Return the loss to maximise: zero once the goal is reached."""
-    return -goal.margin(logits).clamp(min=0)

@@ -18,10 +18,10 @@ def draw_small(figure: "Figure", path: Path) -> None:
 def draw(figure: "Figure", path: Path) -> None:
     """Draw a figure by the type of its content."""
     from robustassay.analysis.law import Scatter
-    from robustassay.analysis.panels import Bars, Lines, Panel, Points, Reliabilities
+    from robustassay.analysis.panels import Bars, HeatMap, Lines, Panel, Points, Reliabilities
     from robustassay.analysis.transfer import TransferMatrix
-    from robustassay.report.charts import curve_chart, matrices, panels, planes, scatter, services
-    from robustassay.studies.dong2020.figures import DefenseCurves
+    from robustassay.report.charts import defense_panels, matrices, panels, planes, scatter, services
+    from robustassay.studies.dong2020.figures import DefensePanels
     from robustassay.studies.liu2017.figures import (
         BoundaryMap,
         ErrorIntervals,
@@ -34,13 +34,13 @@ def draw(figure: "Figure", path: Path) -> None:
     from robustassay.studies.service_page import ServiceExamples
 
     match figure.content:
-        case DefenseCurves(norm, curves):
-            curve_chart.save(curve_chart.CurveChart(curves, norm.name, (norm.eps,), False, ()), path)
+        case DefensePanels() as shown:
+            defense_panels.draw(shown, path)
         case Scatter() as found:
             scatter.draw(found, path, figure.title)
         case TransferMatrix() as matrix:
             matrices.draw_transfer(matrix, path, figure.title)
-        case Points() | Bars() | Lines() | Reliabilities() as content:
+        case Points() | Bars() | Lines() | Reliabilities() | HeatMap() as content:
             panels.draw(Panel(figure.name, figure.title, content), path)
         case Histograms(values, axis):
             matrices.draw_distributions(values, path, axis, figure.title)

@@ -34,6 +34,7 @@ def place_names(
 ) -> None:
     """Write each name beside its point; all `points` and vertical `bars` (x, low, high) are kept free of names."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.patheffects import withStroke
 
     canvas: Any = FigureCanvasAgg(figure)
     canvas.draw()
@@ -44,7 +45,7 @@ def place_names(
             line = {"arrowstyle": "-", "color": "#999999", "lw": 0.6} if float(np.hypot(dx, dy)) > LINE_FROM else None
             text = axes.annotate(
                 name, (float(x), float(y)), (dx, dy), textcoords="offset points", ha=_side(dx), va="center",
-                fontsize=8, zorder=4, arrowprops=line,
+                fontsize=8, zorder=4, arrowprops=line, path_effects=[withStroke(linewidth=2.5, foreground="white")],
             )  # fmt: skip
             box = text.get_window_extent(canvas.get_renderer()).padded(1.5)
             if (dx, dy) == offsets[-1] or _is_free(box, taken, axes.bbox):  # no name is left out

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ALL_MODELS, FRONTIER = "#444444", "#888888"
-REACHES: Final = (11.0, 18.0, 27.0, 38.0)
 POINT_SIZE: Final = 12.0
 
 
@@ -30,8 +29,7 @@ def draw(found: Scatter, path: Path, title: str = "") -> None:
         if found.of_frontier is not None and not found.on_frontier.all():
             _line(axes, found.of_frontier, ends, FRONTIER, "--", "the frontier")
         _frontier(axes, found)
-        highest = float(found.points["high"].max())
-        axes.set(xlim=ends, ylim=(0, 1.15 * highest), xlabel="top-1 accuracy", ylabel=found.measure)
+        axes.set(xlim=ends, ylim=(0, _top(found)), xlabel="top-1 accuracy", ylabel=found.measure)
         axes.xaxis.set_major_formatter("{x:.1%}")
         figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
         few, many = int(found.points["images"].min()), int(found.points["images"].max())
@@ -40,7 +38,13 @@ def draw(found: Scatter, path: Path, title: str = "") -> None:
         figure.suptitle(title_with_note(title, note), fontsize=10, x=0.02, ha="left")
         points = found.points[["accuracy", "value"]].to_numpy(float)
         names = [str(name) for name in found.points["model"]]
-        place_names(figure, axes, points, points, names, reaches=REACHES, point_size=POINT_SIZE)
+        bars = found.points[["accuracy", "low", "high"]].to_numpy(float)
+        place_names(figure, axes, points, points, names, bars, point_size=POINT_SIZE)
+
+
+def _top(found: Scatter) -> float:
+    """Return the top of the picture: the longest bar, unless it would flatten all points."""
+    return min(1.1 * float(found.points["high"].max()), 1.6 * float(found.points["value"].max()))
 
 
 def _points(axes: "Axes", found: Scatter) -> None:

@@ -11,6 +11,7 @@ from robustassay.studies.study import Study
 from robustassay.studies.su2018.figures import figures
 from robustassay.studies.su2018.findings import findings
 from robustassay.studies.su2018.measurements import SuMeasurements
+from robustassay.studies.su2018.models import PAPER_MODELS
 from robustassay.studies.su2018.plan import plan
 from robustassay.studies.su2018.setup import setup
 from robustassay.studies.su2018.tables import tables
@@ -25,4 +26,5 @@ STUDY: Final = Study[SuMeasurements](
     findings=findings,
     tables=tables,
     figures=figures,
+    paper_models=PAPER_MODELS,
 )

@@ -13,7 +13,7 @@ from robustassay.analysis.law import Scatter
 from robustassay.analysis.rates import Rate
 from robustassay.evaluation import Result
 from robustassay.studies.su2018.models import StudiedModel
-from robustassay.studies.su2018.settings import GoalName, SuAttack, SuSettings, smallest_eps_name
+from robustassay.studies.su2018.settings import SMALLEST, GoalName, SuAttack, SuSettings
 from robustassay.studies.task import Key
 
 RESAMPLES: Final = 4_000
@@ -34,7 +34,8 @@ LINF: Final = Metric("linf", "I-FGSM, L∞ distortion", "mean L∞ distortion, p
 LTWO: Final = Metric("l2", "C&W, L2 distortion", "mean L2 distortion / pixels")
 CLEVER: Final = Metric("clever", "CLEVER score (an estimate)", "mean CLEVER estimate, L2")
 RMSD: Final = Metric("rmsd", "C&W, RMSD", "mean RMSD, pixels in [0, 1]")
-"""At the same change per pixel, L2 over pixels falls as images grow and RMSD does not: shown where sizes differ."""
+"""At the same change per pixel, L2 over pixels falls as images grow and RMSD does not: where sizes differ, L2 over
+pixels measures the size of the input too, and no verdict uses it."""
 
 
 @final
@@ -58,17 +59,27 @@ class SuMeasurements:
         """Return the accuracy on the whole test set where known, else on the study's images."""
         if model.accuracy is not None:
             return model.accuracy
-        longest = max((result.records for (name, *_), result in self.results.items() if name == model.name), key=len)
-        return float(longest["clean_ok"].mean())
+        return float(self._longest(model)["clean_ok"].mean())
 
     def success(self, model: StudiedModel, goal: GoalName, attack: SuAttack) -> Rate | None:
         """Count successes among correctly classified images; at any distance for minimum-distance attacks."""
+        if (model.name, goal, attack.name) not in self.results:
+            return None
+        won = self.successes(model, goal, attack)
+        return Rate(int(won.sum()), len(won))
+
+    def successes(self, model: StudiedModel, goal: GoalName, attack: SuAttack) -> pd.Series:
+        """Return whether the attack succeeded by sample id, for correctly classified images."""
         result = self.results.get((model.name, goal, attack.name))
         if result is None:
-            return None
-        known = result.records[result.records["clean_ok"].astype(bool)]
-        won = known["valid"].fillna(False) if attack.seeks_minimum else known["success"]
-        return Rate(int(won.astype(bool).sum()), len(known))
+            return pd.Series(dtype=float)
+        known = result.records[result.records["clean_ok"].astype(bool)].set_index("sample_id")
+        return (known["valid"].fillna(False) if attack.seeks_minimum else known["success"]).astype(bool)
+
+    def samples(self, model: StudiedModel, goal: GoalName, attack: SuAttack) -> list[str]:
+        """Return the sample ids of a run, in the order of the dataset."""
+        result = self.results.get((model.name, goal, attack.name))
+        return [] if result is None else [str(sample) for sample in result.records["sample_id"]]
 
     def distances(self, model: StudiedModel, goal: GoalName, attack_name: str) -> pd.Series:
         """Return the distance of each success by sample id, for correctly classified images."""
@@ -86,17 +97,35 @@ class SuMeasurements:
     def attack_of(self, metric: Metric) -> str:
         """Name the attack whose distances make a metric; CLEVER has none."""
         least = f"C&W κ={self.settings.kappas[0]}"
-        return {LINF: smallest_eps_name(self.settings.iterations[-1]), LTWO: least, RMSD: least}.get(metric, "")
+        return {LINF: SMALLEST, LTWO: least, RMSD: least}.get(metric, "")
+
+    @property
+    def sizes_differ(self) -> bool:
+        """Whether the models take images of different sizes."""
+        return len({self.pixels_of(model) for model in self.models}) > 1
 
     @property
     def distortions(self) -> tuple[Metric, ...]:
-        """The metrics that verdicts use."""
-        return (LINF, LTWO, RMSD) if len({self.pixels_of(model) for model in self.models}) > 1 else (LINF, LTWO)
+        """The metrics that verdicts use: those that the size of a model's input does not change."""
+        return (LINF, RMSD) if self.sizes_differ else (LINF, LTWO)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """All metrics; CLEVER is an estimate, so no verdict uses it."""
-        return (*self.distortions, CLEVER)
+        return (LINF, LTWO, RMSD, CLEVER) if self.sizes_differ else (LINF, LTWO, CLEVER)
+
+    @cached_property
+    def common(self) -> frozenset[str]:
+        """The images that every model classifies correctly (327 of 1,000 in the paper)."""
+        return frozenset.intersection(*(self._correct(model) for model in self.models))
+
+    def _correct(self, model: StudiedModel) -> frozenset[str]:
+        records = self._longest(model)
+        return frozenset(records[records["clean_ok"].astype(bool)]["sample_id"])
+
+    def _longest(self, model: StudiedModel) -> pd.DataFrame:
+        """Return the records of a model's run on the most images."""
+        return max((result.records for (name, *_), result in self.results.items() if name == model.name), key=len)
 
     def values(self, model: StudiedModel, metric: Metric, goal: GoalName | None = None) -> pd.Series:
         """Return a metric per image, by sample id."""
@@ -113,10 +142,19 @@ class SuMeasurements:
     @cached_property
     def robustness(self) -> pd.DataFrame:
         """One row per model and metric: mean, median, bootstrap interval, number of images, facts of the model."""
+        return self._robustness(among=None)
+
+    @cached_property
+    def robustness_on_common(self) -> pd.DataFrame:
+        """The same on the images that every model classifies correctly."""
+        return self._robustness(self.common)
+
+    def _robustness(self, among: frozenset[str] | None) -> pd.DataFrame:
         rows = []
         for metric in self.metrics:
             for model in self.models:
                 values = self.values(model, metric)
+                values = values if among is None else values[values.index.isin(among)]
                 if not len(values):
                     continue
                 low, high = bootstrap(values.to_numpy(float))
@@ -137,14 +175,14 @@ class SuMeasurements:
                 )
         return pd.DataFrame(rows)
 
-    def models_by(self, metric: Metric) -> pd.DataFrame:
+    def models_by(self, metric: Metric, on_common: bool = False) -> pd.DataFrame:
         """Return the rows of one metric, one per model."""
-        whole = self.robustness
+        whole = self.robustness_on_common if on_common else self.robustness
         return whole[whole["metric"] == metric.key].reset_index(drop=True) if len(whole) else whole
 
-    def scatter(self, metric: Metric) -> Scatter:
+    def scatter(self, metric: Metric, on_common: bool = False) -> Scatter:
         """Return the models by accuracy and one metric, with the fitted laws."""
-        return Scatter.of(self.models_by(metric), metric.unit)
+        return Scatter.of(self.models_by(metric, on_common), metric.unit)
 
 
 def bootstrap(values: np.ndarray, confidence: float = 0.95, seed: int = 0) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """The plan of the study: attack runs, CLEVER estimates, and transfer to every model."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -14,7 +15,7 @@ from robustassay.studies.su2018.settings import SETTINGS, TARGET_RULES, GoalName
 from robustassay.studies.su2018.tasks import SuExperiment
 from robustassay.studies.task import Results
 from robustassay.studies.timing import Passes
-from robustassay.threat import LInf, ThreatModel
+from robustassay.threat import ThreatModel
 
 
 def plan(scope: Scope) -> Plan[SuMeasurements]:
@@ -33,8 +34,9 @@ def plan(scope: Scope) -> Plan[SuMeasurements]:
 def plan_of(models: tuple[StudiedModel, ...], settings: SuSettings, workspace: Workspace) -> Plan[SuMeasurements]:
     """Plan the tasks of some models on some images."""
     experiment = SuExperiment(models, settings, workspace)
-    runs = attack_runs(models, settings)
     clever, transfers = experiment.clever_tasks(), experiment.transfer_tasks()
+    shown = {task.key[1:] for *_, task in transfers if not task.missing()}  # their images are not needed any more
+    runs = [replace(run, keep_images=run.keep_images and run.key not in shown) for run in attack_runs(models, settings)]
 
     def measure(results: Results) -> SuMeasurements:
         estimates: dict[str, list[pd.DataFrame]] = {}
@@ -44,7 +46,7 @@ def plan_of(models: tuple[StudiedModel, ...], settings: SuSettings, workspace: W
         for goal, attack, task in transfers:
             outcomes.setdefault((goal, attack.name), []).append(results[task.key])
         return SuMeasurements(
-            models=models,
+            models=experiment.models_with_depth(),
             settings=settings,
             results={run.key: results[run.key] for run in runs},
             clever={name: pd.concat(found, ignore_index=True) for name, found in estimates.items()},
@@ -62,7 +64,7 @@ def attack_runs(models: Sequence[StudiedModel], settings: SuSettings) -> tuple[A
         _attack_run(model, goal, attack, settings)
         for model in models
         for goal in settings.goals
-        for attack in settings.attacks()
+        for attack in settings.attacks(goal)
     )
 
 
@@ -72,8 +74,8 @@ def _attack_run(model: StudiedModel, goal: GoalName, attack: SuAttack, settings:
         model=model.name,
         threat=ThreatModel(attack.norm, TARGET_RULES[goal]),
         attack=attack.attack,
-        passes=Passes(forwards=attack.forwards, gradients=attack.gradients),
+        passes=Passes(gradients=attack.gradients),
         smallest_eps=attack.smallest_eps,
-        keep_images=attack.transfers and goal in settings.transfer_goals,
-        limit=settings.minimum_images if not isinstance(attack.norm, LInf) else None,
+        keep_images=attack.keeps_images and goal in settings.transfer_goals,
+        limit=settings.minimum_images if attack.keeps_images else None,
     )

@@ -1,7 +1,7 @@
 """The tasks beside attack runs: CLEVER per model and chunk of images, and transfer per source model."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, final
 
@@ -14,6 +14,7 @@ from robustassay.evaluation.progress import NoProgress
 from robustassay.studies.cache import CachedTable
 from robustassay.studies.crafting import Crafting, LoadedModel
 from robustassay.studies.measures.clever import Clever
+from robustassay.studies.measures.depth import depth
 from robustassay.studies.measures.transfer_matrix import Examples, transfer_outcomes
 from robustassay.studies.photographs import as_seen_by
 from robustassay.studies.runs import Workspace
@@ -21,12 +22,10 @@ from robustassay.studies.su2018.models import StudiedModel
 from robustassay.studies.su2018.settings import TARGET_RULES, GoalName, SuAttack, SuSettings
 from robustassay.studies.task import ComputeTask, Results
 from robustassay.studies.timing import Passes
-from robustassay.threat import L2, LInf, ThreatModel, labels_of
+from robustassay.threat import L2, ThreatModel, labels_of
 
 CHUNK: Final = 8
 """Images whose CLEVER estimates are computed, and kept, together."""
-
-CLEVER_GOALS: Final = ("random", "least-likely")
 
 
 @final
@@ -44,6 +43,14 @@ class SuExperiment:
         classes, device = len(self.workspace.dataset.classes), choose_device(self.workspace.device)
         return {model.name: LoadedModel.of(model.name, model.name, classes, device) for model in self.models}
 
+    def models_with_depth(self) -> tuple[StudiedModel, ...]:
+        """Return the models with their depths, counted in the same way for all."""
+        return tuple(replace(model, depth=self._depth(model.name) or model.depth) for model in self.models)
+
+    def _depth(self, name: str) -> int | None:
+        target, image = self.loaded[name].target, as_seen_by(name, self.workspace.dataset).images(slice(0, 1))
+        return depth(target.module, image.to(target.device))
+
     # ---------------------------------------------------------------- CLEVER
 
     def clever_tasks(self) -> list[ComputeTask]:
@@ -58,7 +65,8 @@ class SuExperiment:
     def _clever_task(self, model: StudiedModel, start: int, chunk: Dataset) -> ComputeTask:
         clever = self._clever
         how = [str(clever.norm), clever.batches, clever.samples, clever.aims, clever.seed]
-        points = clever.gradients * (1 + len(CLEVER_GOALS)) / 2  # a Jacobian shares its forward pass
+        aims = len(clever.aims)
+        points = clever.gradients * (1 if aims == 1 else (2 + aims) / 2)  # a Jacobian shares its forward pass
         depends_on = [self.loaded[model.name].identity, self.workspace.dataset.sha256, list(chunk.ids), how]
         return ComputeTask.of_table(
             name=("clever", model.name, str(start)),
@@ -67,13 +75,15 @@ class SuExperiment:
             table=self._table("clever", depends_on),
             make=lambda _: self._estimate_clever(model, chunk),
             seconds=lambda: len(chunk) * self.workspace.seconds(model.name, Passes(gradients=round(points))),
+            independent=True,
         )
 
     @property
     def _clever(self) -> Clever:
         settings = self.settings
         norm = L2(settings.clever_radius)
-        return Clever(norm, settings.clever_batches, settings.clever_samples, CLEVER_GOALS, self.workspace.seed)
+        points = settings.clever_batches, settings.clever_samples
+        return Clever(norm, *points, settings.clever_goals, self.workspace.seed)
 
     def _estimate_clever(self, model: StudiedModel, chunk: Dataset) -> pd.DataFrame:
         """Estimate for the images that the model classifies correctly."""
@@ -112,24 +122,24 @@ class SuExperiment:
 
     def _transfer_seconds(self, attack: SuAttack, source: StudiedModel, images: int) -> Callable[[], float]:
         def seconds() -> float:
-            crafting = Passes(gradients=0 if attack.transfers else attack.gradients)
+            crafting = Passes(gradients=0 if attack.keeps_images else attack.gradients)
             shown = sum(self.workspace.seconds(model.name, Passes(forwards=1)) for model in self.models)
             return images * (shown + self.workspace.seconds(source.name, crafting))
 
         return seconds
 
     def _images(self, attack: SuAttack) -> Dataset:
-        dataset = self.workspace.dataset
-        limit = None if isinstance(attack.norm, LInf) else self.settings.minimum_images
+        dataset, settings = self.workspace.dataset, self.settings
+        limit = settings.minimum_images if attack.keeps_images else settings.transfer_images
         return dataset if limit is None else dataset.take(min(limit, len(dataset)))
 
     def transfer(self, goal: GoalName, attack: SuAttack, source: StudiedModel, results: Results) -> pd.DataFrame:
         """Test the examples of one source on every model.
 
-        A minimum-distance attack's examples are those of its run; others are crafted to the last step.
+        The examples of C&W and EAD are those of their runs; others are crafted to the last step.
         """
         samples = as_seen_by(source.name, self._images(attack))
-        if attack.transfers:
+        if attack.keeps_images:
             found = Examples.of_result(results[source.name, goal, attack.name], samples)
         else:
             found = self._craft(goal, attack, source, samples)

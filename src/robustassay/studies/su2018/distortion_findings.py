@@ -1,0 +1,193 @@
+"""Findings on distortion: the law, architecture against size, depth (sections 3.2 and 3.3)."""
+
+import math
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from robustassay.analysis import law
+from robustassay.analysis.compare import mcnemar
+from robustassay.analysis.ranks import holm
+from robustassay.studies.page import Finding, Verdict, combined
+from robustassay.studies.su2018.measurements import LINF, LTWO, RMSD, Metric, SuMeasurements
+from robustassay.studies.su2018.models import StudiedModel
+
+LEVEL: Final = 0.05
+FEWEST: Final = 10
+"""Images of every model that a verdict on mean distances needs."""
+NEARLY_ALL: Final = 0.95
+PAPER_HALVING: Final = 0.02
+"""L-inf distortion lost per halving of the error in the paper, of pixels in [0, 1]."""
+
+PUBLISHED: Final = {
+    LINF: "0.02 less per halving of the error, 60 % of AlexNet's distortion (that is 0.033, or 8.5/255); fitted to the "
+    "6 of 18 models on the frontier",
+    LTWO: "linear in the logarithm of the error (Figure 2b); the text prints no number",
+    RMSD: "not in the paper",
+}
+CLAIMS: Final = {
+    LINF: "The L∞ distortion of I-FGSM falls linearly with the logarithm of the classification error",
+    LTWO: "The L2 distortion of C&W, divided by the number of pixels, falls linearly with the logarithm of the error",
+    RMSD: "The RMSD of C&W, L2 over the root of the number of values, falls linearly with the logarithm of the error",
+}
+
+
+def distortion_findings(measured: SuMeasurements) -> list[Finding]:
+    """Test the law of each distortion, then architecture and depth."""
+    laws = [_law(measured, metric) for metric in (LINF, LTWO, RMSD) if metric in measured.metrics]
+    return [*laws, _architecture(measured), _depth(measured)]
+
+
+def _law(measured: SuMeasurements, metric: Metric) -> Finding:
+    """Fit the law to all models; the paper claims a slope above zero."""
+    points = measured.models_by(metric)
+    fitted = measured.scatter(metric) if len(points) else None
+    claim, published = CLAIMS[metric], PUBLISHED[metric]
+    if fitted is None or fitted.of_all is None:
+        why = "fewer than three models of different accuracy"
+        return Finding(0, claim, "cannot be said", (f"There is no fit: {why}.",), published, None, why)
+    whole, (low, high) = fitted.of_all, fitted.of_all.b_interval
+    verdict: Verdict = "holds" if low > 0 else "does not hold" if high < 0 else "cannot be said"
+    because = f"the slope over all {whole.models} models " + {
+        "holds": "is above zero",
+        "does not hold": "is below zero",
+        "cannot be said": "may be zero",
+    }.get(verdict, "")
+    if metric not in measured.distortions:
+        verdict, because = (
+            "cannot be said",
+            "inputs differ in size, and L2 over pixels falls as inputs grow: confounded",
+        )
+    few, many = int(points["images"].min()), int(points["images"].max())
+    if few < FEWEST:
+        verdict, because = "cannot be said", f"fewer than {FEWEST} images of some model"
+    ends = [end * math.log(2) for end in (low, high)]
+    ours = f"{whole.halving():.2g} less per halving ({ends[0]:.2g} to {ends[1]:.2g}; {whole.models} models, "
+    ours += f"{few if few == many else f'{few} to {many}'} images each)"
+    return Finding(0, claim, verdict, (*_law_reasons(measured, metric), *_unsuccessful(measured, metric)),
+                   published, ours, because)  # fmt: skip
+
+
+def _law_reasons(measured: SuMeasurements, metric: Metric) -> list[str]:
+    points, fitted = measured.models_by(metric), measured.scatter(metric)
+    lines = [f"Accuracies reach from {points['accuracy'].min():.1%} to {points['accuracy'].max():.1%}, means from "
+             f"{points['value'].min():.3g} to {points['value'].max():.3g}."]  # fmt: skip
+    common = measured.scatter(metric, on_common=True) if len(measured.models_by(metric, on_common=True)) else None
+    fits = {
+        "All models, means": fitted.of_all,
+        "All models, medians": law.try_fit(points["accuracy"], points["median"]),
+        f"All models, means over the {len(measured.common)} images that all classify correctly": common
+        and common.of_all,
+        f"Models on the frontier ({', '.join(points['model'][fitted.on_frontier])})": fitted.of_frontier,
+    }
+    for what, one in fits.items():
+        if one is None:
+            lines.append(f"{what}: too few for a fit.")
+            continue
+        low, high = one.b_interval
+        lines.append(f"{what}: b = {one.b:.3g} ({low:.3g} to {high:.3g}), R² {one.explained:.2f}.")
+    lines.append(
+        "The paper fits the models on the frontier alone; these are chosen so that accuracy costs robustness, and "
+        "their slope cannot be negative. The verdict is about all models."
+    )
+    return lines
+
+
+def _unsuccessful(measured: SuMeasurements, metric: Metric) -> list[str]:
+    """Name the models whose mean distance misses too many failures of the attack to be trusted."""
+    name = measured.attack_of(metric)
+    attack = next((one for one in measured.settings.attacks() if one.name == name), None)
+    rates = [(model.label, measured.success(model, measured.goal, attack)) for model in measured.models if attack]
+    few = [f"{label} {rate.value:.0%}" for label, rate in rates if rate is not None and rate.value < NEARLY_ALL]
+    if not few:
+        return []
+    return [
+        f"Distances are those of successes, and not nearly all succeed: {', '.join(few)}; these models look "
+        "less robust than they are."
+    ]
+
+
+def _architecture(measured: SuMeasurements) -> Finding:
+    """Compare the share of variance that the family explains with the share that the size explains."""
+    verdicts: list[Verdict] = []
+    reasons, ours = [], []
+    for metric in measured.metrics:
+        points = measured.models_by(metric)
+        points = points[points["parameters"].notna()] if len(points) else points
+        if len(points) < 4 or points["family"].nunique() in (1, len(points)):
+            reasons.append(f"{metric.title}: too few models, or no two of one family.")
+            continue
+        size = np.log10(points["parameters"].to_numpy(float))
+        by_family = law.explained_by_group(points["value"], points["family"].tolist())
+        by_size = law.explained_by_number(points["value"], size)
+        if metric in measured.distortions:
+            verdicts.append(_which(by_family, by_size) if points["images"].min() >= FEWEST else "cannot be said")
+            ours.append(f"{metric.title}: family {by_family.adjusted:.0%}, size {by_size.adjusted:.0%}")
+        reasons.append(
+            f"{metric.title}: family explains {by_family.share:.0%} of the variance between {len(points)} models "
+            f"(adjusted for its {by_family.parameters + 1} means {by_family.adjusted:.0%}, p = {by_family.p_value:.2g} "
+            f"by shuffling), log size {by_size.share:.0%} (adjusted {by_size.adjusted:.0%}, p = {by_size.p_value:.2g})"
+            + ("." if metric in measured.distortions else "; no verdict uses it.")
+        )
+    verdict = combined(verdicts)
+    because = {
+        "holds": "family explains more, and more than chance, in every distortion",
+        "does not hold": "size explains more, and more than chance, in a distortion",
+        "cannot be said": "neither explains clearly more than chance and than the other"
+        if verdicts
+        else "too few models, or no two of one family",
+    }[verdict]
+    measured_text = "; ".join(ours) + " of the variance, adjusted" if ours else None
+    published = "no number: AlexNet (60 million parameters) is the most robust, MobileNet-0.50 (1.5) among the least"
+    claim = "Architecture matters more to robustness than model size"
+    return Finding(0, claim, verdict, tuple(reasons), published, measured_text, because)
+
+
+def _which(family: law.Explained, size: law.Explained) -> Verdict:
+    if math.isnan(family.adjusted):
+        return "cannot be said"
+    if family.adjusted > size.adjusted and family.p_value < LEVEL:
+        return "holds"
+    return "does not hold" if size.adjusted > family.adjusted and size.p_value < LEVEL else "cannot be said"
+
+
+def _depth(measured: SuMeasurements) -> Finding:
+    """Compare neighbours in depth by sign tests of their L-inf distances per image."""
+    tests = []
+    for shallow, deep in depth_pairs(measured.models):
+        both = pd.concat([measured.values(shallow, LINF), measured.values(deep, LINF)], axis=1, join="inner")
+        if len(both):
+            before, after = (both.iloc[:, at].to_numpy(float) for at in (0, 1))
+            ratio = float(np.median(after / np.maximum(before, 1e-12)))
+            farther, nearer = int((after > before).sum()), int((after < before).sum())
+            tests.append((shallow, deep, ratio, mcnemar(farther, nearer), len(both)))
+    verdicts: list[Verdict] = []
+    reasons = []
+    for (one, two, ratio, _, n), chance in zip(tests, holm([one[3] for one in tests]), strict=True):
+        sure = chance < LEVEL
+        verdicts.append("cannot be said" if not sure else "holds" if ratio > 1 else "does not hold")
+        how = f"{abs(ratio - 1):.0%} {'larger' if ratio > 1 else 'smaller'}"
+        pair = f"{two.label} ({two.depth} layers) against {one.label} ({one.depth})"
+        reasons.append(f"{pair}: median distance {how} (sign test p = {chance:.2g}, n = {n}).")
+    counts = {verdict: verdicts.count(verdict) for verdict in ("holds", "does not hold", "cannot be said")}
+    ours = f"pairs: {len(tests)}; the deeper is surely more robust in {counts['holds']}, surely less in "
+    ours += f"{counts['does not hold']}"
+    because = (
+        "no two networks of one kind differ in depth" if not tests else "each pair by a sign test over images, Holm"
+    )
+    claim = "Within a family, deeper networks are slightly more robust in L∞"
+    published = "a slight improvement in DenseNets, ResNets and Inception networks; no number"
+    return Finding(0, claim, combined(verdicts), tuple(reasons), published, ours if tests else None, because)
+
+
+def depth_pairs(models: tuple[StudiedModel, ...]) -> list[tuple[StudiedModel, StudiedModel]]:
+    """Return networks of one kind, neighbours in depth, the shallower first."""
+    pairs = []
+    for one, two in combinations(sorted((m for m in models if m.depth), key=lambda m: m.depth or 0), 2):
+        alike = [m.depth for m in models if (m.family, m.kind) == (one.family, one.kind) and m.depth]
+        between = any((one.depth or 0) < depth < (two.depth or 0) for depth in alike)
+        if (one.family, one.kind) == (two.family, two.kind) and one.depth != two.depth and not between:
+            pairs.append((one, two))
+    return pairs
