@@ -22,7 +22,7 @@ from robustassay.rng import Streams
 from robustassay.studies import crafting
 from robustassay.studies.cache import CachedTable
 from robustassay.studies.crafting import Crafting, LoadedModel
-from robustassay.studies.liu2017 import STUDY, measures
+from robustassay.studies.liu2017 import STUDY, measures, planes
 from robustassay.studies.liu2017.comparisons import best_single, difference, held_out
 from robustassay.studies.liu2017.experiment import LiuExperiment
 from robustassay.studies.liu2017.findings import CLAIMS
@@ -400,10 +400,17 @@ def test_the_reference_pair_is_of_two_families(tmp_path):
     assert pair == ("m1", "m3")
 
 
-def test_the_example_image_is_away_from_boundaries(tmp_path):
+def test_the_example_image_is_away_from_boundaries(tmp_path, monkeypatch):
     it = experiment(tmp_path)
     least = torch.stack([model.target.logits(it.x).softmax(1).amax(1) for model in it.models.values()]).amin(0)
-    assert float(least[it.example]) >= min(0.9, float(least.max()) - 1e-6)
+    assert float(least[it.sure[0]]) >= min(0.9, float(least.max()) - 1e-6)
+    edge, inner = np.full((3, 3), 7), np.zeros((3, 3), np.int64)
+    inner[1, 1] = 7
+    found = [Regions(np.arange(3.0), 7, {"a": labels}, {}) for labels in (edge, edge, inner, inner)]
+    monkeypatch.setattr(planes, "counted_planes", lambda _: found)
+    for sure, wanted in (([0, 1, 3], 3), ([0, 1], 0), ([2, 3], 2)):
+        it.__dict__["sure"] = sure
+        assert planes.example(it) == wanted
 
 
 def test_an_interrupted_study_goes_on_where_it_was(tmp_path, monkeypatch):

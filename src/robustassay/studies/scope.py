@@ -67,6 +67,7 @@ class Scope:
         words += ["--models " + " ".join(f'"{name}"' if " " in name else name for name in self.models)] * bool(
             self.models
         )
+        words += [f"--device {self.device}"] * bool(self.device)
         words += [f"--seed {self.seed}"] * bool(self.seed) + ["--quick"] * self.quick
         return " ".join(["assay study", study, *words, *self.extra.words])
 

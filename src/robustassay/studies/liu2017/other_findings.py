@@ -35,20 +35,19 @@ def small(experiment: LiuExperiment) -> Judgement:
     published = "RMSD 1.2 to 1.6: accuracy 0 % on the source, 84 to 100 % on others"
     if SMALL not in experiment.settings.example_sets():
         return not_measured(published, "not measured at this scale")
-    names, far = list(experiment.models), float(distances(experiment, SMALL).max())
+    names, far = list(experiment.models), distances(experiment, SMALL)
     tiny = between_models(experiment.outcomes(SMALL), names, False)
     usual = between_models(experiment.outcomes(UNTARGETED), names, False)[: len(tiny)]
     found, own = difference(usual, tiny, experiment.seed), pooled(experiment, SMALL, own=True)
-    close: Verdict = "holds" if far < CLOSE and own.value > 1 - RARE else "does not hold"
+    fooled: Verdict = "holds" if own.value > 1 - RARE else "does not hold"
     return Judgement(
-        combined([close, found.verdict]),
+        combined([fooled, found.verdict]),
         published,
-        f"RMSD {distances(experiment, SMALL).mean():.1f}: accuracy {1 - own.value:.1%} on the source, "
+        f"RMSD {far.min():.1f} to {far.max():.1f}: accuracy {1 - own.value:.1%} on the source, "
         f"{1 - tiny.mean():.1%} on others ({1 - usual.mean():.1%} at the usual rate; n = {len(tiny)})",
         found.because,
         [
-            f"On its source an example of the small rate is misclassified in {format_rate(own)}; no source's average "
-            f"RMSD is above {far:.2f}.",
+            f"On its source an example of the small rate is misclassified in {format_rate(own)}.",
             f"On other models the usual rate is {found} ahead in error.",
         ],
     )
@@ -61,14 +60,15 @@ def any_lambda(experiment: LiuExperiment) -> Judgement:
         return not_measured(published, "not measured at this scale")
     far = [distances(experiment, each) for each in (SMALL, LAMBDA)]
     own = pooled(experiment, LAMBDA, own=True)
-    holds = max(each.max() for each in far) < CLOSE and own.interval()[0] > 1 - 2 * RARE
+    largest = max(float(each.max()) for each in far)
+    holds = largest < CLOSE and own.interval()[0] > 1 - 2 * RARE
     weight = experiment.settings.weight
     return Judgement(
-        "holds" if holds else "does not hold" if max(each.max() for each in far) >= CLOSE else "cannot be said",
+        "holds" if holds else "does not hold" if largest >= CLOSE else "cannot be said",
         published,
         f"RMSD {far[0].mean():.2f} (lambda 0) and {far[1].mean():.2f} (lambda {weight:g}); {format_rate(own)} fool the "
         "source",
-        f"all averages are below {CLOSE:g}" if holds else "an average is not below 2, or the source withstands",
+        f"the largest average RMSD of a source is {largest:.1f}; the paper's limit is {CLOSE:g}",
         [f"Average RMSD per source: {far[0].min():.2f} to {far[0].max():.2f} with lambda 0, {far[1].min():.2f} to "
          f"{far[1].max():.2f} with lambda {weight:g} on the 0 to 255 scale, the only other one that is measured."],
     )  # fmt: skip

@@ -7,6 +7,7 @@ from robustassay.analysis.compare import mcnemar
 from robustassay.analysis.rates import Rate
 from robustassay.studies.liu2017 import measures
 from robustassay.studies.liu2017.comparisons import (
+    FEWEST,
     best_single,
     between_models,
     difference,
@@ -158,7 +159,11 @@ def larger(experiment: LiuExperiment) -> Judgement:
     usual = between_models(experiment.outcomes(TARGETED), names, True)[: len(stronger)]
     found, far = difference(stronger, usual, experiment.seed), float(distances(experiment, large).mean())
     return Judgement(
-        found.within(RARE),
+        "does not hold"
+        if found.low > RARE
+        else "holds"
+        if found.images >= FEWEST and found.high < RARE
+        else ("cannot be said"),
         published,
         f"{percent(mean_interval(stronger, experiment.seed))} at RMSD {far:.0f}: {found}",
         f"'no improvement' is read as less than {RARE:.0%}",
