@@ -44,7 +44,7 @@ MATRIX_TABLES: Final = (
     MatrixTable("2", ExampleSet("opt", True, False), "12"),
     MatrixTable("3", ExampleSet("opt", True, True), "13"),
     MatrixTable("4", ExampleSet("opt", False, True), "14"),
-    MatrixTable("1-tau", ExampleSet("opt-tau", False, False)),
+    MatrixTable("1a-tau", ExampleSet("opt-tau", False, False)),
     MatrixTable("15", ExampleSet("opt-small", False, False), "16"),
     MatrixTable("15-lambda", ExampleSet("opt-lambda", False, False)),
     MatrixTable("17", ExampleSet("opt-large", True, False), "18"),
@@ -108,12 +108,18 @@ def rates(experiment: LiuExperiment, matrix_table: MatrixTable, number: str, top
     what = f"top-{top} {'matching rate' if matrix_table.measure == 'matching' else 'accuracy'}"
     return Table(
         f"table{number}",
-        f"Table {number.upper()}: {what} (95 % interval), {matrix_table.example_set.description}",
+        f"{_title(number)}: {what} (95 % interval), {matrix_table.example_set.description}",
         ("made on", "RMSD", *map(str, found.counts.columns)),
         tuple(lines),
         pd.DataFrame(entries, columns=columns),
         printed=f"table{number}" in SHOWN,
     )
+
+
+def _title(number: str) -> str:
+    """Name a table as the paper does, or the table of the paper that it stands beside."""
+    base, _, more = number.partition("-")
+    return f"Beside Table {base.upper()}" if more else f"Table {base.upper()}"
 
 
 def accuracies(experiment: LiuExperiment) -> Table:
