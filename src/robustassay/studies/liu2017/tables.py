@@ -203,7 +203,7 @@ def minimal_rmsd(experiment: LiuExperiment) -> Table:
         for name in experiment.models:
             values = found.loc[(found["method"] == method) & (found["target"] == name), "rmsd"]
             half, most = quantiles(values)
-            lines.append((method.upper(), name, f"{half:.1f}", f"{most:.1f}", f"{np.isfinite(values).mean():.0%}"))
+            lines.append((method.upper(), name, reached(half), reached(most), f"{np.isfinite(values).mean():.0%}"))
     title = f"Section 3.2.2: minimal transferable RMSD from {experiment.reference[0]}"
     heading = ("method", "to", "median", "90 %", f"found below {experiment.settings.line_end:g}")
     return Table("minimal-rmsd", title, heading, tuple(lines), found, printed=False)
@@ -258,6 +258,11 @@ def _order(name: str) -> tuple[int, str]:
     """Order tables by their number in the paper; those without one come last."""
     digits = "".join(letter for letter in name.partition("-")[0] if letter.isdigit())
     return int(digits or 99), name
+
+
+def reached(value: float) -> str:
+    """Write an RMSD, or that it was not reached."""
+    return f"{value:.1f}" if np.isfinite(value) else "not reached"
 
 
 def quantiles(values: pd.Series) -> tuple[float, float]:
