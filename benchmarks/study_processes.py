@@ -1,7 +1,15 @@
-"""Runs the attack runs of a study in several processes side by side, for one GPU and small networks.
+"""Runs the independent tasks of a study in several processes side by side, for one GPU and small networks.
 
     python -m benchmarks.study_processes dong2020 --processes 12 --seconds 540 --out runs/dong2020
     python -m benchmarks.study_processes dong2020 --dataset imagenet --data nips2017:FOLDER --weights FOLDER ...
+    python -m benchmarks.study_processes robustbench2021 --shift SET.npz --ood SET.npz --members TRAIN.npz ...
+
+For Su et al. with 18 networks of seven families, first train the six that the zoo lacks:
+
+    python tools/train_zoo.py families --data FOLDER --out DIR --device cuda --limit 200
+    cp DIR/*-natural.* src/robustassay/models/zoo/
+    python -m benchmarks.study_processes su2018 --processes 16 --seconds 300 --out runs/su2018
+    assay study su2018 --out runs/su2018
 
 The processes take the tasks in the order of the plan and write into one folder, which is that of `assay study`: kill
 them, run the same command again, and finished samples are kept. After `--seconds` every process ends with its wave; one
@@ -34,8 +42,8 @@ from robustassay.studies.paper_models import resolve
 from robustassay.studies.provenance import Measured
 from robustassay.studies.running import device_name
 from robustassay.studies.runs import RunTask
-from robustassay.studies.scope import Scope
-from robustassay.studies.task import Task
+from robustassay.studies.scope import ExtraData, Scope
+from robustassay.studies.task import ComputeTask, Task
 
 PACK_BYTES: Final = 14 << 20
 """A pack is closed when it is larger than this; one more file adds much less than a MiB."""
@@ -51,6 +59,7 @@ def main(words: Sequence[str]) -> int:
     scope = Scope(
         options.out, options.dataset, options.quick, options.data, options.limit, tuple(options.models),
         device=options.device,
+        extra=ExtraData(options.members, tuple(options.shift), tuple(options.ood), robust_limit=options.robust_limit),
     )  # fmt: skip
     left = run(options.study, scope, options.processes, options.seconds, options.grace)
     if options.publish is not None:
@@ -75,8 +84,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--publish", type=Path, help="write the page of finished work there")
     parser.add_argument("--pack", type=Path, help="pack records and page there")
     parser.add_argument("--dataset", choices=("cifar10", "imagenet"), default="cifar10")
-    for name in ("--data", "--device"):
+    for name in ("--data", "--device", "--members"):
         parser.add_argument(name)
+    for name in ("--shift", "--ood"):
+        parser.add_argument(name, nargs="*", default=[])
+    parser.add_argument("--robust-limit", type=int)
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--limit", type=int)
     parser.add_argument("--models", nargs="*", default=[])
@@ -84,11 +96,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def independent_tasks(study: str, scope: Scope) -> list[RunTask]:
-    """List the attack runs of a study, in the order of its plan."""
+def independent_tasks(study: str, scope: Scope) -> list[Task]:
+    """List the attack runs of a study, and other tasks that need no results, in the order of its plan."""
     found = PAPERS[study].study()
     tasks: Sequence[Task] = found.plan(resolve(found.paper_models, scope)[0]).tasks
-    return [task for task in tasks if isinstance(task, RunTask)]
+    return [task for task in tasks if isinstance(task, RunTask) or (isinstance(task, ComputeTask) and task.independent)]
 
 
 def run(study: str, scope: Scope, processes: int, seconds: float, grace: float) -> int:

@@ -31,6 +31,7 @@ from robustassay.train.checkpoint import Checkpoint
 from robustassay.train.data import TrainingData
 from robustassay.train.measure import batches, is_correct
 from robustassay.train.pgd import frozen, linf_pgd
+from robustassay.train.pgd_l2 import l2_pgd
 from robustassay.train.publish import hardware_of, write_half
 from robustassay.train.recipe import Recipe
 from robustassay.train.trainer import Trainer
@@ -56,13 +57,7 @@ def linf_ascent(network: nn.Module, x0: Tensor, y: Tensor, eps: float, steps: in
 
 def l2_ascent(network: nn.Module, x0: Tensor, y: Tensor, eps: float, steps: int, rng: torch.Generator) -> Tensor:
     """Follow the normalised gradient from a random point of the sphere."""
-    delta = torch.empty_like(x0).normal_(generator=rng)
-    delta = eps * delta / _length(delta)
-    for _ in range(steps):
-        gradient = _gradient(network, (x0 + delta).clamp(0, 1), y)
-        delta = (x0 + delta + 2 * eps / steps * gradient / _length(gradient)).clamp(0, 1) - x0
-        delta = delta * (eps / _length(delta)).clamp(max=1)
-    return x0 + delta
+    return l2_pgd(network, x0, y, eps, 2 * eps / steps, steps, rng)
 
 
 def l1_ascent(network: nn.Module, x0: Tensor, y: Tensor, eps: float, steps: int, rng: torch.Generator) -> Tensor:
@@ -86,10 +81,6 @@ def l1_ascent(network: nn.Module, x0: Tensor, y: Tensor, eps: float, steps: int,
 def _gradient(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     x = x.detach().requires_grad_()
     return torch.autograd.grad(F.cross_entropy(network(x), y, reduction="sum"), x)[0]
-
-
-def _length(delta: Tensor) -> Tensor:
-    return delta.flatten(1).square().sum(1).sqrt().clamp(min=1e-12).view(-1, 1, 1, 1)
 
 
 INNER: Final = {

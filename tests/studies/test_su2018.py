@@ -17,7 +17,7 @@ from robustassay.records import SCHEMA
 from robustassay.store import Store
 from robustassay.studies import timing
 from robustassay.studies.measures import clever
-from robustassay.studies.runs import Workspace
+from robustassay.studies.runs import RunTask, Workspace
 from robustassay.studies.su2018 import STUDY, tasks
 from robustassay.studies.su2018.distortion_findings import depth_pairs, distortion_findings
 from robustassay.studies.su2018.measurements import LINF, LTWO, SuMeasurements, bootstrap
@@ -170,6 +170,9 @@ def test_the_command_writes_everything_and_does_nothing_twice(names, done, tmp_p
     assert len(done) == before
     assert "all of them finished" in capsys.readouterr().err
     assert (out / "study.md").read_text() == written
+    finished = plan_of(choose(names), TINY, Workspace(data.load("cifar10-1k").take(12), out))
+    runs = [task.attack_run for task in finished.tasks if isinstance(task, RunTask)]
+    assert not any(run.keep_images for run in runs)  # the page can be written where only records are kept
     more = plan_of(choose(names), TINY, Workspace(data.load("cifar10-1k").take(13), out))
     more.run(NoProgress())  # one more image: that one alone
     assert done[before:].count("__call__") == 0  # CLEVER keeps its twelve

@@ -36,9 +36,10 @@ def analyze(
 ) -> None:
     """Analyse models beyond robust accuracy: tables as CSV, figures as PNG; finished work is kept.
 
-    Kinds: shift (accuracy on other data), calibration (ECE and temperatures), ood (AUROC of confidence), fairness
-    (accuracy of each class), privacy (membership inference), smoothness (local Lipschitz estimates), time (by year and
-    venue of the method).
+    Kinds: shift (accuracy on other data), robust-shift (robust accuracy on other data), calibration (ECE and
+    temperatures), ood (AUROC of confidence), fairness (accuracy of each class), privacy (membership inference),
+    smoothness (local Lipschitz estimates), transfer (adversarial examples between the models), time (by year and venue
+    of the method).
 
     Parameters
     ----------
@@ -111,11 +112,12 @@ def _datasets(
     data: str, limit: int | None, shift: "Sequence[str]", ood: "Sequence[str]", members: str | None, seed: int
 ) -> "dict[str, Dataset]":
     from robustassay import data as datasets
-    from robustassay.studies.analyses.model_measurements import MEMBERS, OOD, SHIFT, TEST
+    from robustassay.studies.analyses.model_measurements import ATTACKED, MEMBERS, OOD, SHIFT, TEST
 
     test = datasets.load(data).take(limit)
     chosen = {TEST: test}
-    chosen |= {f"{SHIFT}{name}": _shifted(name, test, seed).take(None) for name in shift}
+    shifted = {name: _shifted(name, test, seed) for name in shift}
+    chosen |= {f"{prefix}{name}": other for name, other in shifted.items() for prefix in (SHIFT, ATTACKED)}
     chosen |= {f"{OOD}{name}": _out_of_distribution(name, test, seed) for name in ood}
     if members is not None:
         whole = datasets.load(members)

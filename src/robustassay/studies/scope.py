@@ -22,7 +22,15 @@ class ExtraData:
     members: str | None = None  # a dataset that the models were trained on, for membership inference
     shift: tuple[str, ...] = ()  # datasets of the same classes
     ood: tuple[str, ...] = ()  # out-of-distribution datasets
-    published: tuple[Path, ...] = ()  # folders of published leaderboard entries
+    published: tuple[Path, ...] = ()  # folders of published leaderboard entries, beside the embedded ones
+    robust_limit: int | None = None  # images under attack for models that do not fall at once
+
+    @property
+    def words(self) -> list[str]:
+        """The options of the command line; of a path the last part, as folders differ between machines."""
+        named = {"--members": (self.members,) if self.members else (), "--shift": self.shift, "--ood": self.ood}
+        words = [f"{option} {' '.join(Path(name).name for name in names)}" for option, names in named.items() if names]
+        return words + ([] if self.robust_limit is None else [f"--robust-limit {self.robust_limit}"])
 
 
 @final
@@ -60,7 +68,7 @@ class Scope:
             self.models
         )
         words += [f"--seed {self.seed}"] * bool(self.seed) + ["--quick"] * self.quick
-        return " ".join(["assay study", study, *words])
+        return " ".join(["assay study", study, *words, *self.extra.words])
 
     def settings(self, by_name: Mapping[ScopeName, S]) -> S:
         """Choose the settings of this scope."""

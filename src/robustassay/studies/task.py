@@ -75,6 +75,7 @@ class ComputeTask(Task):
     finished: Callable[[], bool] = field(repr=False)
     compute: Callable[[Results], Any] = field(repr=False)  # reads the result where the task is finished
     seconds: Callable[[], float] = field(repr=False)
+    independent: bool = False  # whether it needs no results of other tasks, so that it can run beside them
 
     @classmethod
     def of_table(
@@ -85,9 +86,14 @@ class ComputeTask(Task):
         table: CachedTable,
         make: Callable[[Results], pd.DataFrame],
         seconds: Callable[[], float],
+        independent: bool = False,
     ) -> "ComputeTask":
         """Make a task whose result is a cached table."""
-        return cls(name, title, samples, table.exists, lambda results: table.get(lambda: make(results)), seconds)
+
+        def compute(results: Results) -> pd.DataFrame:
+            return table.get(lambda: make(results))
+
+        return cls(name, title, samples, table.exists, compute, seconds, independent)
 
     @property
     def key(self) -> Key:

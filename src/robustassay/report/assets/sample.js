@@ -18,6 +18,7 @@
     if (letter === "n") return `A claimed success was not verified: ${at("problem", row) ?? "no reason recorded"}. It counts as standing.`;
     const other = at("other", row);
     if (other !== null) return `This attack did not break it; ${held.data.others[other]} did.`;
+    if (held.data.minimal && at("distance", row) !== null) return `Not broken: the nearest adversarial point that was found is ${distance(at("distance", row))} away, beyond the radius of ${distance(held.data.eps)}.`;
     return letter === "d" ? "Not broken, but in doubt: a stronger attack may still break it." : "No attack broke it.";
   }
 
@@ -66,7 +67,8 @@
       add([`${className(at("clean", row))} (before)`, known(p0), "–"]);
       add([`${className(target)} (target)`, p0 === null || m0 === null ? "–" : known(p0 * Math.exp(-m0)), end ? known(p) : "–"]);
     } else add([className(at("clean", row)), known(p0), "–"]);
-    add([broken ? "margin, in logits" : "lowest margin, in logits", signed(m0), signed(m)]);
+    if (held.data.minimal && !broken) add(["margin, in logits", signed(m0), "–"]); // it was met beyond the radius
+    else add([broken ? "margin, in logits" : "lowest margin, in logits", signed(m0), signed(m)]);
     return table;
   }
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from robustassay.analysis.geometry import Linearity, Regions
+from robustassay.analysis.geometry import Linearity, Numbers, Regions
 from robustassay.report.charts.style import COLOURS, STYLES, figure_of
 
 if TYPE_CHECKING:
@@ -19,6 +19,17 @@ FILLS: Final = (
 )
 OTHERS: Final = "#FFFFFF"  # classes beyond the ten that cover most
 UNIT: Final = "RMSD, 1/255"
+
+
+def draw_image(pixels: Numbers, path: Path, title: str = "") -> None:
+    """Draw one image, height x width x channels in [0, 1]."""
+    with figure_of((3.2, 3.5), path) as figure:
+        axes = figure.add_subplot()
+        axes.imshow(pixels.squeeze(), cmap="grey", vmin=0, vmax=1, interpolation="nearest")
+        axes.set(xticks=[], yticks=[])
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(False)
+        axes.set_title(title, fontsize=10, parse_math=False)
 
 
 def draw_regions(

@@ -99,13 +99,30 @@ def examples(content: Content, most: int = 3) -> list[tuple[str, GalleryItem]]:
     return [found for found, _ in zip(_examples(content), range(most), strict=False)]
 
 
+def near_miss(content: Content) -> tuple[str, GalleryItem] | None:
+    """Return a sample that nearly fell: of the most robust model that has one, and the model it is of."""
+    found = (
+        (model_id, item)
+        for model_id in _by_rank(content)
+        for gallery in content.galleries.get(model_id, ())
+        for item in gallery.items
+        if item.pictures.change is None
+    )
+    return next(found, None)
+
+
+def _by_rank(content: Content) -> list[str]:
+    """List the models, the most robust under the threat that most of them share first."""
+    rankings = by_models(content.rankings)
+    return list(dict.fromkeys(result.model_id for ranking in rankings for result in ranking.models))
+
+
 def _examples(content: Content) -> Iterator[tuple[str, GalleryItem]]:
-    order = dict.fromkeys(result.model_id for ranking in by_models(content.rankings) for result in ranking.models)
     broken = {
         model_id: [
             item for gallery in content.galleries.get(model_id, ()) for item in gallery.items if item.pictures.change
         ]
-        for model_id in order
+        for model_id in _by_rank(content)
     }
     for at in range(max(map(len, broken.values()), default=0)):
         yield from ((model_id, items[at]) for model_id, items in broken.items() if at < len(items))

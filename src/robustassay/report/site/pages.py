@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 import robustassay as ra
 from robustassay.report import formatting
-from robustassay.report.site.board import boards, examples
+from robustassay.report.site.board import boards, examples, near_miss
 from robustassay.report.site.command import is_loadable, repeat, with_attack
 from robustassay.report.site.content import Content
 from robustassay.report.site.graphs import CurveSheet, curve_sheets, fitted_law, missing_curves, trade_offs
@@ -137,6 +137,7 @@ def _overview(site: _Site) -> File:
         verdict=best_verdict(content),
         boards=boards(content),
         examples=examples(content),
+        near_miss=near_miss(content),
         costs=costs(content.attacks),
         pages={attack.key: attack.run.page for attack in content.attacks},
     )

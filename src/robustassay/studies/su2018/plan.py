@@ -1,6 +1,7 @@
 """The plan of the study: attack runs, CLEVER estimates, and transfer to every model."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -33,8 +34,9 @@ def plan(scope: Scope) -> Plan[SuMeasurements]:
 def plan_of(models: tuple[StudiedModel, ...], settings: SuSettings, workspace: Workspace) -> Plan[SuMeasurements]:
     """Plan the tasks of some models on some images."""
     experiment = SuExperiment(models, settings, workspace)
-    runs = attack_runs(models, settings)
     clever, transfers = experiment.clever_tasks(), experiment.transfer_tasks()
+    shown = {task.key[1:] for *_, task in transfers if not task.missing()}  # their images are not needed any more
+    runs = [replace(run, keep_images=run.keep_images and run.key not in shown) for run in attack_runs(models, settings)]
 
     def measure(results: Results) -> SuMeasurements:
         estimates: dict[str, list[pd.DataFrame]] = {}

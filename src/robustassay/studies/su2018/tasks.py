@@ -75,6 +75,7 @@ class SuExperiment:
             table=self._table("clever", depends_on),
             make=lambda _: self._estimate_clever(model, chunk),
             seconds=lambda: len(chunk) * self.workspace.seconds(model.name, Passes(gradients=round(points))),
+            independent=True,
         )
 
     @property
