@@ -117,11 +117,11 @@ def test_a_report_is_served_to_this_machine(tmp_path):
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         host, port = server.server_address[:2]
-        with urllib.request.urlopen(f"http://{host}:{port}/") as page:
+        assert host == "127.0.0.1"
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as page:
             assert page.read() == b"report"
         server.shutdown()
         thread.join()
-    assert host == "127.0.0.1"
 
 
 def test_a_host_without_a_service_is_named():
