@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, final
 
@@ -140,13 +140,7 @@ class AnalysisSetup:
 
     def target(self, model: str) -> TargetModel:
         """Return a model as it is queried; a randomized one is averaged."""
-        ref = load_once(model)
-        if ref.is_remote:
-            raise BadRequest(f"{model} is a service, which costs queries: name a local model.")
-        device = choose_device(self.device)
-        traits = check_model(ref.module, as_seen_by(model, self.datasets[TEST]), device, despite_flags=True)
-        draws = EOT_DRAWS if traits.random else 1
-        return LocalModel(ref.module, traits.classes, device, None, draws, traits.random)
+        return _target(self, model)
 
     def seconds(self, measurement: Key, passes: Passes) -> float:
         """Estimate the seconds of some passes per image of a dataset."""
@@ -173,3 +167,15 @@ class AnalysisSetup:
     @property
     def _lipschitz(self) -> LipschitzEstimate:
         return LipschitzEstimate(self.threat.norm, self.lipschitz_steps, seed=self.seed)
+
+
+@lru_cache(maxsize=2)
+def _target(setup: AnalysisSetup, model: str) -> TargetModel:
+    """Load and check a model once for all its measurements, which run one after the other."""
+    ref = load_once(model)
+    if ref.is_remote:
+        raise BadRequest(f"{model} is a service, which costs queries: name a local model.")
+    device = choose_device(setup.device)
+    traits = check_model(ref.module, as_seen_by(model, setup.datasets[TEST]), device, despite_flags=True)
+    draws = EOT_DRAWS if traits.random else 1
+    return LocalModel(ref.module, traits.classes, device, None, draws, traits.random)

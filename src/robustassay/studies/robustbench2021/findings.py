@@ -281,7 +281,7 @@ CLAIMS: Final[tuple[Claim[RobustBenchMeasurements], ...]] = (
     Claim("Training against L∞ attacks makes out-of-distribution inputs harder to detect", "Figure 5, no number", _ood),
     Claim("Higher robust accuracy goes with less difference between classes",
           "Figure 6: strong linear trend, no number", _fairness),
-    Claim("The class deer loses most under L∞ attacks", "Figure 6, no number", _deer),
+    Claim("Under L∞ attacks the class deer loses more than other classes", "Figure 6, no number", _deer),
     Claim("Privacy leakage follows the generalisation gap, not robustness", "Figure 7, no number", _privacy),
     Claim("Adversarial examples transfer strongly, but poorly from robust to natural models",
           "Appendix F, no number in the main text", _transfer),
