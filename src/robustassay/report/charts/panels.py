@@ -104,6 +104,8 @@ def _lines(found: Lines, title: str, path: Path) -> None:
                 axes.plot(x, found.dotted[model], ":", **look)
         if not numeric:
             axes.set_xticks(x, [str(name) for name in frame.index], rotation=30, ha="right")
+        elif np.allclose(x, x.round()):
+            axes.set_xticks(x)
         if found.logarithmic:
             axes.set_yscale("log")
         _percent(axes, False, found.percent)

@@ -6,7 +6,7 @@ from robustassay.analysis.panels import Panel, Points
 from robustassay.analysis.privacy import infer
 from robustassay.analysis.shift import trend
 from robustassay.errors import BadRequest
-from robustassay.studies.analyses.analysis import Analysis, groups
+from robustassay.studies.analyses.analysis import NATURAL, Analysis, group, groups
 from robustassay.studies.analyses.model_measurements import MEMBERS, TEST, MeasurementKind, ModelMeasurements, key
 from robustassay.studies.analyses.setup import AnalysisSetup
 from robustassay.studies.task import Key
@@ -47,12 +47,14 @@ def make(measured: ModelMeasurements) -> Analysis:
             )
     table = pd.DataFrame(rows)
     panels, notes = [], []
+    # Natural models lie close together: their colour says enough.
+    named = frozenset(model for model in measured.models if group(model) != NATURAL)
     for images, own in ((images, table[table["images"] == images]) for images in IMAGES.values()):
         frame = own.rename(columns={"inference_accuracy": "y"}).assign(group=groups(own["model"]))
         note = f"{images} images; chance is 50 %; bars: 95 %"
         for x, axis in (("robust", f"robust accuracy, {measured.threat}"), ("baseline", "baseline: (1 + gap) / 2")):
             content = Points(frame.assign(x=own[x]), axis, "membership inference accuracy", note, level=0.5,
-                             diagonal=x == "baseline")  # fmt: skip
+                             diagonal=x == "baseline", named=named)  # fmt: skip
             panels.append(Panel(f"privacy-{images}-{x}", f"Privacy leakage, {images} images", content))
             what = "robust accuracy" if x == "robust" else "the generalisation gap"
             notes.append(f"Leakage on {images} images and {what}: {trend(own[x], own['inference_accuracy'])}.")

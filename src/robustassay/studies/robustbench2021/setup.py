@@ -30,7 +30,8 @@ def _scale(study: RobustBenchMeasurements) -> list[Scale]:
     attacked = sorted({len(measured.records(model)) for model in measured.models}, reverse=True)
     shifts = [name for name in study.setup.datasets if name.startswith(SHIFT)]
     return [
-        Scale("models", f"{len(measured.models)}, {settings.description}", "39 for L∞, 17 for L2, 7 for corruptions"),
+        Scale("models", f"{len(measured.models)} of {len(study.setup.models)}, {settings.description}",
+              "39 for L∞, 17 for L2, 7 for corruptions"),
         Scale("attack", settings.attack, "autoattack"),
         Scale("images under attack", _images(attacked), "10,000"),
         Scale("images for calibration and out-of-distribution detection", f"{len(study.setup.datasets[TEST]):,}",
@@ -57,9 +58,12 @@ def _deviations(study: RobustBenchMeasurements) -> list[str]:
         "Years and venues are those of the methods' papers; the weights are newer.",
         "Temperatures are fitted on other images than they are evaluated on, as fitting on the same images flatters; "
         "the paper's variant is shown too.",
-        "Robust accuracy under shift uses one corruption per image: an attack on each of the 75 combinations would "
-        "take 75 times as long.",
     ]
+    if "robust-shift" in study.analyses:
+        lines.append(
+            "Robust accuracy under shift uses one corruption per image: an attack on each of the 75 combinations would "
+            "take 75 times as long."
+        )
     if not any(_trained_for_l2(model) for model in models):
         lines.append("No model was trained against L2 attacks: the zoo has none yet.")
     lines += [
