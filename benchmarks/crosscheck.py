@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 import robustassay as ra
 from benchmarks import peers
+from benchmarks.winners import winner
 from robustassay import attacks, data
 from robustassay.evaluation.verify import ClaimedImages, verify
 from robustassay.evaluation.wave import Wave, run_wave
@@ -63,7 +64,7 @@ attacks within a radius. All attacks are untargeted and have equal steps: {steps
 
 A step has no fixed cost: ART's C&W tries several step lengths per step. We verified all points: clipped to [0, 1],
 label from a new forward pass, distance in float64. "authors" is the package of AutoAttack's authors. "Best" is the
-lowest median among the libraries that broke the most images; it is ours where ours is within 1 % of it.
+lowest median among the libraries that broke the most images; "tie" means that another library is within 1 % of ours.
 """
 
 REMARKS = """
@@ -95,10 +96,8 @@ class Row:
         """Write the row of the table."""
         most = max(self.broken.values()) if self.norm != BUDGET else 0
         able = {library: number for library, number in self.median.items() if self.broken[library] >= most}
-        best = min(able, key=lambda library: able[library])
-        winner = "ours" if able.get("ours", np.inf) <= 1.01 * able[best] + 1e-9 else f"**{best}**"
         cells = [self._cell(library) for library in LIBRARIES]
-        return f"| {self.attack} | {self.norm} | {' | '.join(cells)} | {winner} |"
+        return f"| {self.attack} | {self.norm} | {' | '.join(cells)} | {winner(able)} |"
 
     def _cell(self, library: str) -> str:
         if library not in self.median:

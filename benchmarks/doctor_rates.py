@@ -1,10 +1,12 @@
 """Measures misses and false alarms on the collection of masked and honest models; writes docs/doctor-rates.md.
 
-    python -m benchmarks.doctor_rates [--half tuning|held-out] [--only NAME...] [--stages express truth doctor adaptive]
-                                      [--workers N] [--rows FILE] [--before FILE] [--out FILE]
+    python -m benchmarks.doctor_rates [--part tuning|held-out|fresh] [--only NAME...]
+                                      [--stages express truth doctor adaptive] [--workers N] [--minutes M]
+                                      [--rows FILE] [--before FILE] [--out FILE]
 
 Every finished model adds one line to the file of rows, so the command can be stopped and called again; a stage that a
-row lacks is measured by a later call. `--before` names the rows of an older version, to show beside these. The folder
+row lacks is measured by a later call. After `--minutes` the models under way are ended, and the page is written from
+the rows that there are. `--before` names the rows of an older version, to show beside these. The folder
 named by ASSAY_NETWORKS, if any, adds published networks.
 """
 
@@ -13,7 +15,9 @@ import json
 import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Iterator
-from math import prod
+from contextlib import suppress
+from itertools import takewhile
+from math import inf, prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +26,7 @@ from torch import nn
 
 import robustassay as ra
 from benchmarks import doctor_rates_page
-from benchmarks.model_collection import COLLECTION, HALVES, Entry
+from benchmarks.model_collection import COLLECTION, PARTS, Entry
 from benchmarks.model_collection.truth import broken_by_truth
 from robustassay.data import Dataset
 from robustassay.doctor import diagnose
@@ -36,22 +40,26 @@ Task = tuple[str, tuple[str, ...]]
 def main() -> None:
     """Measure what is missing, then write the page."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--half", choices=HALVES)
+    options.add_argument("--part", "--half", choices=PARTS)
     options.add_argument("--only", nargs="*", metavar="NAME", help="parts of names of models or families")
     options.add_argument("--stages", nargs="*", choices=STAGES, default=list(STAGES))
-    options.add_argument("--workers", type=int, default=1)
+    options.add_argument("--workers", type=int, default=1, help="models measured side by side")
+    options.add_argument("--minutes", type=float, default=inf, help="time limit")
     options.add_argument("--rows", type=Path, default=Path("docs/doctor-rates.jsonl"))
     options.add_argument("--before", type=Path, default=Path("docs/doctor-rates-before.jsonl"))
     options.add_argument("--out", type=Path, default=Path("docs/doctor-rates.md"))
     chosen = options.parse_args()
     chosen.rows.parent.mkdir(parents=True, exist_ok=True)
     rows = read(chosen.rows)
-    tasks = missing(COLLECTION, rows, chosen.half, chosen.only, chosen.stages)
+    tasks = missing(COLLECTION, rows, chosen.part, chosen.only, chosen.stages)
+    number, until = 0, time.monotonic() + 60 * chosen.minutes
     with chosen.rows.open("a") as file:
-        for number, row in enumerate(results(tasks, chosen.workers), 1):
+        for number, row in enumerate(results(tasks, chosen.workers, until), 1):
             file.write(json.dumps(row) + "\n")
             file.flush()
             print(f"{number}/{len(tasks)} {doctor_rates_page.summary(row)}", flush=True)
+    if number < len(tasks):
+        print(f"{len(tasks) - number} models are left; call the command again to measure them.")
     chosen.out.write_text(doctor_rates_page.page(COLLECTION, read(chosen.rows), read(chosen.before)))
 
 
@@ -65,14 +73,14 @@ def read(path: Path) -> dict[str, Row]:
 
 
 def missing(
-    collection: Iterable[Entry], rows: dict[str, Row], half: str | None, only: list[str] | None, stages: list[str]
+    collection: Iterable[Entry], rows: dict[str, Row], part: str | None, only: list[str] | None, stages: list[str]
 ) -> list[Task]:
     """Return the stages that are still to be measured, models of small images first."""
     wanted = [
         entry
         for entry in sorted(collection, key=lambda entry: (prod(entry.shape), entry.asked == "majority"))
-        if (half is None or entry.half == half)
-        and (not only or any(part in entry.name or part in entry.family for part in only))
+        if (part is None or entry.part == part)
+        and (not only or any(text in entry.name or text in entry.family for text in only))
     ]
     left = [(entry, applicable(entry, stages) - rows.get(entry.name, {}).keys()) for entry in wanted]
     return [(entry.name, tuple(stage for stage in STAGES if stage in lacking)) for entry, lacking in left if lacking]
@@ -83,13 +91,16 @@ def applicable(entry: Entry, stages: list[str]) -> set[str]:
     return {stage for stage in stages if entry.kind == "masked" or stage != "truth"}
 
 
-def results(tasks: list[Task], workers: int) -> Iterator[Row]:
-    """Yield each row when it is done."""
+def results(tasks: list[Task], workers: int, until: float = inf) -> Iterator[Row]:
+    """Yield each row when it is done; stop at a time of the monotonic clock."""
     if workers == 1:
-        yield from map(measure, tasks)
+        yield from map(measure, takewhile(lambda task: time.monotonic() < until, tasks))
         return
     with multiprocessing.get_context("spawn").Pool(workers, torch.set_num_threads, (1,)) as pool:
-        yield from pool.imap_unordered(measure, tasks)
+        rows = pool.imap_unordered(measure, tasks)
+        with suppress(StopIteration, multiprocessing.TimeoutError):
+            while True:
+                yield rows.next(None if until == inf else max(0.0, until - time.monotonic()))
 
 
 def measure(task: Task) -> Row:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from statistics import median
 from typing import Any, Final
 
-from benchmarks.model_collection import HALVES, Entry
+from benchmarks.model_collection import PARTS, Entry
 from robustassay.analysis.intervals import clopper_pearson
 
 Row = dict[str, Any]
@@ -17,13 +17,16 @@ HEAD: Final = """# Misses and false alarms of the doctor
 
 How often is a robust accuracy far too high and nothing says so, and how often is an honest model suspected? The
 collection in `benchmarks/model_collection/` holds {masked} masked and {honest} honest models. Their author had not read
-the doctor's code, but knew docs/masked.md. The families are split into two halves by a hash of their names: limits may
-be set on the tuning half, and the rates that count are those of the held-out half. `python -m benchmarks.doctor_rates`
+the doctor's code; the author of the two halves knew docs/masked.md, that of the fresh part did not. The families of the
+halves are split by a hash of their names; those of the fresh part were written after the doctor was tuned. Limits may
+be set on the tuning half, and the rates that count are those of the held-out half and of the fresh part. The goal for
+60 models of each kind: no miss of `eval` and `doctor`, and at most 2 false alarms. `python -m benchmarks.doctor_rates`
 writes this page from docs/doctor-rates.jsonl, where it keeps what it has measured. A row stays as it was first
-measured: a correction that a row of the held-out half has led to does not change that row.
+measured: a correction that a row of the held-out half or of the fresh part has led to does not change that row.
 
-- **Images**: per model the first 16 that it classifies correctly, of CIFAR-10 or of two drawn sources,
-  seven-segment symbols and striped textures. The norm is L-inf; the table names the radius.
+- **Images**: per model the first 16 that it classifies correctly, of CIFAR-10 or of drawn sources:
+  seven-segment symbols and pairs of them, striped textures, spots, waves. The norm is L-inf; the table names the
+  radius.
 - **Truth**: the robust accuracy of a masked model under an attack written by hand with knowledge of the mask
   (`truth.py`), or under express or adaptive auto where that is lower. A random model is
   judged by the majority of 32 draws, a model with a memory by a copy that has seen nothing, a model that depends on its
@@ -39,7 +42,7 @@ measured: a correction that a row of the held-out half has led to does not chang
 
 {measured}
 
-| rate | half | {columns} |
+| rate | part | {columns} |
 |---|---|{rules}|
 """
 
@@ -57,10 +60,10 @@ def page(collection: Iterable[Entry], rows: dict[str, Row], before: dict[str, Ro
         rules="|".join("---" for _ in versions),
     )
     lines = [
-        f"| {title} | {half} | " + " | ".join(rate(entries, half, kind, check,
+        f"| {title} | {part} | " + " | ".join(rate(entries, part, kind, check,
             seen) for seen in versions.values()) + " |"
         for title, kind, check in RATES
-        for half in HALVES
+        for part in PARTS
     ]  # fmt: skip
     return head + "\n".join(lines) + "\n\n" + tables(entries, shown)
 
@@ -68,9 +71,9 @@ def page(collection: Iterable[Entry], rows: dict[str, Row], before: dict[str, Ro
 def measured(entries: list[Entry], rows: dict[str, Row]) -> str:
     """Say how many models were measured, and how long adaptive auto took."""
     parts = [
-        f"{sum(entry.half == half and entry.kind == kind and entry.name in rows for entry in entries)} of "
-        f"{sum(entry.half == half and entry.kind == kind for entry in entries)} {kind} models of the {half} half"
-        for half in HALVES
+        f"{sum(entry.part == part and entry.kind == kind and entry.name in rows for entry in entries)} of "
+        f"{sum(entry.part == part and entry.kind == kind for entry in entries)} {kind} models of the {part} part"
+        for part in PARTS
         for kind in ("masked", "honest")
     ]
     seconds = [row["adaptive"]["seconds"] for row in rows.values() if "adaptive" in row]
@@ -82,10 +85,10 @@ def measured(entries: list[Entry], rows: dict[str, Row]) -> str:
     return f"Measured so far: {', '.join(parts[:-1])} and {parts[-1]}.{took}"
 
 
-def rate(entries: list[Entry], half: str, kind: str, check: Callable[[Row], bool | None], rows: dict[str, Row]) -> str:
+def rate(entries: list[Entry], part: str, kind: str, check: Callable[[Row], bool | None], rows: dict[str, Row]) -> str:
     """Return a count and its interval, over the models on which the check could be made."""
     seen = [
-        check(rows[entry.name]) for entry in entries if (entry.half, entry.kind) == (half, kind) and entry.name in rows
+        check(rows[entry.name]) for entry in entries if (entry.part, entry.kind) == (part, kind) and entry.name in rows
     ]
     known = [verdict for verdict in seen if verdict is not None]
     if not known:
@@ -176,7 +179,7 @@ def tables(entries: list[Entry], rows: dict[str, Row]) -> str:
         f"## {kind.capitalize()} models\n\n"
         "Accuracies in per cent; in parentheses the samples in doubt; `!` marks a flag, **bold** a miss or a false "
         "alarm. A dash means: not measured.\n\n"
-        "| model | family | half | made | classes | shape | eps | express | truth | adaptive | seconds | alarms |\n"
+        "| model | family | part | made | classes | shape | eps | express | truth | adaptive | seconds | alarms |\n"
         "|---|---|---|---|---|---|---|---|---|---|---|---|\n"
         + "\n".join(line(entry, rows.get(entry.name, {})) for entry in entries if entry.kind == kind)
         for kind in ("masked", "honest")
@@ -189,7 +192,7 @@ def line(entry: Entry, row: Row) -> str:
     name = f"**{entry.name}**" if is_wrong(entry, row) else entry.name
     truth = "-" if entry.kind == "honest" else outcome(row, "truth")
     seconds = f"{row['adaptive']['seconds']:.0f}" if "adaptive" in row else "-"
-    facts = [name, entry.family, entry.half, entry.made, f"{entry.classes}", shape, f"{255 * entry.eps:.3g}/255"]
+    facts = [name, entry.family, entry.part, entry.made, f"{entry.classes}", shape, f"{255 * entry.eps:.3g}/255"]
     return (
         "| "
         + " | ".join([*facts, outcome(row, "express"), truth, outcome(row, "adaptive"), seconds, alarms(row)])

@@ -1,9 +1,11 @@
 """Measures the express robust accuracy of every embedded model and writes it into the cards and the README.
 
     nice -n 10 python -m benchmarks.measure_zoo [MODEL...] [--limit 100] [--device cuda]
+    python -m benchmarks.measure_zoo --study runs/robustbench2021
 
 Resumable: a card that already says so for these weights and as many images is left alone, and a run that was
-interrupted goes on from its folder.
+interrupted goes on from its folder. With `--study`, nothing is attacked: finished runs of `assay study robustbench2021`
+give the numbers, where they have more images than a card.
 """
 
 import argparse
@@ -18,9 +20,12 @@ from tools import zoo_table
 
 import robustassay as ra
 from robustassay import models
+from robustassay.evaluation import Result
 from robustassay.files import write_atomically
 from robustassay.models.card import ModelCard
+from robustassay.models.weights import hash_state
 from robustassay.models.zoo import EMBEDDED
+from robustassay.store import Store
 from robustassay.target.batching import LANES
 
 DATA, EPS, EPS_TEXT, SEED = "cifar10-1k", 8 / 255, "8/255", 0
@@ -32,6 +37,8 @@ MANY, FEW, FALLS = 500, 100, 0.02
 def main(words: Sequence[str]) -> int:
     """Measure the missing models, the fast ones first, so that an interrupt costs little."""
     options = parse(words)
+    if options.study is not None:
+        return take_over(options.study, options.models or models.names())
     cards = sorted((models.card(name) for name in options.models or models.names()), key=expected_cost)
     wanted = [(card, options.limit or images_for(card)) for card in cards]
     missing = [(card, images) for card, images in wanted if not is_known(card, images)]
@@ -52,8 +59,23 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("models", nargs="*", help="names of the zoo; all by default")
     parser.add_argument("--limit", type=int, help=f"images a model; by default {FEW}, {MANY} where PGD leaves none")
     parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--study", type=Path, help="folder of the study robustbench2021, to take its runs from")
     parser.add_argument("--out", type=Path, default=Path("runs/measure-zoo"), help="folder of the runs")
     return parser.parse_args(words)
+
+
+def take_over(study: Path, names: Sequence[str]) -> int:
+    """Write the finished runs of a study into the cards that have fewer images."""
+    for name in names:
+        for folder in sorted((study / "runs" / name / "run").glob("test-*")):
+            result = Result.of_store(Store(folder))
+            images, spec = len(result.records), result.manifest["spec"]
+            own = spec["attack"]["name"] == KEY and spec["model"].get("weights") == hash_state(models.load(name))
+            if own and not is_known(models.card(name), images):
+                add(name, {KEY: measurement(name, result, images)})
+                print(f"{name}: {result.robust_accuracy:.1%} of {images}", flush=True)
+    zoo_table.main()
+    return 0
 
 
 def images_for(card: ModelCard) -> int:
@@ -94,6 +116,11 @@ def measure(name: str, images: int, out: Path, device: str | None) -> dict[str, 
         search=ra.Search(eot=DRAWS),
         execution=ra.Execution(batch_size=LANES * DRAWS),  # a call holds that many images a draw, or pads to it
     )
+    return measurement(name, result, images)
+
+
+def measurement(name: str, result: Result, images: int) -> dict[str, Any]:
+    """Return the entry of a card for a finished run."""
     stands = result.records["clean_ok"] & ~result.records["success"]
     draws = result.manifest["spec"]["model"].get("eot")
     return {

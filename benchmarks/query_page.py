@@ -10,6 +10,7 @@ from scipy import stats
 from benchmarks import peers
 from benchmarks.crosscheck_random import FIRST_ROW
 from benchmarks.query_bouts import EPS, LIBRARIES, MODELS, Bout, Outcome, Task, bouts
+from benchmarks.winners import winner
 
 HEAD = """# Queries: our black-box attacks beside those of other libraries, and on randomised models
 
@@ -23,7 +24,7 @@ same image up to three times. The budget was {queries:,} queries. Settings are e
 mean the same. Ours start from noise or from images of the data, foolbox and ART from noise. ART's SimBA has no
 radius; its steps are as long as ours.
 
-Ours is best in {won} of {rows} rows; the other rows name the best library.
+Of {rows} rows, ours is best in {won} and tied within 1 % in {tied}; the other rows name the best library.
 
 Of {points:,} points in these tables, `evaluation.verify` refused {refused} in a new forward pass; {edge} more lie
 so close to the boundary that they verify only 0.1 % further out. Of {entries:,} improvements in our records {astray}
@@ -61,9 +62,8 @@ def distance_lines(bout: Bout, found: Mapping[str, Outcome], marks: tuple[int, .
         reached = {library: outcome.distance[:, :, at] for library, outcome in found.items()}
         mean = {library: float(np.exp(np.log(sizes).mean())) for library, sizes in reached.items()}
         cells = [f"{mean[lib]:.3g} ({np.median(reached[lib]):.3g})" if lib in mean else "" for lib in LIBRARIES]
-        best = min(mean, key=lambda library: mean[library])
         rival = min((library for library in mean if library != "ours"), key=lambda library: mean[library])
-        yield _line(bout, mark, cells, best, _ratio(reached["ours"], reached[rival]))
+        yield _line(bout, mark, cells, winner(mean), _ratio(reached["ours"], reached[rival]))
 
 
 def success_lines(bout: Bout, found: Mapping[str, Outcome], marks: tuple[int, ...]) -> Iterator[str]:
@@ -71,13 +71,11 @@ def success_lines(bout: Bout, found: Mapping[str, Outcome], marks: tuple[int, ..
     for at, mark in enumerate(marks):
         part = {library: float((one.distance[:, :, at] <= bout.eps + 1e-6).mean()) for library, one in found.items()}
         cells = [f"{100 * part[library]:.0f}" if library in part else "" for library in LIBRARIES]
-        best = max(part, key=lambda library: (part[library], library == "ours"))
-        yield _line(bout, mark, cells, best)
+        yield _line(bout, mark, cells, winner(part, higher_is_better=True))
 
 
 def _line(bout: Bout, mark: int, cells: list[str], best: str, *more: str) -> str:
-    winner = best if best == "ours" else f"**{best}**"
-    return f"| {' | '.join([f'{bout.attack} {bout.norm}', f'{mark:,}', *cells, winner, *more])} |\n"
+    return f"| {' | '.join([f'{bout.attack} {bout.norm}', f'{mark:,}', *cells, best, *more])} |\n"
 
 
 def queries_page(found: Mapping[Task, Outcome], images: int, seeds: int, marks: tuple[int, ...]) -> str:
@@ -97,7 +95,8 @@ def queries_page(found: Mapping[Task, Outcome], images: int, seeds: int, marks: 
         first=FIRST_ROW,
         seeds=seeds,
         queries=marks[-1],
-        won=sum("**" not in row for row in rows),
+        won=sum(" ours |" in row for row in rows),
+        tied=sum(" tie |" in row for row in rows),
         rows=len(rows),
         **total,
         raised=f"Runs that ended in an error: {', '.join(raised)}." if raised else "No run ended in an error.",

@@ -12,9 +12,7 @@ import datetime
 import json
 import platform
 import statistics
-import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,9 @@ import torch
 from torch import nn
 
 import robustassay as ra
-from benchmarks import networks
+from benchmarks import gpu_speed
 from benchmarks.compare_autoattack import reference_verdicts
+from benchmarks.timed import timed
 from robustassay import data
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.malloc_settings import keep_freed_memory
@@ -53,7 +52,10 @@ def main() -> None:
         known["cpu"] = merged(known.get("cpu", {}), {"machine": machine("cpu"), **found})
     if chosen.part == "gpu":
         rows = {row["model"]: row for row in known.get("gpu", {}).get("rows", [])}
-        rows |= {row["model"]: row for row in (on_gpu(name, chosen.images, chosen.repeat) for name in chosen.models)}
+        rows |= {
+            row["model"]: row
+            for row in (gpu_speed.on_gpu(name, chosen.images, chosen.repeat) for name in chosen.models)
+        }
         known["gpu"] = {"machine": machine("cuda"), "rows": list(rows.values())}
     chosen.out.write_text(json.dumps(known, indent=1) + "\n")
     if chosen.out == FILE:
@@ -68,17 +70,6 @@ def machine(device: str) -> str:
         else f"{torch.get_num_threads()} cores of a {platform.machine()} CPU"
     )
     return f"{name}, torch {torch.__version__.split('+')[0]}, {datetime.date.today().isoformat()}"
-
-
-def timed(work: Callable[..., Any], *given: Any, **settings: Any) -> tuple[float, Any]:
-    """Run a function and return its result and its seconds; waits for the GPU."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    result = work(*given, **settings)
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter() - start, result
 
 
 # ------------------------------------------------------------------------------------------------ CPU
@@ -211,44 +202,6 @@ def scaling() -> list[dict[str, float]]:
     return rows[1:]
 
 
-# ------------------------------------------------------------------------------------------------ GPU
-
-
-THREATS: dict[str, ra.LInf | ra.L2] = {"linf": ra.LInf(EPS), "l2": ra.L2(0.5)}
-
-
-def on_gpu(name: str, images: int, repeat: int) -> dict[str, Any]:
-    """Time ours several times, the first time in a fresh process, and the reference once.
-
-    A name is one of the zoo, under L-inf, or the path of a network that `benchmarks/train_networks.py` wrote, under
-    the norm in its name.
-    """
-    samples, trained = data.load("cifar10-1k").take(images), Path(name).suffix == ".safetensors"
-    model = (networks.load(Path(name)) if trained else ModelRef.of(name).module).eval().to("cuda")
-    norm = next((norm for key, norm in THREATS.items() if trained and f"-{key}" in Path(name).stem), ra.LInf(EPS))
-    row: dict[str, Any] = {"model": Path(name).stem, "threat": str(norm), "images": len(samples)}
-    timed(model, samples.images(slice(0, 500)).to("cuda"))  # the first pass of a process loads libraries
-    found = {}
-    for attack, times in (("express", max(repeat, 3) + 1), ("autoattack", repeat)):
-        runs = [
-            timed(ra.evaluate, model, samples, norm, attack, device="cuda", keep_images=False) for _ in range(times)
-        ]
-        seconds, found[attack] = [seconds for seconds, _ in runs], runs[-1][1]
-        row[f"{attack} first"], row[attack] = seconds[0], statistics.median(seconds[1:] or seconds)
-        print(row, flush=True)
-    row["reference"], standing = timed(reference_verdicts, model, samples, torch.device("cuda"), norm, 500)
-    row["reference accuracy"] = float(standing.double().mean())
-    for attack, result in found.items():
-        row[f"{attack} accuracy"] = result.robust_accuracy
-        unbroken = torch.tensor((result.records["clean_ok"] & ~result.records["success"]).to_numpy(bool))
-        row[f"{attack} equal"] = float((unbroken == standing).double().mean())
-        missed = [result.records["sample_id"][at] for at in (unbroken & ~standing).nonzero().flatten().tolist()]
-        row[f"{attack} missed"], row[f"{attack} not in doubt"] = len(missed), len({*missed} - {*result.doubtful})
-        row["search"] = result.manifest["spec"]["model"].get("search", "the model itself")
-    print(row, flush=True)
-    return row
-
-
 # ------------------------------------------------------------------------------------------------ page
 
 
@@ -282,29 +235,7 @@ def page(known: dict[str, Any]) -> str:
             lines += ["\n## Many samples\n", f"| samples, `{SCALED}` on resnet20-pgd | ms per sample |", "|---|---|"]
             lines += [f"| {row['samples']:,} | {row['milliseconds a sample']:.2f} |" for row in cpu["scaling"]]
     if "gpu" in known:
-        lines += [f"\n## AutoAttack and express compared with pyautoattack on {known['gpu']['machine']}\n"]
-        lines += [
-            "One process per row, on networks trained for this (`benchmarks/train_networks.py`). Medians without the "
-            "first run of the process, which stands in brackets: it also loads kernels. "
-            '"Equal" is the part of the samples with the reference\'s verdict; "missed" counts the samples that only '
-            "the reference broke, and of these the ones that are not in doubt.\n"
-        ]
-        lines += [
-            "| model | threat | images | reference | autoattack (first) | times | equal | express (first) | times "
-            "| equal | missed (not in doubt) | search |"
-        ]
-        lines += ["|---|---|---|---|---|---|---|---|---|---|---|---|"]
-        for row in known["gpu"]["rows"]:
-            cells = [f"{row['model']}, {row['measured']}" if "measured" in row else row["model"], row["threat"]]
-            cells += [f"{row['images']:,}", f"{row['reference']:.1f} s"]
-            for attack in ("autoattack", "express"):
-                cells += [
-                    f"{row[attack]:.2f} s ({row[f'{attack} first']:.2f})",
-                    f"{row['reference'] / row[attack]:.1f}",
-                ]
-                cells += [f"{row[f'{attack} equal']:.1%}" if f"{attack} equal" in row else "–"]
-            cells += [f"{row['express missed']} ({row['express not in doubt']})" if "express missed" in row else "–"]
-            lines.append(f"| {' | '.join([*cells, row['search']])} |")
+        lines += gpu_speed.lines_of_page(known["gpu"])
     return "\n".join(lines) + "\n"
 
 

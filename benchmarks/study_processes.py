@@ -2,6 +2,7 @@
 
     python -m benchmarks.study_processes dong2020 --processes 12 --seconds 540 --out runs/dong2020
     python -m benchmarks.study_processes dong2020 --dataset imagenet --data nips2017:FOLDER --weights FOLDER ...
+    python -m benchmarks.study_processes robustbench2021 --shift SET.npz --ood SET.npz --members TRAIN.npz ...
 
 For Su et al. with 18 networks of seven families, first train the six that the zoo lacks:
 
@@ -41,7 +42,7 @@ from robustassay.studies.paper_models import resolve
 from robustassay.studies.provenance import Measured
 from robustassay.studies.running import device_name
 from robustassay.studies.runs import RunTask
-from robustassay.studies.scope import Scope
+from robustassay.studies.scope import ExtraData, Scope
 from robustassay.studies.task import ComputeTask, Task
 
 PACK_BYTES: Final = 14 << 20
@@ -58,6 +59,7 @@ def main(words: Sequence[str]) -> int:
     scope = Scope(
         options.out, options.dataset, options.quick, options.data, options.limit, tuple(options.models),
         device=options.device,
+        extra=ExtraData(options.members, tuple(options.shift), tuple(options.ood), robust_limit=options.robust_limit),
     )  # fmt: skip
     left = run(options.study, scope, options.processes, options.seconds, options.grace)
     if options.publish is not None:
@@ -82,8 +84,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--publish", type=Path, help="write the page of finished work there")
     parser.add_argument("--pack", type=Path, help="pack records and page there")
     parser.add_argument("--dataset", choices=("cifar10", "imagenet"), default="cifar10")
-    for name in ("--data", "--device"):
+    for name in ("--data", "--device", "--members"):
         parser.add_argument(name)
+    for name in ("--shift", "--ood"):
+        parser.add_argument(name, nargs="*", default=[])
+    parser.add_argument("--robust-limit", type=int)
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--limit", type=int)
     parser.add_argument("--models", nargs="*", default=[])

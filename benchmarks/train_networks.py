@@ -31,6 +31,7 @@ from robustassay.train.checkpoint import Checkpoint
 from robustassay.train.data import TrainingData
 from robustassay.train.measure import batches, is_correct
 from robustassay.train.pgd import frozen, linf_pgd
+from robustassay.train.pgd_l2 import l2_pgd
 from robustassay.train.publish import hardware_of, write_half
 from robustassay.train.recipe import Recipe
 from robustassay.train.trainer import Trainer
@@ -56,13 +57,7 @@ def linf_ascent(network: nn.Module, x0: Tensor, y: Tensor, eps: float, steps: in
 
 def l2_ascent(network: nn.Module, x0: Tensor, y: Tensor, eps: float, steps: int, rng: torch.Generator) -> Tensor:
     """Follow the normalised gradient from a random point of the sphere."""
-    delta = torch.empty_like(x0).normal_(generator=rng)
-    delta = eps * delta / _length(delta)
-    for _ in range(steps):
-        gradient = _gradient(network, (x0 + delta).clamp(0, 1), y)
-        delta = (x0 + delta + 2 * eps / steps * gradient / _length(gradient)).clamp(0, 1) - x0
-        delta = delta * (eps / _length(delta)).clamp(max=1)
-    return x0 + delta
+    return l2_pgd(network, x0, y, eps, 2 * eps / steps, steps, rng)
 
 
 def l1_ascent(network: nn.Module, x0: Tensor, y: Tensor, eps: float, steps: int, rng: torch.Generator) -> Tensor:
@@ -86,10 +81,6 @@ def l1_ascent(network: nn.Module, x0: Tensor, y: Tensor, eps: float, steps: int,
 def _gradient(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     x = x.detach().requires_grad_()
     return torch.autograd.grad(F.cross_entropy(network(x), y, reduction="sum"), x)[0]
-
-
-def _length(delta: Tensor) -> Tensor:
-    return delta.flatten(1).square().sum(1).sqrt().clamp(min=1e-12).view(-1, 1, 1, 1)
 
 
 INNER: Final = {
@@ -151,17 +142,23 @@ def job_of(name: str, epochs: int | None = None) -> Job:
     return Job(architecture, norm, int(seed or 0), epochs or EPOCHS[architecture])
 
 
-def read(path: Path) -> TrainingData:
-    """Read the file of training images; the first 4-D array holds the images, the first 1-D array the labels."""
+def read_arrays(path: Path) -> tuple[Tensor, Tensor]:
+    """Read images and labels; the first 4-D array holds the images, the first 1-D array the labels."""
     check_unpacked(path)
     with np.load(path, allow_pickle=False) as file:
         arrays = [file[key] for key in file.files]
     images = [array for array in arrays if array.ndim == 4 and array.dtype == np.uint8]
     labels = [array for array in arrays if array.ndim == 1]
-    if not images or not labels or len(images[0]) != len(labels[0]) or len(labels[0]) <= 2 * HELD_OUT:
-        raise SystemExit(f"{path.name} must hold over {2 * HELD_OUT} uint8 images [n, 32, 32, 3] and as many labels.")
-    x = torch.from_numpy(images[0]).permute(0, 3, 1, 2).contiguous()
-    y = torch.from_numpy(labels[0].astype(np.int64))
+    if not images or not labels or len(images[0]) != len(labels[0]):
+        raise SystemExit(f"{path.name} must hold uint8 images [n, 32, 32, 3] and as many labels.")
+    return torch.from_numpy(images[0]).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels[0].astype(np.int64))
+
+
+def read(path: Path) -> TrainingData:
+    """Read the file of training images."""
+    x, y = read_arrays(path)
+    if len(y) <= 2 * HELD_OUT:
+        raise SystemExit(f"{path.name} holds {len(y)} images: training needs over {2 * HELD_OUT}.")
     return TrainingData(x[:-HELD_OUT], y[:-HELD_OUT], x[-HELD_OUT:], y[-HELD_OUT:])
 
 

@@ -23,6 +23,9 @@ Made by `python -m tools.api_page` from the docstrings. `import robustassay as r
 nothing heavy is loaded before one of them is used. Whatever is not on this page may change without notice.
 """
 
+FIRST: Final = ("evaluate", "Result", "Search", "Execution")
+"""Names that every user meets; the others follow in the order of the package."""
+
 MORE: Final = {
     "robustassay.data": (data, ("load", "from_arrays", "names", "Dataset")),
     "robustassay.doctor": (doctor, ("diagnose", "Diagnosis", "IndicatorResult")),
@@ -43,7 +46,8 @@ def main() -> None:
 def page() -> str:
     """Return the page: every public name, then the exception tree."""
     parts = [HEAD, "## robustassay\n"]
-    parts += [entry(f"robustassay.{name}", getattr(ra, name)) for name in ra.__all__ if name != "__version__"]
+    wanted = [*FIRST, *(name for name in ra.__all__ if name not in (*FIRST, "__version__"))]
+    parts += [entry(f"robustassay.{name}", getattr(ra, name)) for name in wanted]
     for room, (module, names) in MORE.items():
         parts.append(f"## {room}\n\n{summary(module)}\n")
         parts += [entry(f"{room}.{name}", getattr(module, name)) for name in names]

@@ -3,6 +3,7 @@
 Needs chromium and Python's playwright (`pip install playwright`; its own browser is not needed).
 """
 
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,19 +21,22 @@ class Shot:
 
     name: str
     page: str  # the first that matches
-    width: int = 1100
+    width: int = 1200
     height: int = 900
     scheme: str = "light"
+    click: str = ""  # what is clicked before
 
 
+RUN: Final = "runs/*.html"
 SHOTS: Final = (
     Shot("overview", "index.html"),
     Shot("overview-dark", "index.html", scheme="dark"),
     Shot("overview-phone", "index.html", width=390, height=800),
-    Shot("leaderboard", "leaderboard.html", height=760),
     Shot("curves", "curves.html"),
     Shot("tradeoff", "tradeoff.html", height=820),
-    Shot("model", "models/*.html"),
+    Shot("model", "models/*pgd*.html"),
+    Shot("run", RUN),
+    Shot("sample", RUN, click="table.samples tbody tr:has(.outcome.b)"),
 )
 
 
@@ -45,9 +49,18 @@ def main(site: Path, out: Path = Path("docs/pictures")) -> None:
         browser = driver.chromium.launch(executable_path=found, args=[*chromium.FLAGS, "--hide-scrollbars"])
         for shot in SHOTS:
             pages = sorted(site.glob(shot.page))
+            if shot.page == RUN:
+                pages = sorted(pages, key=mixed_outcomes, reverse=True)
             if pages:
                 take(browser, pages[0].resolve().as_uri(), shot, out / f"{shot.name}.png")
         browser.close()
+
+
+def mixed_outcomes(run: Path) -> int:
+    """Count the rarer of broken and standing samples of a run: a picture should show both."""
+    data = run.parent.parent / "data" / f"samples-{run.stem}.js"
+    found = re.search(r'"outcome":"(\w+)"', data.read_text(encoding="utf-8")) if data.is_file() else None
+    return min(found[1].count("b"), found[1].count("s")) if found else 0
 
 
 def take(browser: Browser, address: str, shot: Shot, path: Path) -> None:
@@ -58,6 +71,9 @@ def take(browser: Browser, address: str, shot: Shot, path: Path) -> None:
     page.goto(address)
     if page.locator("figure.chart").count():
         page.locator("figure.chart canvas").first.wait_for()
+        page.wait_for_timeout(300)
+    if shot.click:
+        page.locator(shot.click).first.click()
         page.wait_for_timeout(300)
     page.screenshot(path=path)
     context.close()

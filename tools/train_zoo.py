@@ -62,6 +62,8 @@ JOBS = (
     Job("3resnet20-adp", "robust", "adp:batch=512,rate=0.2,average=0.996", "resnet-ensemble", 40),
     Job("vgg16-rse", "robust", "rse:batch=512,rate=0.2,average=0.996", "rse", 50),
     Job("resnet20x2-gaussian", "robust", f"gaussian:{LARGE}", "resnet:width=2", 40),
+    Job("resnet20-pgd-l2", "l2", f"pgd-l2:{MIDDLE}", "resnet", 30),
+    Job("vgg11-pgd-l2", "l2", f"pgd-l2:{MIDDLE}", "vgg:depth=11,width=11", 30),
     Job("resnet20-ensemble-adv", "robust", f"ensemble-adv:{LARGE},sources={SOURCES}", "resnet", 30),
 )
 

@@ -44,6 +44,15 @@ SYMBOLS: Final = "symbols of 10 classes"
 SYMBOLS_11: Final = "symbols of 11 classes"
 SYMBOLS_16: Final = "symbols of 16 classes"
 TEXTURES: Final = "textures"
+PAIRS: Final = "pairs of digits"
+SPOTS: Final = "spots"
+WAVES: Final = "waves"
+
+
+def of_drawn(images: str, classes: int, shape: tuple[int, int, int], eps: float) -> Base:
+    """Return a small network for drawn images."""
+    return Base(lambda: trained(images, lambda: convolutions(shape[0], classes), images), images, classes, shape, eps)
+
 
 BASES: Final[dict[str, Base]] = {
     **{name: of_zoo(name) for name in (VGG, RESNET, ALEXNET, MOBILENET, ROBUST, CERTIFIED, NOISE_TRAINED)},
@@ -53,6 +62,9 @@ BASES: Final[dict[str, Base]] = {
     TEXTURES: Base(
         lambda: trained("textures", lambda: convolutions(3, 4), "textures"), "textures", 4, (3, 16, 16), 16 / 255
     ),
+    PAIRS: of_drawn("pairs", 100, (1, 20, 32), 14 / 255),
+    SPOTS: of_drawn("spots", 20, (5, 16, 16), 12 / 255),
+    WAVES: of_drawn("waves", 2, (1, 12, 48), 24 / 255),
 }
 
 

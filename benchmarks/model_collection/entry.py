@@ -14,10 +14,12 @@ from robustassay import data
 
 Kind = Literal["masked", "honest"]
 Half = Literal["tuning", "held-out"]
+Part = Literal["tuning", "held-out", "fresh"]
 Asked = Literal["together", "alone", "majority", "fresh"]
 """How a decision is read: in a batch, one image per call, as the majority of draws, or from an unused copy."""
 
 HALVES: Final[tuple[Half, Half]] = ("tuning", "held-out")
+PARTS: Final[tuple[Part, ...]] = (*HALVES, "fresh")
 EPS: Final = 8 / 255
 DRAWS: Final = 32
 BATCH: Final = 32
@@ -41,10 +43,14 @@ class Entry:
     shape: tuple[int, int, int] = (3, 32, 32)
     eps: float = EPS
     asked: Asked = "together"
+    fresh: bool = False
+    """Written after the doctor was tuned: neither half holds a model of this family."""
 
     @property
-    def half(self) -> Half:
-        """The half of the collection, by a hash of the family's name: related models are in the same half."""
+    def part(self) -> Part:
+        """The part of the collection: fresh, else a half by a hash of the family's name; a family is never divided."""
+        if self.fresh:
+            return "fresh"
         return HALVES[hashlib.sha256((SPLIT + self.family).encode()).digest()[0] % 2]
 
     def samples(self, count: int) -> tuple[Tensor, Tensor]:

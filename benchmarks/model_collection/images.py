@@ -89,6 +89,44 @@ def textures(count: int = 1600) -> Pair:
     return (0.5 + colours * waves + 0.08 * torch.randn(count, 3, 16, 16, generator=draw)).clamp(0, 1), y
 
 
+def pairs(count: int = 4000) -> Pair:
+    """Draw two digits side by side, 20 x 32 and grey: 100 classes."""
+    draw = torch.Generator().manual_seed(100)
+    y = torch.arange(count) % 100
+    x = 0.12 * torch.rand(count, 1, 20, 32, generator=draw)
+    for row in range(count):
+        top, shift = (int(v) for v in torch.randint(0, 3, (2,), generator=draw))
+        level = 0.5 + 0.45 * float(torch.rand((), generator=draw))
+        for digit, left in ((int(y[row]) // 10, shift), (int(y[row]) % 10, 16 + shift)):
+            for letter in SYMBOLS[digit]:
+                first, start, last, end = SEGMENTS["abcdefg".index(letter)]
+                x[row, 0, top + first : top + last + 1, left + start : left + end + 1] += level
+    return x.clamp(0, 1), y
+
+
+def spots(count: int = 2000) -> Pair:
+    """Draw a bright spot in one of five channels and one of four quarters, 16 x 16: 20 classes."""
+    draw = torch.Generator().manual_seed(20)
+    y = torch.arange(count) % 20
+    down, across = torch.meshgrid(torch.arange(16.0), torch.arange(16.0), indexing="ij")
+    place = 2 + 4 * torch.rand(count, 2, 1, 1, generator=draw)
+    top, left = place[:, 0] + 8 * (y // 2 % 2).view(-1, 1, 1), place[:, 1] + 8 * (y % 2).view(-1, 1, 1)
+    spot = torch.exp(-((down - top).square() + (across - left).square()) / 4)
+    x = 0.3 * torch.rand(count, 5, 16, 16, generator=draw)
+    x[torch.arange(count), y // 4] += 0.5 * spot
+    return x.clamp(0, 1), y
+
+
+def waves(count: int = 1200) -> Pair:
+    """Draw slow and fast waves along a strip of 12 x 48 pixels, grey: two classes."""
+    draw = torch.Generator().manual_seed(2)
+    y = torch.arange(count) % 2
+    phase, period = torch.rand(2, count, 1, 1, 1, generator=draw)
+    lengths = torch.where(y.view(-1, 1, 1, 1) == 0, 9 + 5 * period, 4 + 3 * period)
+    strip = torch.sin(2 * torch.pi * (torch.arange(48.0) / lengths + phase)).expand(count, 1, 12, 48)
+    return (0.5 + 0.2 * strip + 0.1 * torch.randn(count, 1, 12, 48, generator=draw)).clamp(0, 1), y
+
+
 SOURCES: Final[dict[str, Callable[[], Pair]]] = {
     "cifar10": cifar10,
     "cifar10 40x40": lambda: resized(40),
@@ -102,4 +140,7 @@ SOURCES: Final[dict[str, Callable[[], Pair]]] = {
     "symbols 11": lambda: symbols(11),
     "symbols 16": lambda: symbols(16),
     "textures": textures,
+    "pairs": pairs,
+    "spots": spots,
+    "waves": waves,
 }

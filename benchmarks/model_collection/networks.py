@@ -17,6 +17,7 @@ from robustassay.cache_folder import cache_folder
 from robustassay.files import write_atomically
 
 Make = Callable[[], nn.Module]
+Objective = Callable[[nn.Module, Tensor, Tensor], Tensor]
 RECIPE: Final = "adam 1"
 """Changes with the training below, so that older weights in the cache folder are not used."""
 
@@ -27,7 +28,14 @@ def zoo(name: str) -> nn.Module:
     return ra.load_model(name)
 
 
-def trained(name: str, make: Make, images: str, steps: int = 200, eps: float = 0.0) -> nn.Module:
+def plain(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Return the mean cross-entropy."""
+    return F.cross_entropy(net(x), y)
+
+
+def trained(
+    name: str, make: Make, images: str, steps: int = 200, eps: float = 0.0, objective: Objective = plain
+) -> nn.Module:
     """Return a network trained on all images of a source, adversarially for eps above 0."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -35,7 +43,7 @@ def trained(name: str, make: Make, images: str, steps: int = 200, eps: float = 0
         digest = hashlib.sha256(f"{RECIPE} {images} {steps} {eps} {net}".encode()).hexdigest()[:16]
         path = cache_folder() / "model_collection" / f"{name.replace(' ', '-')}-{digest}.pt"
         if not path.exists():
-            fit(net, *images_of(images), steps, eps)
+            fit(net, *images_of(images), steps, eps, objective)
             path.parent.mkdir(parents=True, exist_ok=True)
             content = io.BytesIO()
             torch.save(net.state_dict(), content)
@@ -44,8 +52,8 @@ def trained(name: str, make: Make, images: str, steps: int = 200, eps: float = 0
     return net.eval()
 
 
-def fit(net: nn.Module, x: Tensor, y: Tensor, steps: int, eps: float) -> None:
-    """Minimise the cross-entropy on shifted images; with eps, on the worst of two sign steps."""
+def fit(net: nn.Module, x: Tensor, y: Tensor, steps: int, eps: float, objective: Objective = plain) -> None:
+    """Minimise the objective on random batches; with eps, on the worst of two sign steps."""
     optimiser = torch.optim.Adam(net.parameters(), 3e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 6e-3, total_steps=steps)
     net.train()
@@ -53,7 +61,7 @@ def fit(net: nn.Module, x: Tensor, y: Tensor, steps: int, eps: float) -> None:
         for _ in range(steps):
             rows = torch.randint(len(x), (64,))
             batch = worst(net, x[rows], y[rows], eps) if eps else x[rows]
-            loss = F.cross_entropy(net(batch), y[rows])
+            loss = objective(net, batch, y[rows])
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()

@@ -3,6 +3,7 @@
 The public names load on first use, so that `assay --help` does not wait for torch.
 """
 
+import difflib
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -43,10 +44,24 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"robustassay has no {name}")
-    if name in ("attacks", "defenses"):
-        return importlib.import_module(f"robustassay.{name}")
-    module, _, attribute = _HOME.get(name, "robustassay.threat").partition(":")
-    return getattr(importlib.import_module(module), attribute or name)
+if not TYPE_CHECKING:  # type checkers know the names above, and report others
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(_unknown(name))
+        if name in ("attacks", "defenses"):
+            return importlib.import_module(f"robustassay.{name}")
+        module, _, attribute = _HOME.get(name, "robustassay.threat").partition(":")
+        return getattr(importlib.import_module(module), attribute or name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def _unknown(name: str) -> str:
+    """Say that there is no such name, and which one is similar."""
+    by_lower = {known.lower(): known for known in __all__}
+    similar = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    hint = f": did you mean {by_lower[similar[0]]}?" if similar and not name.startswith("__") else ""
+    return f"robustassay has no {name}{hint}"

@@ -5,6 +5,9 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
+
+WINDOWS: Final = os.name == "nt"
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -40,7 +43,9 @@ def _temporary(path: Path, content: bytes | str) -> Iterator[Path]:
 
 
 def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    if WINDOWS and path.is_dir():
+        return  # Windows flushes no folders
+    descriptor = os.open(path, os.O_RDWR if WINDOWS else os.O_RDONLY)  # Windows flushes only what is writable
     try:
         os.fsync(descriptor)
     finally:

@@ -16,7 +16,7 @@ from robustassay.errors import BadRequest, UnknownName
 
 T = TypeVar("T")
 
-_BUILT_IN: Final = {"adviser": "robustassay.doctor"}
+_BUILT_IN: Final = {"adviser": "robustassay.doctor", "figures": "robustassay.report.charts.result_figures"}
 """Modules that register the built-in classes of a kind, where nothing imports them earlier."""
 
 _known: dict[str, dict[str, type[Any]]] = {}

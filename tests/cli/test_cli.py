@@ -52,7 +52,7 @@ def files(folder: Path) -> set[str]:
 def test_eval_prints_numbers_that_match_its_records(folder, capsys):
     request = ["eval", "model.py:make", "--attack", "fgsm", "pgd:steps=5", "--eps", "1/255", "--limit", "20", "--json"]
     assert main([*request, "--out", "out"]) == 0
-    fgsm, pgd = json.loads(capsys.readouterr().out)
+    fgsm, pgd, worst = json.loads(capsys.readouterr().out)
     assert (fgsm["attack"]["name"], pgd["attack"]["name"], pgd["attack"]["steps"]) == ("fgsm", "pgd", 5)
     from robustassay import Result
 
@@ -60,6 +60,8 @@ def test_eval_prints_numbers_that_match_its_records(folder, capsys):
     assert again.parts["pgd"].robust_accuracy == pgd["robust_accuracy"]
     assert again.parts["fgsm"].manifest["key"] == fgsm["key"]
     assert len(again.records) == 20
+    assert worst["attack"] == {"name": "worst case", "of": ["fgsm", "pgd"]}
+    assert worst["robust_accuracy"] == again.robust_accuracy
 
 
 def test_a_second_call_does_no_work_and_a_larger_limit_extends(folder, capsys):
@@ -187,6 +189,8 @@ def test_ctrl_c_finishes_the_shard_and_the_same_command_resumes(folder, capsys):
         os.kill(process.pid, signal.SIGINT)
         _, said = process.communicate()
     assert process.returncode == 130, said
+    assert "stopping after the samples in progress" in said
+    assert "press Ctrl-C again to stop now" in said
     assert "run the same command again to resume" in said
     interrupted = set(folder.glob("out/shards/*.parquet"))
     assert main(request[3:]) == 0

@@ -6,6 +6,7 @@ from multiprocessing.pool import ThreadPool
 
 import pytest
 
+from robustassay import files
 from robustassay.files import create_atomically, move_into_place, write_atomically
 from robustassay.names import slug
 
@@ -53,6 +54,21 @@ def test_file_and_folder_are_flushed_in_that_order_around_the_rename(tmp_path, m
     move_into_place(tmp_path / "part", tmp_path / "b")
     assert calls == ["file", "rename", "folder"] * 2
     assert (tmp_path / "b").read_text() == "whole"
+
+
+def test_windows_flushes_writable_files_and_no_folders(tmp_path, monkeypatch):
+    flags: list[int] = []
+    opened = os.open
+
+    def noted(path: str, how: int, *rest: int) -> int:
+        flags.append(how)
+        return opened(path, how, *rest)
+
+    monkeypatch.setattr(files, "WINDOWS", True)
+    monkeypatch.setattr(os, "open", noted)
+    write_atomically(tmp_path / "a", "new")
+    assert flags == [os.O_RDWR]
+    assert (tmp_path / "a").read_text() == "new"
 
 
 def test_of_several_writers_the_first_creates_the_file(tmp_path):

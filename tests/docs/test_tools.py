@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from benchmarks.recorder import QueriesSpent, QueryRecorder
+from benchmarks.winners import winner
 from torch import Tensor
 
 CLEAN = torch.full((1, 2, 2), 0.5)
@@ -70,3 +71,17 @@ def test_an_attack_that_asks_in_circles_is_ended():
         seen(shifted(0.3))
     with pytest.raises(QueriesSpent):
         seen(shifted(0.3))
+
+
+@pytest.mark.parametrize(
+    ("results", "higher", "best"),
+    [
+        ({"ours": 1.0, "ART": 2.0}, False, "ours"),
+        ({"ours": 1.009, "ART": 1.0, "foolbox": 3.0}, False, "tie"),
+        ({"ours": 1.02, "ART": 1.0}, False, "**ART**"),
+        ({"ours": 0.4, "ART": 0.5}, True, "**ART**"),
+        ({"ours": 0.0, "ART": 0.0}, False, "tie"),
+    ],
+)
+def test_libraries_within_one_percent_are_a_tie(results, higher, best):
+    assert winner(results, higher) == best

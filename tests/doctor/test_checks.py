@@ -5,16 +5,19 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import robustassay as ra
 from robustassay import data
 from robustassay.doctor import REMEDIES, Diagnosis, IndicatorResult, cross_checks, diagnose
 from robustassay.doctor.cross_checks import WhiteBox
+from robustassay.doctor.diagnosis import check_all
 from robustassay.doctor.gradient_checks import compare_gradients, misleading_gradients, unavailable_gradients
 from robustassay.doctor.output_checks import unresponsive_logits, vanishing_loss
 from robustassay.doctor.probe_set import ProbeSet
 from robustassay.doctor.repeat_checks import batch_mates, memory
+from robustassay.evaluation.constant_outputs import is_constant
 from robustassay.evaluation.flags import find_flags
 from robustassay.evaluation.repeatability import unused_copy
 from robustassay.target import LocalModel
@@ -158,12 +161,59 @@ def test_small_logits_are_not_called_squashed(natural):
     assert ["squashed" in found for found in flags] == [False, True]
 
 
+def test_a_scale_that_losses_can_handle_is_a_weak_sign_only(natural):
+    def scaled(by: float) -> Callable[[Tensor], Tensor]:
+        return lambda z: by * z
+
+    found = {
+        factor: vanishing_loss(probes_of(masked.Masked(natural, after=scaled(factor))), {})
+        for factor in (1 / 300, 10, 1000)
+    }
+    assert {factor: (one.weak, one.strong) for factor, one in found.items()} == {
+        1 / 300: (True, False),
+        10: (True, False),
+        1000: (False, True),
+    }
+
+
+# ---------------------------------------------------------------- constant models
+
+
+def dead() -> nn.Module:
+    """A network whose last ReLU is off for every image."""
+    last = nn.Linear(4, 10)
+    first = nn.Linear(3072, 4)
+    torch.nn.init.constant_(first.weight, -1.0)
+    torch.nn.init.constant_(first.bias, -1.0)
+    torch.nn.init.constant_(last.bias, 0.0)
+    last.bias.data[int(IMAGES.labels[0])] = 1.0
+    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), last).eval()
+
+
+def test_a_dead_network_is_constant_and_one_that_shows_labels_only_is_not(natural):
+    labels_only = masked.Masked(natural, after=lambda z: F.one_hot(z.argmax(1), 10).float())
+    for model, constant in ((dead(), True), (labels_only, False), (natural, False)):
+        target = LocalModel(model, 10, CPU)
+        assert is_constant(target, IMAGES.images(slice(None))) is constant
+        assert is_constant(target, IMAGES.images(slice(0, 1))) is constant, "one class of images is enough to tell"
+        flags = {flag.name for flag in find_flags(target, IMAGES, probabilities=False)}
+        assert ("no-gradients" in flags) is (model is labels_only)
+
+
+def test_what_needs_changes_is_not_examined_on_a_dead_network():
+    found = check_all(probes_of(dead()), ())
+    assert not found.alarms
+    assert {"unavailable gradients", "unbounded attack fails", "accuracy not falling with eps"} <= {
+        result.indicator for result in found.unexamined
+    }
+
+
 # ---------------------------------------------------------------- state and batches
 
 
 def test_a_used_model_is_compared_with_an_unused_copy(natural):
     for model, changed in ((masked.Drifts(natural), True), (masked.AnswersFromMemory(natural), True), (natural, False)):
-        unused = unused_copy(model)
+        unused = unused_copy(model, torch.device("cpu"))
         probes = probes_of(model)
         assert memory(probes, unused, {}).strong is changed
     assert memory(probes_of(natural), None, {}).unexamined

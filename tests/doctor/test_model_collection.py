@@ -1,12 +1,13 @@
 """The collection of masked and honest models, and the page of rates that is made from it."""
 
 from collections import Counter
+from itertools import combinations
 
 import pytest
 import torch
-from benchmarks.doctor_rates import missing
+from benchmarks.doctor_rates import missing, results
 from benchmarks.doctor_rates_page import RATES, page, rate
-from benchmarks.model_collection import COLLECTION, HALVES
+from benchmarks.model_collection import COLLECTION, HALVES, PARTS
 from benchmarks.model_collection.truth import broken_by_plain, broken_by_truth
 
 
@@ -17,12 +18,17 @@ def test_at_least_sixty_models_of_each_kind_with_names_of_their_own():
     assert all(entry.made and entry.family for entry in COLLECTION)
 
 
-def test_each_half_has_its_own_families_and_two_fifths_of_each_kind():
-    families = [{entry.family for entry in COLLECTION if entry.half == half} for half in HALVES]
-    assert families[0].isdisjoint(families[1])
+def test_each_half_has_two_fifths_of_each_kind_and_the_fresh_part_sixty():
     for kind in ("masked", "honest"):
-        counts = Counter(entry.half for entry in COLLECTION if entry.kind == kind)
-        assert min(counts[half] for half in HALVES) >= 0.4 * counts.total()
+        counts = Counter(entry.part for entry in COLLECTION if entry.kind == kind)
+        assert min(counts[half] for half in HALVES) >= 0.4 * sum(counts[half] for half in HALVES)
+        assert counts["fresh"] >= 60
+
+
+@pytest.mark.parametrize(("one", "other"), list(combinations(PARTS, 2)))
+def test_no_family_is_in_two_parts(one, other):
+    families = [{entry.family for entry in COLLECTION if entry.part == part} for part in (one, other)]
+    assert families[0].isdisjoint(families[1])
 
 
 @pytest.mark.parametrize(
@@ -32,6 +38,8 @@ def test_each_half_has_its_own_families_and_two_fifths_of_each_kind():
         "one-hot, vgg11-natural",
         "48 signs, vgg11-natural",
         "within 2 eps, vgg11-natural",
+        "saw of 1, resnet20-natural",
+        "no graph, resnet20-natural",
     ],
 )
 def test_the_truth_is_below_the_plain_attack(name):
@@ -75,13 +83,17 @@ def test_a_miss_is_a_gap_that_neither_flag_nor_doubt_nor_alarm_tells(result, mis
 
 
 def test_rates_count_each_half_by_itself_and_have_an_interval():
-    honest = [entry for entry in COLLECTION if entry.kind == "honest" and entry.half == "held-out"]
+    honest = [entry for entry in COLLECTION if entry.kind == "honest" and entry.part == "held-out"]
     rows = {entry.name: row(said(0.5), 0.5) for entry in honest[:9]}
     rows[honest[9].name] = row(said(0.5), 0.5, ["misleading gradients"])
     check = next(check for title, _, check in RATES if title.startswith("false alarms"))
     assert rate(list(COLLECTION), "held-out", "honest", check, rows) == "1 of 10 (0.3% to 44.5%)"
     assert rate(list(COLLECTION), "tuning", "honest", check, rows) == "not measured"
     assert f"**{honest[9].name}**" in page(COLLECTION, rows, {})
+
+
+def test_a_run_stops_at_its_time_limit():
+    assert list(results([("one-hot, vgg11-natural", ("truth",))], workers=1, until=0.0)) == []
 
 
 def test_a_second_call_measures_only_what_is_missing():

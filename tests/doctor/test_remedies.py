@@ -1,6 +1,7 @@
 """Remedies: every candidate is tried on a few images, and those that break some become remedies in that order."""
 
 import dataclasses
+import time
 
 import pytest
 import torch
@@ -8,8 +9,9 @@ from torch import Tensor, nn
 
 import robustassay as ra
 from robustassay import attacks, data
-from robustassay.doctor import Diagnosis, IndicatorResult
+from robustassay.doctor import Diagnosis, IndicatorResult, remedies
 from robustassay.doctor.candidates import Candidate
+from robustassay.doctor.clock import seconds_now
 from robustassay.doctor.probe_set import ProbeSet
 from robustassay.doctor.remedies import build_remedies
 from robustassay.doctor.taps import find_logit_layer, find_taps
@@ -130,3 +132,20 @@ def test_the_budget_is_spent_in_order_and_square_gets_what_is_left():
     assert [one.full for one in taken] == [("pgd:steps=100",), ("square:steps=1000,rescale_schedule=true",)]
     (only, *_) = within_budget([Trial.without(first)], target, 1)
     assert only.full == ("pgd:steps=100",), "one attack is always run"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "budget"), [(1e-9, remedies.MOST_PASSES), (1e9, remedies.LEAST_PASSES), (0.011, 2500), (0.015, 2500)]
+)
+def test_the_budget_is_what_the_time_allows_in_steps_that_two_calls_agree_on(seconds, budget, monkeypatch):
+    monkeypatch.setattr(remedies, "seconds_per_call", lambda probes: seconds)
+    probes = toy_probes(0.1)
+    share = len(probes) / remedies.BUDGET_IMAGES
+    monkeypatch.setattr(remedies, "BUDGET_SECONDS", 40.0 / share)
+    assert remedies.passes_per_image(probes) == budget
+
+
+def test_time_on_a_cpu_is_that_of_the_process_only():
+    started = seconds_now(CPU)
+    time.sleep(0.2)
+    assert seconds_now(CPU) - started < 0.1

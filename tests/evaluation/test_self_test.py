@@ -228,3 +228,11 @@ def test_unbroken_samples_come_first():
 def test_a_negative_number_of_samples_is_refused():
     with pytest.raises(BadRequest, match="0 for none"):
         ra.Search(self_test=-1)
+
+
+def test_attacks_of_one_evaluation_share_the_planted_examples(model, dataset, monkeypatch):
+    calls = []
+    monkeypatch.setattr(self_test, "plant", lambda *given: calls.append(given) or plant(*given))
+    result = ra.evaluate(model, dataset, THREAT, ["fgsm", "bim:steps=2"], limit=4, search=TESTED)
+    assert len(calls) == 1
+    assert all(part.self_test.examined for part in result.parts.values())

@@ -43,7 +43,7 @@ def test_time_that_is_not_the_models_is_seen():
 
 
 def test_the_command_prints_and_writes(tmp_path, capsys):
-    request = ["bench", "resnet20-natural", "--attack", "fgsm", "deepfool:steps=2", "--images", "4", "--repeat", "1"]
+    request = ["bench", "resnet20-natural", "--attack", "fgsm", "deepfool:steps=2", "--limit", "4", "--repeat", "1"]
     assert main([*request, "--out", str(tmp_path / "bench.json"), "--quiet"]) == 0
     assert "times bare" in capsys.readouterr().out
     written = json.loads((tmp_path / "bench.json").read_text())

@@ -126,6 +126,12 @@ def test_a_check_that_takes_too_much_is_ended(honest, limits, says):
         Limits(minutes=0)
 
 
+def test_windows_is_told_where_to_check(monkeypatch):
+    monkeypatch.setattr(limited_check, "WINDOWS", True)
+    with pytest.raises(BadRequest, match="Linux or macOS"):
+        check_limited(CheckRequest("run"), Limits(), NoProgress())
+
+
 ANSWERS: dict[str, tuple[str, str]] = {
     "exit": ("os._exit(3)", "ended without a result"),
     "nothing": ("pass", "ended without a result"),

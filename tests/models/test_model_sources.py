@@ -352,21 +352,23 @@ from torch import nn
 
 class Data(enum.Enum):
     cifar_10 = "cifar10"
+    cifar_100 = "cifar100"
 
 class Threat(enum.Enum):
     Linf = "Linf"
 
 class Net(nn.Module):
-    def __init__(self):
+    def __init__(self, classes=10):
         super().__init__()
         self.register_buffer("mu", torch.full((3, 1, 1), 0.5))
-        self.head = nn.Linear(12, 10)
+        self.head = nn.Linear(12, classes)
 
     def forward(self, x):
         return self.head((x - self.mu).flatten(1))
 
 entries = {"Small2021": {"model": Net, "gdrive_id": "abc"}, "Deck2021": {"model": Net, "gdrive_id": ["a", "b"]}}
-model_dicts = {Data.cifar_10: {Threat.Linf: entries}}
+many = {"Wide2021": {"model": lambda: Net(100), "gdrive_id": "abc"}}
+model_dicts = {Data.cifar_10: {Threat.Linf: entries}, Data.cifar_100: {Threat.Linf: many}}
 """
 
 
@@ -409,6 +411,12 @@ class TestRobustBench:
     def test_what_cannot_be_loaded_is_said(self, installed, spec, words):
         with pytest.raises(BadRequest, match=words):
             ra.load_model(f"robustbench:{spec}")
+
+    def test_a_model_for_cifar100_has_a_hundred_classes(self, installed):
+        place = installed.parents[1] / "cifar100" / "Linf"
+        place.mkdir(parents=True)
+        torch.save({"head.weight": torch.rand(100, 12), "head.bias": torch.rand(100)}, place / "Wide2021.pt")
+        assert ra.load_model("robustbench:Wide2021:cifar100/Linf")(torch.rand(2, 3, 2, 2)).shape == (2, 100)
 
     def test_weights_of_another_network_are_refused(self, installed):
         installed.mkdir(parents=True)

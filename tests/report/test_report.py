@@ -1,9 +1,11 @@
 import copy
+import csv
 import dataclasses
 import json
 import math
 import re
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -12,14 +14,16 @@ from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import robustassay as ra
-from robustassay import data, models
+from robustassay import attacks, data, models
 from robustassay.analysis import trust
 from robustassay.eps import format_eps
 from robustassay.errors import BadRequest, StoreFailed
@@ -27,9 +31,11 @@ from robustassay.models.card import ModelCard
 from robustassay.models.weights import hash_state
 from robustassay.registry import lookup
 from robustassay.report import build, formatting
-from robustassay.report.site import gallery, pictures
+from robustassay.report.site import breakdown, gallery, pictures, sample_pictures, samples
+from robustassay.report.site.references import papers
 from robustassay.report.site.writing import LIST
 from robustassay.store import Store
+from robustassay.studies import showcase
 from tests.support.synthetic_runs import write_runs
 
 SPACE = "\u202f"
@@ -192,7 +198,8 @@ def test_every_run_has_its_row_of_numbers(runs, site):
         assert backward == f"{statistics.mean(row['backwards'] for row in rows):.2f}"
         own = site.run(store)
         assert f"{robust} of 40; 95 % interval {100 * low:.1f}–{100 * high:.1f} %" in own.told["Robust"]
-        assert own.told["Key"] == store.manifest()["key"]
+        assert own.told["Key"] == store.manifest()["key"][:8]
+        assert store.manifest()["key"] in {code.get("data-copy") for code in own.all("code")}
 
 
 def fallen(stores):
@@ -206,13 +213,45 @@ def test_the_headline_is_the_worst_case_over_attacks(runs, site):
     assert 0 < robust < 36
     pages = {f"runs/{store.manifest()['key']}.html" for store in stores}
     (row,) = [row for row in site.index.rows if pages <= set(row.links)]
-    clean, headline = (" ".join(cell.split()) for cell in row.cells[1:3])
-    assert clean == f"clean 90.0{SPACE}%".replace(SPACE, " ")
-    assert headline == f"robust {100 * robust / 40:.1f} % {100 * low:.1f}–{100 * high:.1f} {robust} of 40"
+    _, clean, linf, l2, _ = (" ".join(cell.split()) for cell in row.cells)
+    assert clean == "90.0 %"
+    assert linf.startswith(f"{100 * robust / 40:.1f} % {100 * low:.1f}–{100 * high:.1f} upper bound (several attacks)")
+    assert f"{robust} of 40" in linf
+    assert l2.split()[0] == f"{100 * (40 - len(fallen([Store.at(runs / 'b' / 'deep')]))) / 40:.1f}"
     (bar,) = [bar for bar in site.index.all("span") if bar.get("class") == "bar-robust"][:1]
     assert bar["style"] == f"width: {100 * robust / 40:.2f}%"
-    board = [row.cells for row in site.page("leaderboard.html").rows if len(row.cells) == 11][1]
-    assert " ".join(board[4].split()) == f"{100 * robust / 40:.1f} {100 * low:.1f}–{100 * high:.1f}"
+    assert (
+        f"toy keeps at most {100 * robust / 40:.1f} % ({100 * low:.1f}–{100 * high:.1f}) under L∞ 0.02"
+        in site.index.text
+    )
+
+
+def test_the_table_can_be_taken_along(runs, site):
+    with (site.folder / "results.csv").open(newline="") as file:
+        linf, l2 = csv.DictReader(file)
+    robust = 40 - len(fallen([Store.at(path) for path in (runs / "a").iterdir()]))
+    assert (linf["model"], linf["threat"], linf["samples"]) == ("toy", "L∞ 0.02", "40")
+    assert float(linf["robust"]) == pytest.approx(robust / 40)
+    assert float(linf["robust_low"]) == pytest.approx(wilson(robust, 40)[0], abs=1e-6)
+    assert l2["attacks"] == "pgd"
+    entries = (site.folder / "references.bib").read_text()
+    assert "eprint = {1706.06083}" in entries
+    assert "Explaining and Harnessing" in entries  # FGSM
+    assert "{Robustness of toy}" in entries
+    assert entries.count("{") == entries.count("}")
+
+
+def test_every_paper_of_an_attack_has_its_reference():
+    numbers = {number for name in attacks.attack_names() for number in lookup("attack", name).info.papers}
+    assert numbers <= set(papers())
+    for entry in papers().values():
+        assert all(f"  {field} = {{" in entry for field in ("author", "title", "year", "eprint"))
+
+
+def test_a_name_that_begins_like_a_formula_is_no_formula(toy, tmp_path):
+    ra.evaluate(toy.model, toy.data, ra.LInf(0.02), "fgsm", out=tmp_path / "run", name="=1+1", limit=4)
+    site = site_of(tmp_path, tmp_path / "site")
+    assert "\n'=1+1," in (site.folder / "results.csv").read_text()
 
 
 def test_the_model_page_says_which_attack_broke_how_many(runs, site):
@@ -277,7 +316,10 @@ def test_claims_that_did_not_verify_are_named(toy, tmp_path):
     assert site.page("runs.html").row(f"runs/{store.manifest()['key']}.html")[11] == "2"
     assert "2 not verified: 2 × farther than eps" in site.run(store).told["Claims"]
     assert "checks found warnings" in site.index.text
-    assert "2 claims not verified" in site.page("leaderboard.html").text
+    assert "2 claims not verified" in site.index.text
+    assert "Do not rely on it yet: 2 claims not verified" in site.models()[0].text
+    sent = samples_of(site, store)
+    assert [sample for sample, letter in zip(sent["id"], sent["outcome"], strict=True) if letter == "n"] == won
 
 
 def test_a_stronger_attack_that_lost_is_flagged(toy, tmp_path):
@@ -342,7 +384,8 @@ def test_partial_runs_are_named_and_left_out_of_the_headline(toy, tmp_path):
     assert "toy, L∞ 0.02, pgd: 10 of 30; not in the worst case" in site.index.text
     partial = Store.at(tmp_path / "pgd")
     (headline,) = [row for row in site.index.rows if len(row.cells) == 4 and row.links]
-    assert f"runs/{partial.manifest()['key']}.html" not in headline.links
+    assert "upper bound (single attack)" in headline.cells[2]
+    assert headline.cells[2].split()[0] == f"{100 * (30 - len(fallen([Store.at(tmp_path / 'fgsm')]))) / 30:.1f}"
     assert "No attack followed the gradient for many steps" in site.index.text
     assert "not in the worst case" in site.run(partial).text
 
@@ -354,7 +397,7 @@ def test_a_run_without_records_is_shown_as_such(runs, tmp_path):
     assert "No run has a record yet." in site.index.text
     row = site.page("runs.html").row(f"runs/{manifest['key']}.html")
     assert row[3:8] == ["0", "–", "– 0.0–100.0", "–", "–"]
-    assert "leaderboard.html" not in site.names
+    assert not (site.folder / "results.csv").exists()
 
 
 def test_one_specification_in_two_folders_is_one_run(toy, tmp_path):
@@ -387,12 +430,15 @@ def test_rank_groups_say_who_cannot_be_told_apart(toy, tmp_path):
     weak[1].bias.data[0] += 100.0  # says class 0 whatever it sees
     for name, model in (("strong", toy.model), ("surrogate", toy.model), ("weak", weak)):
         ra.evaluate(model, toy.data, ra.LInf(0.002), "fgsm", out=tmp_path / name, name=name)
-    rows = [row.cells for row in site_of(tmp_path, tmp_path / "site").page("leaderboard.html").rows][1:]
-    assert {row[0].split()[0]: (row[1], row[2]) for row in rows} == {
-        "strong": ("1–2", "a"),
-        "surrogate": ("1–2", "a"),
-        "weak": ("3", "b"),
+    index = site_of(tmp_path, tmp_path / "site").index
+    rows = [row.cells for row in index.rows if len(row.cells) == 4][1:]
+    assert {row[0].split()[0]: re.findall(r"rank (\S+) \(group (\S+)\)", row[2]) for row in rows} == {
+        "strong": [("1–2", "a")],
+        "surrogate": [("1–2", "a")],
+        "weak": [("3", "b")],
     }
+    assert re.search(r"(strong|surrogate) is the most robust of 3 models", index.text)
+    assert "it does not differ significantly from" in index.text
 
 
 # ---------------------------------------------------------------- the page as a page
@@ -419,7 +465,8 @@ def test_pages_are_sound_html_and_no_link_is_dead(site):
             file, _, place = attributes["href"].partition("#")
             target = (page.path.parent / file).resolve() if file else page.path
             assert target.is_file(), (name, attributes["href"])
-            assert not place or f'id="{place}"' in target.read_text(encoding="utf-8"), (name, attributes["href"])
+            found = place.startswith("sample=") or f'id="{place}"' in target.read_text(encoding="utf-8")
+            assert not place or found, (name, attributes["href"])
         assert len(page.all("caption")) == len(page.all("table"))
         assert all("scope" in attributes for attributes in page.all("th"))
         assert len(page.all("h1")) == 1
@@ -475,12 +522,13 @@ def weight(folder, attacks, samples):
     return sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
 
 
-def test_the_weight_does_not_grow_with_the_samples(tmp_path):
-    """A curve has so many points at most, and no page holds a row a sample."""
-    few, many = weight(tmp_path / "few", 3, 200), weight(tmp_path / "many", 3, 800)
-    assert many < 1.02 * few
-    a_run = (weight(tmp_path / "more", 6, 800) - many) / 6
-    assert 2000 * a_run < 18_000_000  # which leaves two for what does not depend on the runs
+def test_the_weight_is_bounded(tmp_path, monkeypatch):
+    """A curve has so many points at most, and a large site lists the samples nearest to the boundary only."""
+    monkeypatch.setattr(samples, "ALL_ROWS", 600)
+    few, many = weight(tmp_path / "few", 3, 100), weight(tmp_path / "many", 3, 400)
+    assert many < 1.03 * few
+    a_run = (weight(tmp_path / "more", 6, 400) - many) / 6
+    assert 2000 * a_run < 30_000_000  # each lists 50 samples
 
 
 @pytest.mark.parametrize("folder", ["empty", "missing", "other"])
@@ -585,6 +633,115 @@ def test_an_embedded_model_shows_its_card_and_its_namesake_does_not(toy, tmp_pat
         site = site_of(tmp_path / "run", tmp_path / "site")
         assert (facts in site.models()[0].text) == shown
         assert bool(site.run(Store.at(tmp_path / "run")).commands) == shown
+
+
+# ---------------------------------------------------------------- samples, attacks, confusions
+
+
+def samples_of(site, store):
+    """The samples that the page of a run sends to the browser."""
+    text = (site.folder / "data" / f"samples-{store.manifest()['key']}.js").read_text()
+    return json.loads(text.removeprefix("assay.receive(").removesuffix(");\n"))
+
+
+def test_the_page_of_a_run_has_its_samples(runs, site):
+    store, others = Store.at(runs / "a" / "fgsm"), fallen([Store.at(runs / "a" / "pgd")])
+    sent, records = samples_of(site, store), {row["sample_id"]: row for row in store.records().to_pylist()}
+    assert sorted(sent["id"]) == sorted(records)
+    assert set(sent["outcome"]) <= set(samples.OUTCOMES)
+    for at, sample in enumerate(sent["id"]):
+        row = records[sample]
+        letter = "w" if not row["clean_ok"] else "b" if row["success"] else "sd"
+        assert sent["outcome"][at] in letter
+        assert sent["margin"][at] == pytest.approx(row["margin"], rel=1e-3)
+        assert sent["label"][at] == row["label"]
+        if row["success"]:
+            assert sent["distance"][at] == pytest.approx(row["distance"], rel=1e-3)
+        if letter == "sd" and sample in others:
+            assert sent["others"][sent["other"][at]] == "pgd"
+
+
+def test_large_sites_list_the_samples_nearest_to_the_boundary():
+    frame = pd.DataFrame({"margin": [3.0, -0.1, 0.2, -2.0, 0.0], "distance": [9, 1, 2, 3, 4], "outcome": list("sbsbw")})
+    assert list(samples.nearest(frame, 2, None).index) == [0, 1]
+    assert list(samples.nearest(frame, 2, None)["margin"]) == [-0.1, 0.2]
+    assert list(samples.nearest(frame, 2, eps=2.9)["distance"]) == [2, 3]
+    assert samples.rows_each(1) == samples.ALL_ROWS
+    assert samples.rows_each(10**9) == samples.FEWEST_ROWS
+
+
+def test_what_each_attack_added_sums_up(runs, site):
+    stores = {path.name: Store.at(path) for path in (runs / "a").iterdir()}
+    broke = {
+        name: {row["sample_id"] for row in store.records().to_pylist() if row["success"] and row["clean_ok"]}
+        for name, store in stores.items()
+    }
+    (page,) = site.models()
+    seen: set[str] = set()
+    added = page.text[page.text.index("What each attack added") :]
+    for name in sorted(broke, key=lambda name: added.index(f" {name} ")):
+        new = len(broke[name] - seen)
+        assert f" {name} {f'−{new}' if new else '0'} " in added, name
+        seen |= broke[name]
+    assert f"robust {100 * (36 - len(seen)) / 40:.1f} %" in added
+
+
+def test_confusions_count_broken_samples():
+    frames = [
+        pd.DataFrame({"label": [0, 0, 1], "adv_label": [1, 2, pd.NA]}),
+        pd.DataFrame({"label": [0], "adv_label": 1}),
+    ]
+    found = [(one.truth, one.predicted, one.count, one.of) for one in breakdown.confusions(frames)]
+    assert found == [(0, 1, 2, 3), (0, 2, 1, 3)]
+
+
+def test_the_samples_of_a_run_have_pictures(photos, tmp_path):
+    site = site_of(photos, tmp_path)
+    store = Store.at(photos / "fgsm")
+    sent = samples_of(site, store)
+    with Image.open(site.folder / sent["sheets"] / "0.jpg") as sheet:
+        assert sheet.size == (320, 320)
+        original = data.load("cifar10-1k").images([5])[0]
+        small = torch.tensor(np.asarray(sheet.crop((160, 0, 192, 32)))).permute(2, 0, 1) / 255
+    assert sent["place"][sent["id"].index(data.load("cifar10-1k").ids[5])] == 5
+    assert (small - original).abs().mean() < 0.06  # as far as JPEG goes
+    broken = [at for at, letter in enumerate(sent["outcome"]) if letter == "b"]
+    assert broken
+    for at, factor in enumerate(sent["factor"]):
+        assert bool(factor) == (at in broken) == (site.folder / sent["triplets"] / f"{at}.png").exists()
+    with Image.open(site.folder / sent["triplets"] / f"{broken[0]}.png") as strip:
+        assert strip.size == (96, 32)
+        levels = torch.tensor(np.asarray(strip)).permute(2, 0, 1) / 255
+    change = levels[:, :, 64:] - levels[:, :, :32]
+    assert torch.allclose(levels[:, :, 32:64] - 0.5, sent["factor"][broken[0]] * change, atol=0.05)
+
+
+def test_pictures_of_samples_have_a_limit(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(sample_pictures, "TRIPLET_BYTES", 20_000)
+    monkeypatch.setattr(sample_pictures, "SHEET_BYTES", 10)
+    site = site_of(photos, tmp_path)
+    files = list((site.folder / "images").rglob("*.*"))
+    assert 0 < sum(path.stat().st_size for path in files) < 20_000
+    assert {path.suffix for path in files} == {".png"}
+
+
+def test_a_showcase_stands_at_the_top(runs, tmp_path):
+    shutil.copytree(runs, tmp_path / "runs")
+    row = showcase.ShowcaseRow(
+        "toy <b>", "toy", 0.9, None, 0.5, 0.4, 0.6, "AutoAttack-grade", "because", "c", ("a/pgd",)
+    )
+    bars = (showcase.CorruptionBar("toy", 0.9, 0.7, 0.6, 0.8),)
+    found = showcase.Showcase(
+        "toys", 40, "Linf 0.02", 0, (row,) * 2, showcase.Corruptions(("fog",), 3, 40, bars), "assay eval mine"
+    )
+    showcase.write_showcase(found, tmp_path / "runs")
+    page = site_of(tmp_path / "runs", tmp_path / "site").index
+    key = Store.at(runs / "a" / "pgd").manifest()["key"]
+    (cells, _) = [row.cells for row in page.rows if row.links[:1] == [f"runs/{key}.html"] and len(row.cells) == 5]
+    told = [" ".join(cell.split()) for cell in cells]
+    assert told == ["toy <b>", "90.0 %", "–", "50.0 % (40.0–60.0)", "because AutoAttack-grade"]
+    assert page.text.index("assay says") < page.text.index("toy keeps at most")
+    assert "assay eval mine" in page.commands
 
 
 # ---------------------------------------------------------------- the gallery

@@ -269,7 +269,16 @@ def test_analyze_makes_every_kind_once(models, tmp_path, monkeypatch, capsys):
         table = pd.read_csv(out / f"{kind}.csv")
         assert set(table.iloc[:, 0]) == set(models), kind
     pictures = {path.stem for path in out.glob("*.png")}
-    assert {"shift", "calibration-ece", "reliability", "ood-noise", "fairness-classes", "smoothness"} <= pictures
+    assert {
+        "shift-corruptions",
+        "robust-shift-fog-severity-5",
+        "transfer",
+        "calibration-ece",
+        "reliability",
+        "ood-noise",
+        "fairness-classes",
+        "smoothness",
+    } <= pictures
     assert {"privacy-clean-robust", "privacy-adversarial-baseline", "trade-off"} <= pictures
 
     logits = ra.load_model(models[0])(test.images(slice(0, 12))).detach().double().numpy()

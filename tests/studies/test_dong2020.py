@@ -8,21 +8,25 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from robustassay import data
+from robustassay import data, threat
 from robustassay.analysis.curves import Curve
 from robustassay.errors import BadRequest, Interrupted
 from robustassay.evaluation import Result, evaluate, inspection, prepare, wave
 from robustassay.evaluation import wave_runner as evaluation
 from robustassay.evaluation.progress import NoProgress
+from robustassay.models.from_file import load_from_file
+from robustassay.models.sources import Loaded, robustbench
 from robustassay.records import SCHEMA
 from robustassay.studies import runs, timing
-from robustassay.studies.dong2020 import STUDY, defenses
+from robustassay.studies.dong2020 import STUDY, defenses, published, settings
 from robustassay.studies.dong2020.attacks import ATTACKS, NORMS
 from robustassay.studies.dong2020.defenses import BenchmarkDefense
 from robustassay.studies.dong2020.measurements import DongMeasurements, run_key
 from robustassay.studies.dong2020.plan import attack_runs
 from robustassay.studies.dong2020.settings import FULL, QUICK, SETTINGS
+from robustassay.studies.paper_models import find, resolve
 from robustassay.studies.runs import AttackRun, Workspace
+from robustassay.studies.scope import Scope
 from robustassay.studies.study import Plan
 from robustassay.studies.timing import Passes, PassTimes
 from robustassay.studies.writer import write
@@ -195,8 +199,8 @@ def test_the_full_study_is_the_papers():
 def test_every_attack_of_every_scope_can_be_made():
     from robustassay import attacks
 
-    for settings in (FULL, QUICK):
-        for cell in attack_runs([defenses.DEFENSES[0]], settings):
+    for scale in (FULL, QUICK):
+        for cell in attack_runs([defenses.DEFENSES[0]], scale):
             made = attacks.create(cell.attack)
             assert type(cell.threat.norm) in made.norms
             assert made.seeks_minimum == (cell.key[-1] == "both")
@@ -260,7 +264,9 @@ def measurements(runs, missing=()):
         run_key(row, by_name[group, name], norm, False, kind): result(attack, norm, far, kind == "fixed", *clean)
         for (row, group, name, norm, kind), (attack, far, *clean) in runs.items()
     }
-    return DongMeasurements(tuple(BenchmarkDefense(label, label) for label in labels), tuple(missing), held, "a test")
+    known = {row.label: row for row in defenses.DEFENSES}
+    rows = tuple(known.get(label, BenchmarkDefense(label, label)) for label in labels)
+    return DongMeasurements(rows, tuple(missing), held)
 
 
 def test_table_3_shows_median_and_accuracy():
@@ -276,9 +282,13 @@ def test_table_3_shows_median_and_accuracy():
     table = next(table for table in STUDY.tables(measured) if table.name == "table3")
     assert table.lines == (
         ("white-box", "BIM", "0.020 / 40.0%"),
+        ("", "BIM, the paper", "0.002 / 0.0%"),
         ("white-box", "DeepFool", "∞ / 80.0%"),
+        ("", "DeepFool, the paper", "0.003 / 0.0%"),
         ("score", "NES", "– / 100.0%"),
+        ("", "NES, the paper", "0.004 / 0.0%"),
     )
+    assert table.frame["published_median_distance"].tolist() == [0.002, 0.003, 0.004]
     assert table.frame["accuracy"].tolist() == [0.4, 0.8, 1.0]
     assert dataclasses.replace(table, lines=(("jpeg|net",),)).markdown.endswith("| jpeg\\|net |\n")
 
@@ -347,17 +357,39 @@ def test_third_finding(others, random, said):
 
 
 @pytest.mark.parametrize(
-    ("plain", "jpeg", "said"),
-    [(NEAR, [0.002] * N, "holds"), ([0.002] * N, NEAR, "does not hold"), (NEAR, NEAR, "cannot be said")],
+    ("plain", "jpeg", "by_query", "said"),
+    [
+        (NEAR, [0.002] * N, STANDS, "holds"),
+        (NEAR, [0.002] * N, NEAR, "does not hold"),  # no gain against queries
+        ([0.002] * N, NEAR, STANDS, "does not hold"),
+        (NEAR, NEAR, STANDS, "cannot be said"),
+    ],
 )
-def test_fourth_finding(plain, jpeg, said):
-    measured = measurements(
-        {
-            ("Res-56", "white-box", "BIM", LINF, "eps"): ("minimum-radius", plain),
-            ("JPEG", "white-box", "BIM", LINF, "eps"): ("minimum-radius", jpeg),
-        }
+def test_fourth_finding(plain, jpeg, by_query, said):
+    runs = {
+        ("Res-56", "white-box", "BIM", LINF, "eps"): ("minimum-radius", plain),
+        ("JPEG", "white-box", "BIM", LINF, "eps"): ("minimum-radius", jpeg),
+        ("Res-56", "score", "NES", LINF, "fixed"): ("nes", NEAR),
+        ("JPEG", "score", "NES", LINF, "fixed"): ("nes", by_query),
+    }
+    assert verdicts(measurements(runs))[3] == said
+    alone = {key: run for key, run in runs.items() if key[1] == "white-box"}
+    assert verdicts(measurements(alone))[3] in ("cannot be said", "does not hold")  # half of it cannot be asked
+
+
+def test_findings_print_the_papers_numbers_and_ours_with_interval_and_n():
+    runs: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for norm in NORMS:
+        runs["Res-56", "white-box", "BIM", norm, "fixed"] = ("bim", NEAR)
+        runs["PGD-AT", "white-box", "BIM", norm, "fixed"] = ("bim", STANDS, [False] * 10 + [True] * (N - 10))
+    found = STUDY.findings(measurements(runs))
+    assert all(one.published and one.because for one in found)
+    assert "PGD-AT 48.3%" in (found[1].published or "")
+    assert f"Linf: PGD-AT 83.3% (72.0% to 90.7%), best other (Res-56) 0.0% (0.0% to 6.0%), n = {N}" in (
+        found[1].measured or ""
     )
-    assert verdicts(measured)[3] == said
+    assert "PGD-AT −16.7 points clean" in (found[1].measured or "")
+    assert published.TABLE3["score", "NAttack", "ADP"] == (0.005, 0.024)
 
 
 @pytest.mark.parametrize(
@@ -378,6 +410,81 @@ def test_fifth_finding(samples, mim, said):
     assert verdicts(measured)[4] == said
 
 
+def test_on_photographs_l2_is_normalised_and_no_finding_names_the_other_dataset():
+    unit = 100.0
+    row = BenchmarkDefense("Natural", "net", role="natural")
+    norm = settings.IMAGENET_NORMS[1]
+    own, boundary = threat.L2(norm.eps * unit), next(attack for attack in ATTACKS if attack.name == "Boundary")
+    held = {run_key("Natural", boundary, norm, False, "both"): result("boundary", own, [0.02 * unit] * N, False)}
+    measured = DongMeasurements((row,), (), held, settings.IMAGENET, True, {"Natural": unit})
+    curve = measured.over_eps("Natural", boundary, norm)
+    assert curve is not None
+    assert curve.median == pytest.approx(0.02)
+    table = next(table for table in STUDY.tables(measured) if table.name == "table3-l2")
+    assert "normalised L2" in table.title
+    assert [figure.name for figure in STUDY.figures(measured)][:2] == ["figure10", "figure12"]
+    setup = STUDY.setup(measured)
+    text = " ".join(
+        [*setup.markdown, *(f"{one.claim} {one.published} {one.because}" for one in STUDY.findings(measured))]
+    )
+    assert "CIFAR" not in text
+    assert "RSE" not in text
+
+
+def test_transfer_attacks_have_a_curve_over_the_steps_on_the_substitute():
+    runs: dict[tuple[Any, ...], tuple[Any, ...]] = {
+        ("Res-56", "transfer", "BIM", LINF, f"steps-{n}"): ("transfer", [0.01] * n + [np.inf] * (N - n))
+        for n in (1, 10, 50)
+    }
+    measured = measurements(runs)
+    bim = next(attack for attack in ATTACKS if attack.slug == "transfer-BIM")
+    assert {n: rate.count for n, rate in measured.over_steps("Res-56", bim, LINF).items()} == {
+        1: N - 1,
+        10: N - 10,
+        50: 10,
+    }
+    assert [figure.name for figure in STUDY.figures(measured)] == [
+        "transfer-linf-untargeted-strength",
+        "transfer-linf-untargeted-success-strength",
+    ]
+    cells = {cell.key[1:]: cell.attack for cell in attack_runs(defenses.DEFENSES[:1], FULL)}
+    assert cells["Linf", "transfer-BIM", "steps-100"].endswith("attack=bim(steps=100,rel_step=0.125)")
+    assert cells["L2", "transfer-DIM", "steps-20"].endswith("attack=dim(steps=20,path=3.0)")
+
+
+def test_a_row_takes_another_model_and_paper_means_the_hubs(monkeypatch, tmp_path):
+    row = defenses.choose(["convex=mine.py:make"])[0][0]
+    assert (row.label, row.model, row.published, row.note) == ("Convex", "mine.py:make", 0.663, "")
+    assert defenses.choose(["Mine=mine.py:make"])[0][0].label == "Mine"
+    scope, left_out = resolve(STUDY.paper_models, Scope(tmp_path, "imagenet", models=("paper",)))
+    rows = defenses.choose(scope.models, defenses.defended_by_input("net"))[0]
+    assert {row.label: row.role for row in rows} == {
+        "Inc-v3": "natural", "Ens-AT": "other", "FD": "adversarial", "JPEG, Inc-v3": "transformation",
+        "Bit-Red, Inc-v3": "transformation", "R&P, Inc-v3": "randomized", "RandMix, Inc-v3": "randomized",
+    }  # fmt: skip
+    assert left_out[0].startswith("Left out: ALP; no hub has it")
+    assert defenses.substitute_for(rows[0].model, photographs=True) == "torchvision:resnet152"
+    assert all(find(STUDY.paper_models, row.model) for row in rows)
+
+
+def test_the_papers_networks_run_from_their_hubs(models, monkeypatch, tmp_path):
+    """With random weights behind the hub names, as the libraries may be missing."""
+    path = models[0].model.partition(":")[0]
+    asked = []
+
+    def load(rest):
+        asked.append(rest)
+        return Loaded(load_from_file(f"{path}:one")[0], "random")
+
+    monkeypatch.setattr(robustbench, "load", load)
+    monkeypatch.setitem(SETTINGS, "full", dataclasses.replace(TINY, without=TINY.without | {"MIM", "BIM", "score"}))
+    scope, _ = resolve(STUDY.paper_models, Scope(tmp_path / "out", limit=2, models=("paper",), device="cpu"))
+    measured = STUDY.plan(scope).run(NoProgress())
+    assert measured.labels == ("PGD-AT", "TRADES")
+    assert set(asked) == {"Engstrom2019Robustness", "Zhang2019Theoretically"}
+    assert STUDY.tables(measured)[0].frame["published"].tolist() == [0.873, 0.849]
+
+
 def test_missing_rows_are_named_on_the_page_and_figures_are_drawn(tmp_path):
     drawn = []
     measured = measurements(
@@ -390,21 +497,25 @@ def test_missing_rows_are_named_on_the_page_and_figures_are_drawn(tmp_path):
     )
     report = write(STUDY, measured, tmp_path, lambda figure, path: drawn.append((path.name, figure)))
     assert [name for name, _ in drawn] == [
-        "figure1-bim.png",
-        "figure4-boundary.png",
-        "figure6-boundary.png",
-        "white-box-linf-untargeted-strength-bim.png",
+        "figure1.png",
+        "figure4.png",
+        "figure6.png",
+        "white-box-linf-untargeted-strength.png",
+        "white-box-linf-untargeted-success-eps.png",
+        "white-box-linf-untargeted-success-strength.png",
+        "decision-l2-untargeted-success-eps.png",
+        "decision-l2-untargeted-success-strength.png",
     ]
-    curve: Curve = drawn[0][1].content.curves[0]
-    assert (curve.label, curve.at(0.0005).value, curve.at(0.002).value) == ("Res-56, BIM", 1.0, 0.0)
+    (panel,) = drawn[0][1].content.panels
+    curve: Curve = panel.curves["Res-56"]
+    assert (panel.attack, curve.at(0.0005).value, curve.at(0.002).value) == ("BIM", 1.0, 0.0)
     page = (tmp_path / "study.md").read_text()
     assert "RSE: its model vgg16-rse is not in the zoo" in page
-    assert "Figures 7 to 12" in page
-    assert "![BIM](figures/figure1-bim.png)" in page
+    assert "attacks under the L∞ norm](figures/figure1.png)" in page
     assert pd.read_csv(tmp_path / "tables" / "table3.csv")["median_distance"].tolist() == [0.001]
     assert len(report.findings) == page.partition("## Reasons")[2].count("\n### ") == 5
     assert pd.read_csv(tmp_path / "tables" / "findings.csv")["verdict"].tolist() == verdicts(measured)
-    assert page.index("| finding |") < page.index("## How it was measured") < page.index("![BIM]")
+    assert page.index("| finding |") < page.index("## How it was measured") < page.index("![Figure 1")
 
 
 def test_the_command_writes_everything_and_names_what_it_leaves_out(models, tmp_path, monkeypatch, capsys):
@@ -418,7 +529,7 @@ def test_the_command_writes_everything_and_names_what_it_leaves_out(models, tmp_
     assert "Left out: RSE, as its model vgg16-rse is not in the zoo." in said.err
     assert "10 tasks, about" in said.err
     assert "cannot be said" in said.out
-    assert (tmp_path / "out" / "figures" / "figure1-deepfool.png").stat().st_size > 10_000
+    assert (tmp_path / "out" / "figures" / "figure1.png").stat().st_size > 10_000
     assert main(request) == 0
     assert "all of them finished" in capsys.readouterr().err
     assert main(["study", "dong2020", "--models", "nonsense"]) == 2
@@ -437,9 +548,8 @@ def test_natural_training_falls_below_adversarial_training_as_in_figure_1(tmp_pa
     assert len(cells) == 6
     whole = plan_of(cells, data.load("cifar10-1k").take(6), tmp_path)
     figures = STUDY.figures(DongMeasurements(tuple(models), (), whole.run(NoProgress())))
-    first = [figure for figure in figures if figure.group == figures[0].group]
-    assert [figure.title for figure in first] == ["BIM", "MIM", "DeepFool"]
-    for figure in first:
-        natural, trained = figure.content.curves
+    assert [panel.attack for panel in figures[0].content.panels] == ["BIM", "MIM", "DeepFool"]
+    for panel in figures[0].content.panels:
+        natural, trained = panel.curves.values()
         assert natural.median < 2 / 255 < 3 / 255 < trained.median
         assert natural.at(4 / 255).value < trained.at(4 / 255).value

@@ -13,6 +13,7 @@ from torch import nn
 import robustassay as ra
 from robustassay import data, models
 from robustassay.cli import main
+from robustassay.data.frame import Frame
 from robustassay.data.photo_frames import target_labels_of
 from robustassay.errors import BadRequest
 from robustassay.evaluation.progress import NoProgress
@@ -21,10 +22,13 @@ from robustassay.models.sources import imagenet
 from robustassay.models.weights import sha256_of
 from robustassay.store import Store
 from robustassay.studies import photographs, timing
+from robustassay.studies.crafting import LoadedModel
 from robustassay.studies.dong2020 import defenses
 from robustassay.studies.dong2020.defenses import substitute_for
 from robustassay.studies.dong2020.plan import attack_runs
 from robustassay.studies.dong2020.settings import IMAGENET
+from robustassay.studies.liu2017.experiment import LiuExperiment
+from robustassay.studies.liu2017.settings import LiuSettings
 from robustassay.studies.runs import Workspace
 from robustassay.studies.su2018 import STUDY as SU2018
 from robustassay.studies.su2018.measurements import CLEVER, LINF, LTWO, RMSD
@@ -34,7 +38,7 @@ from robustassay.studies.su2018.settings import SuSettings
 from robustassay.studies.su2018.tables import distortions
 from robustassay.studies.su2018.tasks import SuExperiment
 from robustassay.studies.writer import write
-from robustassay.threat import LabelList, LInf, ThreatModel
+from robustassay.threat import LabelList, LInf, ThreatModel, Untargeted
 
 SIDES = {"small": 32, "large": 48}
 
@@ -185,9 +189,43 @@ def test_examples_are_cut_or_padded_for_networks_of_another_size(photos, tmp_pat
     assert to_large["target_ok"].tolist() == (clean == dataset.labels).tolist()
 
 
+def test_photographs_are_framed_once_and_a_second_frame_is_refused(photos, tmp_path):
+    """Liu 2017 shows all networks one image; a network of another size resizes the whole of it, border included."""
+    frame = Frame((40, 40), 46)
+    plain = data.load(f"nips2017:{photos}")
+    seen = photographs.framed(plain, frame)
+    with pytest.raises(BadRequest, match="already has a frame"):
+        photographs.framed(seen, frame)
+    with pytest.raises(BadRequest, match="already has a frame"):
+        photographs.framed(data.load(f"frame:size=40|nips2017:{photos}"), frame)
+    x = seen.images([0])
+    once = LoadedModel.of("imagenet:large", "large", 1000, torch.device("cpu"), frame)
+    again = LoadedModel.of("imagenet:large", "large", 1000, torch.device("cpu"))
+    assert once.identity != again.identity
+    with torch.no_grad():
+        whole = torch.nn.functional.interpolate(x, (48, 48), mode="bicubic", antialias=True).clamp(0, 1)
+        assert torch.allclose(once.target.call(x), once.target.call(whole), atol=1e-5)
+    gradients = [
+        model.target.gradient(x, lambda logits, goal: logits[:, 0], Untargeted(torch.tensor([0])))[0]
+        for model in (once, again)
+    ]
+    border = [gradient[0, :, 0].abs().max() for gradient in gradients]
+    assert border[0] > 0
+    assert border[1] == 0, "without it, the border is cut off"
+    small = LoadedModel.of("imagenet:small", "small", 1000, torch.device("cpu"), frame)
+    for models_, message in (({"small": small, "large": again}, "see 87% of each side"), ({"a": small, "b": once}, "")):
+        experiment = LiuExperiment(models_, seen, LiuSettings(), tmp_path / "o", 0)
+        if message:
+            with pytest.raises(BadRequest, match=message):
+                experiment.clean  # noqa: B018
+        else:
+            assert len(experiment.clean) == 2 * len(seen)
+
+
 def test_networks_are_those_at_hand(networks, monkeypatch, tmp_path):
     assert photographs.networks(["small", "timm:resnet18"]) == ["imagenet:small", "timm:resnet18"]
     assert photographs.available_networks(["large"]) == ["imagenet:large"]
+    assert photographs.available_networks(["large", "small"]) == ["imagenet:large", "imagenet:small"]
     assert photographs.available_networks(["unknown"]) == ["imagenet:small", "imagenet:large"]
     monkeypatch.setenv("ASSAY_WEIGHTS", str(tmp_path / "nowhere"))
     with pytest.raises(BadRequest, match="--weights"):
@@ -195,11 +233,15 @@ def test_networks_are_those_at_hand(networks, monkeypatch, tmp_path):
 
 
 def test_dong2020_has_the_four_defenses_that_need_no_training(networks):
-    rows = defenses.imagenet_defenses("imagenet:large")
+    rows = defenses.defended_by_input("imagenet:large")
     assert [row.label for row in rows] == ["Natural", "JPEG", "Bit-Red", "R&P", "RandMix"]
-    assert substitute_for(rows[1].model) == "imagenet:small"
-    cells = attack_runs(rows, IMAGENET)
-    assert {str(cell.threat.norm) for cell in cells} == {"Linf 16/255", "L2 12.3"}
+    assert defenses.imagenet_defenses()[0].model == "imagenet:small"  # the first whose weights are here
+    assert substitute_for(rows[1].model, photographs=True) == "imagenet:small"
+    cells = attack_runs(rows, IMAGENET, {row.label: math.sqrt(3 * 224**2) for row in rows})
+    assert {cell.threat.norm.name: cell.threat.norm.eps for cell in cells} == {
+        "Linf": 16 / 255,
+        "L2": pytest.approx(math.sqrt(0.001 * 3 * 224**2)),
+    }
     assert {cell.source for cell in cells} == {None, "imagenet:small"}
     chosen, missing = defenses.choose(["R&P"], rows)
     assert [row.model for row in chosen] == ["resize-pad|imagenet:large"]

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from robustassay.analysis.geometry import Regions
 from robustassay.attacks.gradient.fgsm import FGSM
-from robustassay.attacks.gradient.liu import Liu, hidden_or_found
+from robustassay.attacks.gradient.liu import Liu, hidden_or_found, penalty_gradient
 from robustassay.cli.study.drawing import draw
 from robustassay.data import Dataset
 from robustassay.errors import BadRequest, Interrupted, UnknownName
@@ -21,12 +22,13 @@ from robustassay.rng import Streams
 from robustassay.studies import crafting
 from robustassay.studies.cache import CachedTable
 from robustassay.studies.crafting import Crafting, LoadedModel
-from robustassay.studies.liu2017 import STUDY, measures
+from robustassay.studies.liu2017 import STUDY, measures, planes
+from robustassay.studies.liu2017.comparisons import best_single, difference, held_out
 from robustassay.studies.liu2017.experiment import LiuExperiment
-from robustassay.studies.liu2017.findings import best_single, difference, held_out
-from robustassay.studies.liu2017.models import choose
+from robustassay.studies.liu2017.findings import CLAIMS
+from robustassay.studies.liu2017.models import PAPER_MODELS, choose, family_of
 from robustassay.studies.liu2017.plan import tasks
-from robustassay.studies.liu2017.settings import FULL, QUICK, ExampleSet, LiuSettings
+from robustassay.studies.liu2017.settings import EXAMPLE_SETS, FULL, FULL_ON_CPU, QUICK, ExampleSet, LiuSettings, Sizes
 from robustassay.studies.liu2017.tables import distances
 from robustassay.studies.measures import line_search
 from robustassay.studies.study import Plan
@@ -189,6 +191,40 @@ def test_a_linear_search_finds_the_interval_that_bisection_misses():
     assert wrong.tolist() == [[False, True, False, True]]
 
 
+def test_how_far_a_label_is_kept_along_a_line():
+    target = LocalModel(Ruler((5, 10), (30, 300)), 2, CPU, 8)
+    x, ones = torch.full((2, 1, 2, 2), 0.0), torch.ones(2, 1, 2, 2)
+    kept = line_search.reach(target, x, torch.stack((ones[0], -ones[1])), torch.zeros(2, dtype=torch.int64), 1.0, 50.0)
+    assert kept.tolist() == [6.0, np.inf]
+
+
+def test_an_image_that_clipping_holds_back_is_searched_up_to_the_same_rmsd():
+    """Along one of four pixels, an RMSD of 60 takes a step of 60 in unit RMS and 120 in that pixel."""
+    target = LocalModel(Ruler((29, 300)), 2, CPU, 8)  # mean brightness: a quarter of the pixel's
+    x, goal = torch.zeros(1, 1, 2, 2), Untargeted(torch.tensor([0]))
+    way = torch.zeros(1, 1, 2, 2)
+    way[..., 0, 0] = 2.0
+    found = line_search.minimal_rmsd([target], x, way, goal, step=0.5, end=100.0)
+    assert float(found) == pytest.approx(58.5, abs=0.6)
+    assert float(line_search.minimal_rmsd([target], x, way, goal, step=0.5, end=50.0)) == np.inf
+    held = torch.tensor([1.0, 0.02, 0.02, 0.02]).view(1, 1, 2, 2)  # the bright pixel is soon full; the others follow
+    held = held / held.square().mean().sqrt()
+    assert float(line_search.minimal_rmsd([target], x + 0.0, held, goal, step=0.5, end=100.0)) < 100
+
+
+def test_regions_overlap_and_close():
+    labels = {"a": np.zeros((5, 5), np.int64), "b": np.ones((5, 5), np.int64)}
+    labels["a"][1:4, 1:4] = 7
+    labels["b"][2:4, 1:4] = 7
+    square = Regions(np.arange(-2.0, 3.0), 7, labels, {})
+    assert square.overlap("a", "b") == pytest.approx(6 / 9)
+    elsewhere = Regions(square.ticks, 7, {"a": labels["a"] * 0, "b": labels["b"] * 0}, {})
+    assert square.overlap("a", "b", elsewhere) == 0
+    assert square.closed()
+    labels["b"][0, 2] = 7
+    assert not square.closed()
+
+
 def test_matching_strength_reaches_the_rmsd_though_the_box_cuts_it():
     way = torch.randn(6, 3, 4, 4, generator=torch.Generator().manual_seed(3)).sign()
     strength = line_search.strength_for_rmsd(lambda strength: line_search.along(X, way, strength), X, 60)
@@ -242,11 +278,14 @@ def test_making_keeps_the_last_image_of_every_sample_and_resumes(tmp_path, monke
 # ---------------------------------------------------------------- the study
 
 
-TINY = LiuSettings(models=(), images=5, steps=3, draws=2, line_step=10.0, grid=5)
+TINY = LiuSettings(
+    models=(), sizes=Sizes(images=5, few=4, steps=3, draws=2, line_step=10.0, planes=2), grid=5, coarse=5
+)
 
 
 def experiment(out: Any, **changes: Any) -> LiuExperiment:
-    return LiuExperiment(models(1, 2, 3), dataset(), dataclasses.replace(TINY, **changes), out, 0)
+    settings = dataclasses.replace(TINY, sizes=dataclasses.replace(TINY.sizes, **changes))
+    return LiuExperiment(models(1, 2, 3), dataset(), settings, out, 0)
 
 
 def plan_for(it: LiuExperiment) -> Plan[LiuExperiment]:
@@ -266,10 +305,11 @@ def test_the_study_runs_from_end_to_end_and_a_second_run_computes_nothing(tmp_pa
         "table32",
         "table33",
     }
-    assert [one.number for one in report.findings] == list(range(1, 10))
+    assert [one.number for one in report.findings] == list(range(1, len(CLAIMS) + 1))
+    assert all(one.published and one.because for one in report.findings)
     page = (tmp_path / "study.md").read_text()
-    for name in ("main", "table3", *(f"figure{number}" for number in (1, 3, 4, 5, 6, 7))):
-        assert (tmp_path / "figures" / f"{name}.png").stat().st_size > 5_000
+    for name in ("main", "table3", *(f"figure{number}" for number in range(1, 8))):
+        assert (tmp_path / "figures" / f"{name}.png").stat().st_size > 2_000
         assert f"figures/{name}.png" in page
 
     def forbidden(*_: Any, **__: Any) -> Any:
@@ -304,6 +344,73 @@ def test_the_sets_are_what_they_say(tmp_path):
     own = least[least["target"] == "m1"].set_index(["method", "sample"])["rmsd"]
     for _, rows in least.groupby("target"):
         assert (rows.set_index(["method", "sample"])["rmsd"] >= own - 1e-9).all(), "fooling two is no easier than one"
+
+
+class HalfBlind(nn.Module):
+    """Sees the upper half of an image: all gradients of the lower half are exactly zero."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.inner = toy(seed, 0.3)
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = torch.zeros_like(x)
+        seen[..., :2, :] = x[..., :2, :]
+        logits: Tensor = self.inner(seen)
+        return logits
+
+
+@pytest.mark.parametrize("blind", [False, True], ids=["sees all", "zero gradients"])
+def test_every_matched_strategy_holds_its_rmsd_on_the_image_that_is_shown(tmp_path, blind):
+    modules = {f"m{seed}": HalfBlind(seed) if blind else toy(seed, 0.3) for seed in (1, 2, 3)}
+    named = {name: LoadedModel(name, network(each), {"weights": f"{name}{blind}"}) for name, each in modules.items()}
+    x = dataset().images(slice(None))
+    it = LiuExperiment(named, as_dataset((x, network(modules["m1"]).logits(x).argmax(1))), TINY, tmp_path, 0)
+    assert blind == bool((it.gradient(ExampleSet("fgs", False, False), "m1") == 0).any())
+    checked = 0
+    for example_set in EXAMPLE_SETS:
+        if example_set.method not in ("fg", "fgs"):
+            continue
+        for source in it.sources(example_set):
+            shown = it.examples(example_set, source)
+            far = float(rmsd(shown.x_adv, shown.x).mean())
+            assert far == pytest.approx(it.wanted(example_set, source), rel=0.01), (example_set.name, source)
+            checked += 1
+    assert checked == 8 * 3
+
+
+def test_the_alternative_objective_stays_at_tau_and_lambda_pulls_back():
+    goal = GOALS[0]
+    near, far = (
+        float(rmsd(Liu(200, 0.5 / 255, 10.0, tau)(view(network(toy(1)), X, goal), X), X).mean()) for tau in (5.0, 15.0)
+    )
+    assert [near, far] == pytest.approx([5, 15], rel=0.01)
+    free, held = (rmsd(Liu(100, 2 / 255, weight)(view(network(toy(1)), X, goal), X), X).mean() for weight in (0.0, 1.0))
+    assert held < 0.8 * free
+    moved = (X + 0.1 * torch.rand_like(X)).requires_grad_()
+    (slope,) = torch.autograd.grad(rmsd(moved, X).sum(), moved)
+    assert torch.allclose(penalty_gradient(moved.detach(), X), slope.to(X.dtype), atol=1e-4)
+    assert not penalty_gradient(X, X).any(), "no direction at the clean image"
+    assert torch.equal(penalty_gradient(moved.detach(), X, 255.0), -penalty_gradient(moved.detach(), X))
+
+
+def test_the_reference_pair_is_of_two_families(tmp_path):
+    pair = LiuExperiment(models(1, 2, 3), dataset(), TINY, tmp_path, 0, {"m1": "a", "m2": "a", "m3": "b"}).reference
+    assert pair == ("m1", "m3")
+
+
+def test_the_example_image_is_away_from_boundaries(tmp_path, monkeypatch):
+    it = experiment(tmp_path)
+    least = torch.stack([model.target.logits(it.x).softmax(1).amax(1) for model in it.models.values()]).amin(0)
+    assert float(least[it.sure[0]]) >= min(0.9, float(least.max()) - 1e-6)
+    edge, inner = np.full((3, 3), 7), np.zeros((3, 3), np.int64)
+    inner[1, 1] = 7
+    found = [Regions(np.arange(3.0), 7, {"a": labels}, {}) for labels in (edge, edge, inner, inner)]
+    monkeypatch.setattr(planes, "counted_planes", lambda _: found)
+    for sure, wanted in (([0, 1, 3], 3), ([0, 1], 0), ([2, 3], 2)):
+        it.__dict__["sure"] = sure
+        assert planes.example(it) == wanted
 
 
 def test_an_interrupted_study_goes_on_where_it_was(tmp_path, monkeypatch):
@@ -378,8 +485,12 @@ def test_models_by_name():
         choose(["vgg16", "resnet20"])
     with pytest.raises(BadRequest, match="twice"):
         choose(["vgg16", "vgg16-natural", "resnet20"])
-    for settings in (FULL, QUICK):
+    for settings in (FULL, FULL_ON_CPU, QUICK):
         assert len(choose(settings.models)) == 5
+    assert family_of("vgg11-natural") == family_of("vgg16-natural") != family_of("resnet20-natural")
+    assert [family_of(model.model) for model in PAPER_MODELS["imagenet"]].count("resnet") == 3
+    assert family_of("imagenet:mobilenet-v1-1.0-224") == family_of("imagenet:mobilenet-v2-1.0-224") == "mobilenet"
+    assert family_of("timm:convnext_tiny") == "convnext"
 
 
 def test_a_shelf_keeps_what_was_made_from_the_same(tmp_path):

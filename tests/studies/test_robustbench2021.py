@@ -1,24 +1,29 @@
 """The study robustbench2021: what is planned, that nothing is done twice, and that findings follow from numbers."""
 
-import dataclasses
 import json
+from collections import Counter
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
-from robustassay import models
+from robustassay import data, models
 from robustassay.cli import main
-from robustassay.data.corruptions import CorruptionSpec
+from robustassay.data.corruptions import CorruptionSpec, corrupt
 from robustassay.errors import BadRequest, Interrupted
 from robustassay.evaluation.progress import NoProgress
 from robustassay.studies import analyses
-from robustassay.studies.analyses.analysis import ADVERSARIAL, NATURAL, group
+from robustassay.studies.analyses.analysis import ADVERSARIAL, L2_TRAINED, NATURAL, group
 from robustassay.studies.analyses.setup import AnalysisSetup
 from robustassay.studies.robustbench2021 import STUDY
-from robustassay.studies.robustbench2021.findings import _fairness, _ood, _shift
-from robustassay.studies.robustbench2021.measurements import FIGURES
+from robustassay.studies.robustbench2021.answers import findings_of
+from robustassay.studies.robustbench2021.findings import CLAIMS, PUBLISHED_CLAIMS, _fairness, _ood, _shift, _transfer
+from robustassay.studies.robustbench2021.measurements import FIGURES, RobustBenchMeasurements
+from robustassay.studies.robustbench2021.mixture import mixture
+from robustassay.studies.robustbench2021.models import PAPER_MODELS
 from robustassay.studies.robustbench2021.plan import analysis_kinds, choose
+from robustassay.studies.robustbench2021.published_entries import corruption_scores
 from robustassay.studies.robustbench2021.settings import FULL, QUICK, SETTINGS, RobustBenchSettings
 from robustassay.studies.scope import Scope
 from robustassay.studies.task import Key
@@ -28,13 +33,21 @@ TINY = RobustBenchSettings(
     "a tiny part of it",
     images=8,
     robust_images=6,
-    models=("resnet20-natural", "resnet20-pgd"),
+    models=("vgg11-natural", "convnet-ibp"),
     shifts=(CorruptionSpec("fog", 3),),
+    shift_images=4,
+    attacked_shift_images=4,
     ood=("noise",),
+    crafting_images=4,
     lipschitz_images=2,
     lipschitz_steps=2,
     lipschitz_stages=2,
-    attack="fgsm",
+    attack="pgd:steps=1",
+    l2_images=4,
+    seed_models=("convnet-ibp",),
+    seeds=(1,),
+    seed_images=4,
+    restart_images=0,
 )
 
 
@@ -83,16 +96,35 @@ def test_the_page_has_the_board_and_every_figure(folder):
     page = (folder / "study.md").read_text()
     for name, figure in FIGURES.items():
         assert f"(as {figure})" in page or name == "privacy"
-    assert "Figure 7: it needs images" in page
+    assert "Left out, Figure 7: it needs images" in page
     for analysis in measured.analyses.values():
         for panel in analysis.panels:
             assert drawn[folder / "figures" / f"{panel.name}.png"].content is panel.content
             assert f"figures/{panel.name}.png" in page
-    board = json.loads((folder / "leaderboard" / "board.json").read_text())["boards"][0]
-    assert {entry["id"] for entry in board["entries"]} == set(TINY.models)
-    assert all(entry["robust"]["samples"] == 6 for entry in board["entries"])
-    assert len(report.findings) == 7
-    assert report.findings[5].verdict == "cannot be said"
+    boards = json.loads((folder / "leaderboard" / "board.json").read_text())["boards"]
+    linf = next(board for board in boards if board["norm"] == "Linf")
+    own = [entry for entry in linf["entries"] if entry["kind"] == "measured"]
+    assert {entry["id"] for entry in own} == set(TINY.models)
+    assert all(entry["robust"]["samples"] == 6 for entry in own)
+    assert sum(entry["kind"] == "published" for entry in linf["entries"]) == 99  # also those within 0.031
+    assert {board["norm"] for board in boards} == {"Linf", "L2"}
+    assert [one.number for one in report.findings] == list(range(1, len(PUBLISHED_CLAIMS) + len(CLAIMS) + 1))
+    assert all(one.published and one.because for one in report.findings)
+    assert all(one.measured for one in report.findings if one.verdict != "cannot be said")
+
+
+def test_a_page_is_made_of_what_is_finished(folder, tmp_path):
+    plan = STUDY.plan(Scope(folder, quick=True))
+    some = {task.key: task.run({}, NoProgress()) for task in plan.tasks if task.key[1] in ("run", "predictions")}
+    del some["convnet-ibp", "predictions", "shift: fog-3"]
+    measured = plan.measure(some)
+    assert plan.partial
+    assert {"time", "calibration", "ood", "fairness", "robust-shift"} == set(measured.analyses)
+    assert measured.left_out["shift"] == 1
+    text = "\n".join(STUDY.setup(measured).markdown)
+    assert "Figure 3 (shift): not measured yet." in text
+    by_claim = {one.claim: one for one in STUDY.findings(measured)}
+    assert by_claim["Robust accuracy goes with accuracy under distribution shift"].verdict == "cannot be said"
 
 
 def test_the_command_plans_and_refuses(capsys, tmp_path):
@@ -100,27 +132,69 @@ def test_the_command_plans_and_refuses(capsys, tmp_path):
     assert "no-such-model" in capsys.readouterr().err
     assert set(QUICK.models) <= set(models.names())
     assert len(QUICK.models) >= 10
-    assert choose([], FULL) == models.names()
-    assert "privacy" in analysis_kinds("x")
-    assert "privacy" not in analysis_kinds(None)
+    assert set(models.names()) - set(choose([], FULL)) == {"vgg16-rse"}  # whose forward pass is random
+    assert "privacy" in analysis_kinds(FULL, "x")
+    assert "privacy" not in analysis_kinds(FULL, None)
     with pytest.raises(BadRequest):
         choose(["nothing"], FULL)
 
 
-def analysis(name, table, more=None):
-    return {name: analyses.Analysis(name, name, {name: table, **(more or {})}, (), ())}
+def test_the_papers_own_models_have_names_architectures_and_groups():
+    own = PAPER_MODELS["cifar10"]
+    assert len(own) == 58
+    assert all(one.model.startswith("robustbench:") and one.family for one in own)
+    groups = [group(one.model) for one in own]
+    assert [groups.count(name) for name in (NATURAL, ADVERSARIAL, L2_TRAINED)] == [1, 42, 15]
+    rice = next(one for one in own if one.label == "Rice2020Overfitting")
+    assert (rice.family, rice.depth) == ("WideResNet", 34)
+
+
+def test_the_mixture_has_every_corruption_equally_often_and_does_not_depend_on_the_batch():
+    test = data.load("cifar10-1k")
+    mixed = mixture(test, 150)
+    assert sorted(Counter(mixed.read.cells).values()) == [2] * 75
+    x = mixed.images(slice(0, 6))
+    assert torch.equal(x[3:4], mixed.images([3]))
+    cell = mixed.read.cells[3]
+    assert torch.equal(x[3:4], corrupt(test, cell).images([3]))
+
+
+def study_of(name, table, more=None):
+    """A finished study with one analysis."""
+    made = {name: analyses.Analysis(name, name, {name: table, **(more or {})}, (), ())}
+    return RobustBenchMeasurements(None, {}, made, (), (), TINY, {})
 
 
 def test_verdicts_follow_from_the_numbers():
-    robust = np.arange(8.0)
-    none = dataclasses.make_dataclass("None_", [])()
+    trained = [name for name in models.names() if group(name) != NATURAL]
+    robust = np.linspace(0.1, 0.5, len(trained))
     for sign, verdict in ((1, "holds"), (-1, "does not hold"), (0, "cannot be said")):
-        table = pd.DataFrame({"robust": robust, "mean over shifts": sign * robust, "robust_rsd": -sign * robust})
-        assert _shift(none, analysis("shift", table))[0] == verdict
-        assert _fairness(none, analysis("fairness", table))[0] == verdict
+        table = pd.DataFrame({"model": trained, "robust": robust, "test": 0.9, "fog": sign * robust})
+        assert _shift(study_of("shift", table.assign(**{"fog, share kept": 1.0}))).verdict == verdict
+        spread = table.assign(robust_rsd=2 - sign * robust, robust_rsd_by_chance=0.1)
+        assert _fairness(study_of("fairness", spread)).verdict == verdict
 
     names = [name for name in models.names() if group(name) in (NATURAL, ADVERSARIAL)]
     for low, verdict in ((ADVERSARIAL, "holds"), (NATURAL, "does not hold"), ("", "cannot be said")):
         areas = [0.6 + 0.3 * (low not in ("", group(name))) + 0.001 * at % 0.01 for at, name in enumerate(names)]
         table = pd.DataFrame({"model": names, "ood": "noise", "auroc": areas})
-        assert _ood(none, analysis("ood", table, {"ood-all": table}))[0] == verdict
+        assert _ood(study_of("ood", table, {"ood-all": table})).verdict == verdict
+
+    for rates, verdict in (((0.9, 0.9, 0.9, 0.1), "holds"), ((0.9, 0.1, 0.9, 0.1), "does not hold")):
+        ends = ((ADVERSARIAL, ADVERSARIAL), (NATURAL, ADVERSARIAL), (NATURAL, NATURAL), (ADVERSARIAL, NATURAL))
+        kinds = pd.DataFrame(
+            [(*end, rate) for end, rate in zip(ends, rates, strict=True)], columns=["from", "to", "rate"]
+        )
+        sources = pd.DataFrame({"model": ["a", "b"], "training": [NATURAL, ADVERSARIAL], "on itself": 1.0})
+        assert _transfer(study_of("transfer", sources, {"transfer-groups": kinds})).verdict == verdict
+
+
+def test_statements_about_published_entries_have_their_numbers():
+    found = {one.claim: one for one in findings_of(PUBLISHED_CLAIMS, None)}
+    first = found["For several published defenses the reported robust accuracy is highly overestimated"]
+    assert "10 of 67 entries" in (first.measured or "")
+    assert "52.4 → 18.5 %" in (first.measured or "")  # the numbers that the paper prints
+    scores = corruption_scores().set_index("model")["trained_against"]
+    assert scores["Gowal2020Uncovering_70_16_L2"] == "L2"
+    assert scores["Addepalli2021Towards_WRN34"] == "Linf"
+    assert scores["Standard"] == "nothing"

@@ -33,6 +33,7 @@ from robustassay.train.ensemble_adversarial import EnsembleAdversarial, fgsm
 from robustassay.train.gaussian import GaussianNoiseTraining
 from robustassay.train.ibp import BoundTraining
 from robustassay.train.measure import clean_accuracy
+from robustassay.train.pgd_l2 import PGDL2Training
 from robustassay.train.recipe import Recipe
 from robustassay.train.rse import SelfEnsembleTraining
 from robustassay.train.trades import TRADES, divergence
@@ -79,6 +80,7 @@ class Linear(nn.Sequential):
 
 # Recipe, architecture and epochs that take a second or two.
 LEARNING: list[tuple[Recipe, Any, int]] = [
+    (PGDL2Training(batch=25, steps=2, eps=0.1, step=0.05), TINY, 3),
     (TRADES(batch=25, steps=2, eps=2 / 255, beta=1), TINY, 3),
     (LogitPairing(batch=25, steps=2, eps=2 / 255), TINY, 3),
     (EnsembleAdversarial(batch=25, eps=2 / 255, sources="resnet20-natural"), TINY, 3),

@@ -23,6 +23,7 @@ from robustassay.train.checkpoint import Checkpoint
 from robustassay.train.cifar10_sheets import TRAIN_SHEETS, read
 from robustassay.train.measure import clean_accuracy, robust_accuracy
 from robustassay.train.pgd import frozen, linf_pgd
+from robustassay.train.pgd_l2 import l2_pgd
 from robustassay.train.publish import TrainingRun, command_of
 from robustassay.train.recipe import Recipe
 from robustassay.train.trainer import stream_seed
@@ -189,6 +190,15 @@ class TestPGD:
         x_adv = linf_pgd(network, x0, torch.tensor([0]), 0.1, 0.05, 5, torch.Generator().manual_seed(0))
         uphill = (linear.weight[1] - linear.weight[0]).sign().view(1, 3, 2, 2)
         torch.testing.assert_close(x_adv, x0 + 0.1 * uphill)
+
+    def test_under_l2_it_finds_the_nearest_side_of_a_linear_model(self):
+        torch.manual_seed(0)
+        linear = torch.nn.Linear(12, 2).double()
+        network = torch.nn.Sequential(torch.nn.Flatten(), linear)
+        x0 = torch.full((1, 3, 2, 2), 0.5, dtype=torch.float64)
+        x_adv = l2_pgd(network, x0, torch.tensor([0]), 0.1, 0.05, 40, torch.Generator().manual_seed(0))
+        uphill = (linear.weight[1] - linear.weight[0]).view(1, 3, 2, 2)
+        torch.testing.assert_close(x_adv, x0 + 0.1 * uphill / uphill.norm(), rtol=1e-6, atol=1e-6)
 
     def test_loss_of_the_recipe_is_that_of_attacked_images(self, tmp_path, data):
         network = self.trained(tmp_path, data)

@@ -31,6 +31,21 @@ class Regions:
         """Return the share of the square that each model assigns to the class."""
         return {name: float((predicted == self.about).mean()) for name, predicted in self.labels.items()}
 
+    def overlap(self, name: str, other: str, elsewhere: "Regions | None" = None) -> float:
+        """Return the overlap of two models' regions of the class: their common part divided by their union.
+
+        With `elsewhere`, the region of the other model is taken from that square, around another image.
+        """
+        second = self if elsewhere is None else elsewhere
+        own, its = self.labels[name] == self.about, second.labels[other] == second.about
+        union = int((own | its).sum())
+        return float((own & its).sum()) / union if union else float("nan")
+
+    def closed(self) -> bool:
+        """Whether no model predicts the class on the edge of the square, so that every boundary is a closed curve."""
+        edges = ([0, -1], slice(None)), (slice(None), [0, -1])
+        return not any((found[edge] == self.about).any() for found in self.labels.values() for edge in edges)
+
     def reach_along(self, name: str) -> tuple[float, float]:
         """Return how far from the centre, to the left and to the right, a model predicts the class."""
         row = self.labels[name][len(self.ticks) // 2] == self.about

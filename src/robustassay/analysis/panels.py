@@ -19,6 +19,18 @@ class Points:
     percent: tuple[bool, bool] = (True, True)
     level: float | None = None  # a line across: chance, or a value that parts two kinds
     diagonal: bool = False
+    named: frozenset[str] | None = None  # the models whose names are shown; all by default
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class HeatMap:
+    """Rates in percent, rows and columns named by models."""
+
+    frame: pd.DataFrame = field(repr=False)
+    rows: str  # what rows are
+    columns: str
+    note: str = ""
 
 
 @final
@@ -58,7 +70,7 @@ class Lines:
     logarithmic: bool = False
 
 
-Content = Points | Bars | Reliabilities | Lines
+Content = Points | Bars | Reliabilities | Lines | HeatMap
 
 
 @final

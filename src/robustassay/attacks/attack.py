@@ -66,6 +66,19 @@ class Attack(ABC, Generic[Access]):
         """Queries per sample in all; None where the attack counts steps instead."""
         return getattr(self, "queries", None)
 
+    def planned_passes(self, norm: Norm) -> int | None:
+        """Passes of the model per sample, roughly at most: gradients for an attack that follows them; None if unknown.
+
+        `targets` and `samples` are further fields that state a cost: classes that are attacked in turn, and random
+        points per step.
+        """
+        planned = self.planned_queries or self.planned_steps
+        if planned is None:
+            return None if fields(self) else 1  # an attack without settings takes one step
+        if self.planned_queries is not None:
+            return planned
+        return planned * int(getattr(self, "targets", 1)) * (int(getattr(self, "samples", -1)) + 2)
+
     def stage_names(self, norm: Norm) -> list[str]:
         """Name the parts of a composed attack in the order they run; a simple attack has none."""
         return []

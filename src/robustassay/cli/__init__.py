@@ -7,7 +7,21 @@ from typing import Final
 from cyclopts import App, CycloptsError, Parameter
 
 import robustassay as ra
-from robustassay.cli import analyze, bench, corruptions, curve, doctor, evaluate, listing, report, run, serve, train
+from robustassay.cli import (
+    analyze,
+    bench,
+    corruptions,
+    curve,
+    doctor,
+    evaluate,
+    listing,
+    report,
+    run,
+    serve,
+    stored,
+    train,
+)
+from robustassay.cli.examples import examples_of
 from robustassay.cli.leaderboard import leaderboard
 from robustassay.cli.study import study
 from robustassay.cli.zoo import zoo
@@ -15,16 +29,9 @@ from robustassay.errors import AssayError
 from robustassay.malloc_settings import keep_freed_memory
 from robustassay.printable import escape_lines
 
-EXAMPLES: Final = """
-Examples:
-
-```
-assay run
-assay list models
-assay eval resnet20-natural --attack pgd --norm Linf --eps 8/255
-assay eval my_model.py:make --data images/ --attack pgd:steps=100,restarts=5 --norm L2 --eps 0.5
-assay curve runs/ --versus eps -o curve.png
-```
+EPILOGUE: Final = """
+`assay COMMAND --help` shows the options and examples of a command; `assay --install-completion` lets the shell complete
+them.
 
 Exit codes: 0 done, 1 the evaluation failed, 2 bad request, 130 interrupted and resumable.
 """
@@ -35,25 +42,20 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 app = App(
     name="assay",
     help=(ra.__doc__ or "").splitlines()[0],
-    help_epilogue=EXAMPLES,
+    help_epilogue=EPILOGUE,
     help_format="markdown",
     version=ra.__version__,
     default_parameter=Parameter(negative=()),
 )
-app.command(run.run)
-app.command(evaluate.evaluate, name="eval")
-app.command(doctor.doctor)
-app.command(listing.listing, name="list")
-app.command(report.report)
-app.command(curve.curve)
-app.command(corruptions.corruptions)
-app.command(analyze.analyze)
-app.command(leaderboard)
-app.command(study)
-app.command(train.train)
-app.command(serve.serve)
-app.command(bench.bench)
-app.command(zoo)
+for command in (run.run, doctor.doctor, report.report, curve.curve, corruptions.corruptions, analyze.analyze):
+    app.command(command, help_epilogue=examples_of(command.__name__))
+app.command(evaluate.evaluate, name="eval", help_epilogue=examples_of("eval"))
+app.command(listing.listing, name="list", help_epilogue=examples_of("list"))
+for command in (stored.show, stored.compare, stored.view, train.train, serve.serve, bench.bench):
+    app.command(command, help_epilogue=examples_of(command.__name__))
+for group in (leaderboard, study, zoo):
+    app.command(group)
+app.register_install_completion_command()
 
 
 def main(arguments: list[str] | None = None) -> int:

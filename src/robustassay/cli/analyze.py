@@ -1,7 +1,7 @@
 """`assay analyze`: analyses of models beyond robust accuracy."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -26,19 +26,20 @@ def analyze(
     ood: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     members: str | None = None,
     attack: str = "pgd",
-    norm: Literal["Linf", "L2"] = "Linf",
+    norm: str = "Linf",
     eps: str | None = None,
     robust_limit: int | None = None,
-    device: Literal["cpu", "cuda"] | None = None,
+    device: str | None = None,
     seed: int = 0,
     out: Path = Path("runs/analyses"),
     quiet: bool = False,
 ) -> None:
     """Analyse models beyond robust accuracy: tables as CSV, figures as PNG; finished work is kept.
 
-    Kinds: shift (accuracy on other data), calibration (ECE and temperatures), ood (AUROC of confidence), fairness
-    (accuracy of each class), privacy (membership inference), smoothness (local Lipschitz estimates), time (by year and
-    venue of the method).
+    Kinds: shift (accuracy on other data), robust-shift (robust accuracy on other data), calibration (ECE and
+    temperatures), ood (AUROC of confidence), fairness (accuracy of each class), privacy (membership inference),
+    smoothness (local Lipschitz estimates), transfer (adversarial examples between the models), time (by year and venue
+    of the method).
 
     Parameters
     ----------
@@ -88,7 +89,7 @@ def analyze(
     if not kinds:
         raise BadRequest(f"Name an analysis with --what: {', '.join(analyses.ANALYSES)}.")
     chosen = _datasets(data, limit, shift or (), ood or (), members, seed)
-    threat = ThreatModel(norm_of(norm, eps))
+    threat = ThreatModel(norm_of(norm, eps, ("Linf", "L2")))
     names = tuple(dict.fromkeys(models))
     setup = AnalysisSetup(names, chosen, out, threat, attack, robust_images=robust_limit, seed=seed, device=device)
     plan = setup.plan(analyses.requires(setup, kinds))
@@ -111,11 +112,12 @@ def _datasets(
     data: str, limit: int | None, shift: "Sequence[str]", ood: "Sequence[str]", members: str | None, seed: int
 ) -> "dict[str, Dataset]":
     from robustassay import data as datasets
-    from robustassay.studies.analyses.model_measurements import MEMBERS, OOD, SHIFT, TEST
+    from robustassay.studies.analyses.model_measurements import ATTACKED, MEMBERS, OOD, SHIFT, TEST
 
     test = datasets.load(data).take(limit)
     chosen = {TEST: test}
-    chosen |= {f"{SHIFT}{name}": _shifted(name, test, seed).take(None) for name in shift}
+    shifted = {name: _shifted(name, test, seed) for name in shift}
+    chosen |= {f"{prefix}{name}": other for name, other in shifted.items() for prefix in (SHIFT, ATTACKED)}
     chosen |= {f"{OOD}{name}": _out_of_distribution(name, test, seed) for name in ood}
     if members is not None:
         whole = datasets.load(members)

@@ -9,12 +9,12 @@ from cyclopts import Parameter
 def bench(
     *models: str,
     attack: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    images: int = 64,
+    limit: int = 64,
     repeat: int = 3,
     data: str = "cifar10-1k",
     eps: str = "8/255",
     batch_size: int | None = None,
-    device: Literal["cpu", "cuda"] | None = None,
+    device: str | None = None,
     precision: Literal["fast", "exact"] = "fast",
     out: Path | None = None,
     quiet: bool = False,
@@ -29,7 +29,7 @@ def bench(
         Zoo names or `path/to/file.py:factory`; resnet20-natural and resnet20-pgd by default.
     attack
         Attacks with their settings; one of every kind by default.
-    images
+    limit
         Number of images, in one wave.
     repeat
         Number of repetitions; medians are reported.
@@ -66,7 +66,7 @@ def bench(
     for timing in time_attacks(
         names,
         attacks,
-        dataset.take(min(images, len(dataset))),
+        dataset.take(min(limit, len(dataset))),
         repeat=repeat,
         device=where,
         batch_size=batch_size,

@@ -1,7 +1,7 @@
 """`assay corruptions`: accuracy under common corruptions."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -21,7 +21,7 @@ def corruptions(
     limit: int | None = None,
     kind: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     seed: int = 0,
-    device: Literal["cpu", "cuda"] | None = None,
+    device: str | None = None,
     out: Path = Path("runs/corruptions"),
     map: Path | None = None,
     csv: Path | None = None,

@@ -1,6 +1,6 @@
 """`assay doctor`: whether attacks may fail on a model without notice, and the remedies."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from robustassay.cli.terminal import Terminal
@@ -12,10 +12,10 @@ def doctor(
     /,
     *,
     data: str = "cifar10-1k",
-    norm: Literal["Linf", "L2", "L1"] = "Linf",
+    norm: str = "Linf",
     eps: str | None = None,
-    images: int = 32,
-    device: Literal["cpu", "cuda"] | None = None,
+    limit: int = 32,
+    device: str | None = None,
     defense: str | None = None,
     quiet: bool = False,
     json: bool = False,
@@ -34,7 +34,7 @@ def doctor(
         Norm of the perturbation.
     eps
         Radius on the [0, 1] pixel scale, such as `8/255`; by default that of `assay eval`.
-    images
+    limit
         Number of images, from the first; misclassified ones are left out.
     device
         Device to run on; by default a GPU where there is one.
@@ -56,8 +56,8 @@ def doctor(
     found = diagnose(
         f"{defense}|{model}" if defense else model,
         datasets.load(data),
-        norm_of(norm, eps),
-        samples=images,
+        norm_of(norm, eps, ("Linf", "L2", "L1")),
+        samples=limit,
         device=device,
         on_indicator=lambda indicator: terminal.say(f"checked: {indicator}"),
     )

@@ -1,6 +1,7 @@
-"""`assay eval`: one model, one threat, one attack or several."""
+"""`assay eval`: one model or several, one threat, one attack or several."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -9,83 +10,153 @@ from robustassay.errors import BadRequest
 
 if TYPE_CHECKING:
     from robustassay.cli.terminal import Terminal
+    from robustassay.data import Dataset
     from robustassay.evaluation import Result
+    from robustassay.evaluation.prepare import PreparedEvaluation
+    from robustassay.evaluation.progress import Progress
     from robustassay.remote import Service
+
+WITHOUT_SCORES = "rays"
+"""The default attack on a service that shows labels only."""
 
 
 def evaluate(
-    model: str,
+    models: Annotated[list[str], Parameter(consume_multiple=True)],
     /,
     *,
     data: str = "cifar10-1k",
     attack: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     limit: int | None = None,
     seed: int = 0,
-    device: Literal["cpu", "cuda"] | None = None,
+    device: str | None = None,
+    checkpoint: Path | None = None,
     defense: str | None = None,
     naive: bool = False,
+    dry_run: bool = False,
     threat: ThreatOptions = ThreatOptions(),  # noqa: B008, frozen values
     search: SearchOptions = SearchOptions(),  # noqa: B008
     execution: ExecutionOptions = ExecutionOptions(),  # noqa: B008
     output: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
-    """Measure how robust a model is.
+    """Measure how robust a model is, or several models.
 
     Every success that an attack claims is verified with a new forward pass. Finished samples are saved: the same
     command resumes an interrupted run, and a larger --limit extends a finished one.
 
     Parameters
     ----------
-    model
-        A zoo name (see `assay list models`), `path/to/file.py:factory` that returns a torch module from [0, 1] images
-        to logits, or a model of another library: `torchvision:NAME`, `timm:NAME`, `hf:ORG/REPO`,
-        `robustbench:NAME:THREAT`, `onnx:FILE`.
+    models
+        Zoo names (see `assay list models`), `path/to/file.py:factory` that returns a torch module from [0, 1] images
+        to logits, models of other libraries: `torchvision:NAME`, `timm:NAME`, `hf:ORG/REPO`,
+        `robustbench:NAME:THREAT`, `onnx:FILE`; or the address of a service.
     data
         A dataset name (see `assay list datasets`), a `.npz` file, `cifar10:FOLDER`, or a folder of images by class.
     attack
-        Attacks with their settings, such as `pgd:steps=100,restarts=5`; pgd by default.
+        Attacks with their settings, such as `pgd:steps=100,restarts=5`; pgd by default, square on a service.
     limit
         Number of samples, from the first.
     seed
         Seed of all random numbers.
     device
-        Device to run on; by default a GPU where there is one.
+        Device to run on, such as cpu, cuda, cuda:1 or mps; by default a GPU where there is one.
+    checkpoint
+        Weights file for a model of timm, torchvision or `imagenet:`, or for the module of a Python file.
     defense
         Defense before the model, such as `jpeg:quality=75`, or several as `jpeg|bit-depth`; attacks take it into
         account.
     naive
         Attack without taking the defense into account; the difference in robust accuracy is false security.
+    dry_run
+        Check everything, print an estimate of time and memory, and stop.
     """
     from robustassay import data as datasets
-    from robustassay.cli.run_folder import default_folder, explain_new_folder
     from robustassay.cli.terminal import Terminal
     from robustassay.evaluation.pipeline import evaluate_prepared
+
+    terminal, dataset = Terminal(quiet=output.quiet or output.json), datasets.load(data)
+    names = [_defended(with_checkpoint(model, checkpoint), defense, naive) for model in dict.fromkeys(models)]
+    found: list[tuple[Result, Path]] = []
+    with terminal.progress(len(names) * (max(1, len(attack or ())) + search.confirm)) as progress:
+        for name in names:
+            prepared = _prepare(name, dataset, attack, threat, search, execution, output, progress, limit, seed, device)
+            folder = _folder(prepared, attack, search, output, several=len(names) > 1)
+            _announce(terminal, prepared, folder, output)
+            if not dry_run:
+                found.append((evaluate_prepared(prepared, folder), folder))
+    if not dry_run:
+        _show(terminal, found, output)
+
+
+def _prepare(
+    name: str,
+    dataset: "Dataset",
+    attack: list[str] | None,
+    threat: ThreatOptions,
+    search: SearchOptions,
+    execution: ExecutionOptions,
+    output: OutputOptions,
+    progress: "Progress",
+    limit: int | None,
+    seed: int,
+    device: str | None,
+) -> "PreparedEvaluation":
+    """Prepare the evaluation of one model; a service without scores gets a default attack that needs none."""
     from robustassay.evaluation.prepare import prepare
     from robustassay.evaluation.tracking import Tracking
+    from robustassay.remote import is_service
 
-    terminal = Terminal(quiet=output.quiet or output.json)
-    name, attacks, dataset = _defended(model, defense, naive), attack or ["pgd"], datasets.load(data)
-    with terminal.progress(len(attacks) + search.confirm) as progress:
-        prepared = prepare(
-            name if search.max_queries is None else capped_service(name, search.max_queries),
-            dataset,
-            threat.threat_model(dataset),
-            attacks if len(attacks) > 1 else attacks[0],
-            limit=limit,
-            seed=seed,
-            device=device,
-            keep_images=output.keep_images,
-            name=name,
-            search=search.search(),
-            execution=execution.execution(),
-            progress=progress if output.log is None else Tracking.to(output.log, also=progress),
-        )
-        folder = output.out or default_folder(prepared, attacks, search.labels)
-        if output.out is None and (reason := explain_new_folder(folder, prepared)):
-            terminal.say(reason)
-        result = evaluate_prepared(prepared, folder)
-    _show(terminal, result, output)
-    terminal.say(f"Saved in {folder}")
+    options: dict[str, Any] = {
+        "limit": limit,
+        "seed": seed,
+        "device": device,
+        "keep_images": output.keep_images,
+        "name": name,
+        "search": search.search(),
+        "execution": execution.execution(),
+        "progress": progress if output.log is None else Tracking.to(output.log, also=progress),
+    }
+    model = name if search.max_queries is None else capped_service(name, search.max_queries)
+    model_threat = threat.threat_model(dataset)
+    chosen = attack or ["square" if is_service(name) else "pgd"]
+    attacks = chosen if len(chosen) > 1 else chosen[0]
+    try:
+        return prepare(model, dataset, model_threat, attacks, **options)
+    except BadRequest:
+        if attack or not is_service(name):
+            raise
+    return prepare(model, dataset, model_threat, WITHOUT_SCORES, **options)
+
+
+def _folder(
+    prepared: "PreparedEvaluation",
+    attack: list[str] | None,
+    search: SearchOptions,
+    output: OutputOptions,
+    several: bool,
+) -> Path:
+    from robustassay.cli.run_folder import default_folder
+    from robustassay.names import slug
+    from robustassay.registry import spell
+
+    if output.out is None:
+        spelled = attack or [spell("attack", one) for one in prepared.attacks.values()]
+        return default_folder(prepared, spelled, search.labels)
+    return output.out / slug(prepared.model_ref.name) if several else output.out
+
+
+def _announce(terminal: "Terminal", prepared: "PreparedEvaluation", folder: Path, output: OutputOptions) -> None:
+    """Say how long it takes, and why a new folder is used."""
+    from robustassay.cli.run_folder import explain_new_folder
+    from robustassay.evaluation.estimate import estimate
+    from robustassay.evaluation.run import missing_samples
+
+    missing = missing_samples(prepared, folder)
+    if missing:
+        terminal.say(f"{prepared.model_ref.name}: {missing} samples, {estimate(prepared, missing)}")
+    else:
+        terminal.say(f"{prepared.model_ref.name}: all samples are finished")
+    if output.out is None and (reason := explain_new_folder(folder, prepared)):
+        terminal.say(reason)
 
 
 def _defended(model: str, defense: str | None, naive: bool) -> str:
@@ -95,16 +166,33 @@ def _defended(model: str, defense: str | None, naive: bool) -> str:
     return "|".join([*(["naive"] if naive else []), *([defense] if defense else []), model])
 
 
-def _show(terminal: "Terminal", result: "Result", output: OutputOptions) -> None:
-    """Print the result of every attack, then the warnings and the worst case."""
-    shown = [part.counting_uint8_only() if output.uint8 else part for part in result.parts.values() or [result]]
+def with_checkpoint(model: str, checkpoint: Path | None) -> str:
+    """Write a model with its weights file as one name."""
+    if checkpoint is None:
+        return model
+    kind, _, rest = model.partition(":")
+    if kind not in ("timm", "torchvision", "imagenet") or ":" in rest:
+        raise BadRequest("--checkpoint needs a model such as timm:NAME, torchvision:NAME or imagenet:NAME.")
+    if not checkpoint.is_file():
+        raise BadRequest(f"There is no file {checkpoint}: check the path of the weights.")
+    return f"{model}:{checkpoint}"
+
+
+def _show(terminal: "Terminal", found: "list[tuple[Result, Path]]", output: OutputOptions) -> None:
+    """Print a line per attack, then of each model the warnings and the worst case."""
+    parts = [part for result, _ in found for part in result.parts.values() or [result]]
+    runs = [part.counting_uint8_only() if output.uint8 else part for part in parts]
     if output.json:
-        terminal.json(shown)
+        terminal.json([*runs, *(result for result, _ in found if result.parts and not output.uint8)])
         return
-    terminal.table(shown)
-    terminal.warnings(result)
-    if result.parts and not output.uint8:
-        terminal.result(result)
+    terminal.table(runs)
+    for result, folder in found:
+        if len(found) > 1:
+            terminal.heading(result)
+        if result.parts and not output.uint8:
+            terminal.result(result)
+        terminal.warnings(result)
+        terminal.say(f"Saved in {folder}")
 
 
 def capped_service(place: str, max_queries: int | None) -> "Service":

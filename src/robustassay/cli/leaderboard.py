@@ -1,7 +1,7 @@
 """`assay leaderboard`: entries from records, checked and ranked."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import App, Parameter
 
@@ -55,7 +55,7 @@ def check(
     *,
     model: str | None = None,
     data: str | None = None,
-    device: Literal["cpu", "cuda"] | None = None,
+    device: str | None = None,
     reattack: int = 16,
     time_limit: float = 60,
     memory_limit: float = 8,
@@ -165,11 +165,12 @@ def build(
     Parameters
     ----------
     runs
-        Folders of runs, or folders above them, to rank with the entries that were added.
+        Folders of runs or of `assay corruptions`, or folders above them, to rank with the entries that were added.
     board
         Folder of the leaderboard; its entries are read.
     published
-        Folders in RobustBench's `model_info` form; their entries are added, marked as published.
+        `robustbench` for the 236 embedded entries (March 2025), or folders in RobustBench's `model_info` form; their
+        entries are added, marked as published.
     out
         Folder to write to; by default the folder of the leaderboard. Only files of an earlier board are replaced.
     signers
@@ -179,7 +180,7 @@ def build(
     """
     from robustassay.cli.terminal import Terminal
     from robustassay.leaderboard import boards, gather, write
-    from robustassay.leaderboard.columns import HEADING, lines
+    from robustassay.leaderboard.columns import SHORT_HEADING, lines
 
     terminal = Terminal(quiet=quiet)
     own = [board / "entries"] if (board / "entries").is_dir() else []
@@ -188,7 +189,7 @@ def build(
     write(made, folder, found.problems)
     for one in made:
         terminal.say(f"{one.threat}, {len(one.entries)} entries")
-        terminal.listing(list(HEADING), lines(one))
+        terminal.listing(list(SHORT_HEADING), lines(one, SHORT_HEADING))
     for problem in found.problems:
         terminal.say(f"Left out: {problem}")
     terminal.say(f"Saved {folder / 'board.json'}, board.csv and board.md")

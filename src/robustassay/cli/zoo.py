@@ -37,7 +37,8 @@ def listing(*, folder: Folder = None, json: bool = False) -> None:
     if json:
         print(writer.dumps([asdict(card) for card in cards], indent=2))
     else:
-        Terminal().listing(list(table.COLUMNS), [list(table.row(card)) for card in cards])
+        rows = [list(table.row(card)) for card in cards]
+        Terminal().listing(list(table.COLUMNS), rows, drop=["parameters", "description"])
 
 
 @zoo.command

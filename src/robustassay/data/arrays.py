@@ -45,7 +45,7 @@ def from_arrays(
     Without `ids` the position is the id; without `classes` the label is the class name.
     """
     pixels = _checked_pixels(x, name)
-    labels = _checked_labels(y, name, len(pixels))
+    labels = checked_labels(y, name, len(pixels))
     last = int(labels.max())
     class_names = tuple(map(str, range(last + 1) if classes is None else classes))
     if last >= len(class_names):
@@ -83,7 +83,7 @@ def _checked_pixels(x: Array, name: str) -> Tensor:
             "move them to [N, C, H, W] with permute(0, 3, 1, 2) (numpy: transpose)."
         )
     if pixels.dtype == torch.float32:
-        _check_range(pixels, name)
+        check_range(pixels, name)
     return pixels
 
 
@@ -103,7 +103,8 @@ def _as_pixels(x: Array, name: str) -> Tensor:
     )
 
 
-def _check_range(pixels: Tensor, name: str) -> None:
+def check_range(pixels: Tensor, name: str) -> None:
+    """Refuse pixels outside [0, 1]."""
     # aminmax returns NaN if there is one, so one pass over the pixels finds everything.
     low, high = (float(extreme) for extreme in pixels.aminmax())
     if not (np.isfinite(low) and np.isfinite(high)):
@@ -121,7 +122,8 @@ def _check_range(pixels: Tensor, name: str) -> None:
         raise BadData(f"The images of dataset {name!r} go up to {high:.4g}, but must be in [0, 1]: {advice}.")
 
 
-def _checked_labels(y: Array | Sequence[int], name: str, count: int) -> Tensor:
+def checked_labels(y: Array | Sequence[int], name: str, count: int) -> Tensor:
+    """Return labels as int64, or refuse them."""
     try:
         labels = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
     except (TypeError, ValueError) as error:

@@ -4,7 +4,6 @@ An attack beats another on an image if it leaves a clearly lower margin. Few ima
 many only.
 """
 
-import time
 from dataclasses import dataclass, replace
 from typing import Final, final
 
@@ -16,6 +15,7 @@ from robustassay.attacks.gradient.apgd import APGD
 from robustassay.attacks.gradient.mim import MIM
 from robustassay.attacks.score.square import Square
 from robustassay.attacks.transfer.transfer import Transfer
+from robustassay.doctor.clock import seconds_now
 from robustassay.doctor.distillation import distil
 from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix, LayerOutput
 from robustassay.doctor.indicator import IndicatorResult
@@ -99,11 +99,16 @@ def black_box(white: WhiteBox) -> IndicatorResult:
 
 def affordable_queries(probes: ProbeSet) -> int:
     """Return how many queries per image the time allows."""
+    return max(MIN_QUERIES, min(QUERIES, int(SECONDS / seconds_per_call(probes))))
+
+
+def seconds_per_call(probes: ProbeSet) -> float:
+    """Return the time of one forward pass over all images."""
+    device = probes.target.device
     probes.target.logits(probes.x0)
-    started = time.perf_counter()
+    started = seconds_now(device)
     probes.target.logits(probes.x0)
-    seconds = max(time.perf_counter() - started, 1e-6)
-    return max(MIN_QUERIES, min(QUERIES, int(SECONDS / seconds)))
+    return max(seconds_now(device) - started, 1e-6)
 
 
 def transfer(white: WhiteBox) -> IndicatorResult:

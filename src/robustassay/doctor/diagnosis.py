@@ -14,12 +14,13 @@ import torch
 from torch import nn
 
 from robustassay.data import Dataset
-from robustassay.doctor import cross_checks, gradient_checks, output_checks, repeat_checks
+from robustassay.doctor import attack_checks, cross_checks, gradient_checks, output_checks, repeat_checks
 from robustassay.doctor.attack_checks import PlainAttack
 from robustassay.doctor.cross_checks import WhiteBox
 from robustassay.doctor.indicator import Diagnosis, IndicatorResult
 from robustassay.doctor.probe_set import ProbeSet
 from robustassay.errors import BadRequest
+from robustassay.evaluation.constant_outputs import is_constant
 from robustassay.evaluation.flags import Flag
 from robustassay.evaluation.inspection import inspect_model
 from robustassay.evaluation.model_ref import ModelRef, choose_device
@@ -34,6 +35,11 @@ BACKGROUND: Final = 256
 
 DRAWS: Final = 4
 """Draws per gradient of a random model during the diagnosis."""
+
+CONSTANT: Final = "the model gives equal outputs for all images and for noisy copies of them, so no attack can move it"
+
+KINDS_THAT_NEED_CHANGES: Final = (gradient_checks.KIND, output_checks.KIND, attack_checks.KIND)
+"""Kinds of signs that compare changes of the model; one that is constant around the data has none."""
 
 OnIndicator = Callable[[str], None]
 """Called with the name of each indicator once it is evaluated."""
@@ -83,14 +89,18 @@ def check_all(
     started, results = time.perf_counter(), []
     texts = {flag.name: flag.text for flag in flags}
     with seeded("doctor", probes.target.device):
+        constant = is_constant(probes.target, probes.x0)
         for result in _results(probes, texts):
-            results.append(result)
+            explained = constant and result.kind in KINDS_THAT_NEED_CHANGES
+            results.append(
+                IndicatorResult.not_examined(result.indicator, result.limit, CONSTANT) if explained else result
+            )
             on_indicator(result.indicator)
     return Diagnosis(name, str(probes.norm), len(probes), tuple(results), texts, time.perf_counter() - started)
 
 
 def _results(probes: ProbeSet, flags: dict[str, str]) -> Iterator[IndicatorResult]:
-    unused = unused_copy(probes.target.module)
+    unused = unused_copy(probes.target.module, probes.target.device)
     errors = gradient_checks.compare_gradients(probes)
     yield gradient_checks.unavailable_gradients(errors)
     yield gradient_checks.misleading_gradients(errors)

@@ -1,12 +1,12 @@
 """Trains a small network to repeat a model's logits, as a substitute for transfer attacks where the zoo has none."""
 
-import time
 from typing import Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from robustassay.doctor.clock import seconds_now
 from robustassay.doctor.probe_set import SEED, ProbeSet
 from robustassay.rng import Streams
 from robustassay.target import LocalModel
@@ -73,9 +73,10 @@ def _student(probes: ProbeSet) -> nn.Module:
 def _queried(probes: ProbeSet) -> tuple[Tensor, Tensor]:
     """Show the model the images, and random points around them in balls of up to twice the radius."""
     images = probes.x0 if probes.background is None else torch.cat((probes.x0, probes.background.to(probes.x0.device)))
-    rng, started = Streams.of(SEED, [str(row) for row in range(len(images))], images.device), time.perf_counter()
+    rng = Streams.of(SEED, [str(row) for row in range(len(images))], images.device)
+    started = seconds_now(images.device)
     x, logits, factor = [images], [probes.target.mean_logits(images)], 0.5
-    while sum(map(len, x)) + len(images) <= QUERIES and time.perf_counter() - started < QUERY_SECONDS:
+    while sum(map(len, x)) + len(images) <= QUERIES and seconds_now(images.device) - started < QUERY_SECONDS:
         factor = 0.5 if factor >= 2 else 2 * factor
         eps = factor * probes.norm.eps
         around = Ball(type(probes.norm)(eps), images, torch.full((len(images),), eps, device=images.device)).sample(rng)
@@ -96,7 +97,7 @@ def _train(student: nn.Module, x: Tensor, targets: Tensor) -> None:
     """Fit the targets by least squares."""
     optimiser = torch.optim.Adam(student.parameters(), LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, STEPS)
-    started = time.perf_counter()
+    started = seconds_now(x.device)
     for _ in range(STEPS):
         rows = torch.randint(len(x), (BATCH,), device=x.device)
         out = student(x[rows])
@@ -105,5 +106,5 @@ def _train(student: nn.Module, x: Tensor, targets: Tensor) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()
-        if time.perf_counter() - started > STEP_SECONDS:
+        if seconds_now(x.device) - started > STEP_SECONDS:
             break

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from robustassay.doctor.indicator import IndicatorResult
 from robustassay.doctor.probe_set import SEED, ProbeSet
+from robustassay.evaluation.flags import UNDERFLOW
 from robustassay.rng import Streams
 from robustassay.threat.losses import logit_margin
 
@@ -25,13 +26,19 @@ MAX_GRADIENT_DISAGREEMENT: Final = 0.6
 """One minus the cosine between the gradients of two draws of a random model."""
 
 MAX_DECADES: Final = 1.6
-"""Limit of |log10| of the median margin; above it (outside 1/40 to 40) some loss has no gradient in float32."""
+"""Limit of |log10| of a margin; above it (outside 1/40 to 40) losses that depend on the scale work badly."""
+
+FAINT: Final = 0.01
+"""Margins below this one belong to no trained network at its own scale."""
 
 MIN_RESOLVED: Final = 100.0
 """Smallest margin in units of the resolution of the logits; below it, rounding hides what an attack gains."""
 
 MAX_UNUSUAL: Final = 0.5
-"""Fraction of images whose margin may have such a size."""
+"""Fraction of images on which cross-entropy may have no gradient; a margin of an unusual size counts as half of one.
+
+So the scale of logits alone is a weak sign: attacks whose loss does not depend on it work all the same.
+"""
 
 DRAWS: Final = 4
 
@@ -96,12 +103,16 @@ def vanishing_loss(probes: ProbeSet, flags: Mapping[str, str]) -> IndicatorResul
     size = probes.clean.double().abs()
     leading = probes.target.mean_logits(probes.x0).topk(2, dim=1).values
     resolution = torch.finfo(torch.float32).eps * leading.abs().amax(1).double()
-    unusual = (size.log10().abs() > MAX_DECADES) | (size < MIN_RESOLVED * resolution)
+    vanishing = (size > UNDERFLOW) | (size < FAINT) | (size < MIN_RESOLVED * resolution)
+    unusual = vanishing | (size.log10().abs() > MAX_DECADES)
     squashed = [flags[name] for name in ("softmax", "squashed") if name in flags]
-    counted = f"{int(unusual.sum())} of {len(probes)} margins lie outside 1/40 to 40, or near the rounding of float32"
+    counted = (
+        f"{int(unusual.sum())} of {len(probes)} margins lie outside 1/40 to 40, {int(vanishing.sum())} of them outside "
+        f"{FAINT:g} to {UNDERFLOW:g}, or near the rounding of float32"
+    )
     return IndicatorResult(
         "vanishing loss",
-        1.0 if squashed else float(unusual.float().mean()),
+        1.0 if squashed else float((vanishing.float() + unusual.float()).mean() / 2),
         MAX_UNUSUAL,
         squashed[0].partition(":")[0] if squashed else f"{counted} (median {float(size.median()):.3g})",
         ("logits", "loss"),

@@ -7,6 +7,7 @@ from typing import Final, final
 from robustassay import attacks
 from robustassay.data import Dataset
 from robustassay.doctor.candidates import Candidate, build_candidates, gives_gradients
+from robustassay.doctor.cross_checks import seconds_per_call
 from robustassay.doctor.diagnosis import DRAWS, check_all, make_probe_set
 from robustassay.doctor.gradient_fixes import FixedGradients
 from robustassay.doctor.indicator import REMEDIES, Diagnosis
@@ -19,8 +20,13 @@ from robustassay.rng import seeded
 from robustassay.target import TargetModel
 from robustassay.threat import L0, LInf, ThreatModel
 
-BUDGET: Final = 5000
-"""Passes per image that all remedies together may take; about two minutes for 16 images of a ResNet-20 on two cores."""
+BUDGET_SECONDS: Final = 40.0
+BUDGET_IMAGES: Final = 16
+"""All remedies together may take this time for so many images."""
+
+LEAST_PASSES: Final = 1250
+MOST_PASSES: Final = 40000
+"""Bounds of the budget in passes per image. It is the first times a power of two, so that two calls agree on it."""
 
 MIN_RIVAL: Final = 0.25
 """Fraction of the trial's images, and two of them, that a rival must break to become a remedy without any alarm."""
@@ -61,11 +67,20 @@ def build_remedies(probes: ProbeSet, diagnosis: Diagnosis, draws: int = 1) -> It
     trials = run_trials(left, candidates) if len(left) else []
     chosen = _choose(trials, candidates, diagnosis, len(left)) or _untried(candidates, diagnosis)
     full = probes.target.with_draws(draws) if probes.target.random else probes.target
-    for candidate in within_budget(chosen, full, BUDGET):
+    for candidate in within_budget(chosen, full, passes_per_image(probes)):
         broken = {trial.candidate.name: int(trial.broken.sum()) for trial in trials}.get(candidate.name, 0)
         tried = f"its trial broke {broken} of {len(left)} images that a plain attack left"
         because = diagnosis.because(candidate.remedy) or tried
         yield Remedy(candidate.name, because, candidate.how, candidate.module, candidate.full)
+
+
+def passes_per_image(probes: ProbeSet) -> int:
+    """Return how many passes per image all remedies together may take."""
+    affordable = BUDGET_SECONDS * len(probes) / (BUDGET_IMAGES * seconds_per_call(probes))
+    budget = LEAST_PASSES
+    while 2 * budget <= min(affordable, MOST_PASSES):
+        budget *= 2
+    return budget
 
 
 def _choose(trials: Sequence[Trial], candidates: Sequence[Candidate], diagnosis: Diagnosis, images: int) -> list[Trial]:

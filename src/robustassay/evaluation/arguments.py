@@ -1,29 +1,45 @@
 """Normalises the arguments of evaluate()."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from robustassay import data as datasets
 from robustassay.attacks.attack import Attack
 from robustassay.data import Dataset
+from robustassay.data.torch_data import from_torch, is_samples
 from robustassay.errors import BadRequest
 from robustassay.registry import name_of
 from robustassay.threat import Norm, ThreatModel, preset
 
 
-def as_dataset(data: Dataset | str | Path | tuple[Any, Any]) -> Dataset:
-    """Load data by name or path, or convert a pair of arrays."""
+def as_dataset(data: Any, limit: int | None = None) -> Dataset:
+    """Load data by name or path, or convert a pair of arrays, or samples of torch.utils.data."""
     if isinstance(data, Dataset):
         return data
     if isinstance(data, str | Path):
         return datasets.load(str(data))
-    if isinstance(data, tuple | list) and len(data) == 2:
-        return datasets.from_arrays(*data)
+    if isinstance(data, tuple | list) and len(data) == 2 and not _are_samples(data):
+        images, labels = data
+        return datasets.from_arrays(torch.stack(tuple(images)) if _are_tensors(images) else images, labels)
+    if is_samples(data):
+        return from_torch(data, limit)
     raise BadRequest(
-        f"data must be a dataset, its name or path, or a pair (images, labels), not {type(data).__name__}."
+        "data must be a dataset, its name or path, a pair (images, labels), or a Dataset or DataLoader of "
+        f"torch.utils.data, not {type(data).__name__}."
     )
+
+
+def _are_samples(data: Sequence[Any]) -> bool:
+    """Tell a list of two samples from a pair of images and labels."""
+    return all(isinstance(one, Mapping) or (isinstance(one, tuple) and len(one) == 2) for one in data)
+
+
+def _are_tensors(images: Any) -> bool:
+    return isinstance(images, tuple | list) and bool(images) and all(isinstance(one, torch.Tensor) for one in images)
 
 
 def as_threat(threat: Norm | ThreatModel | str) -> ThreatModel:

@@ -32,6 +32,8 @@ def check_model(
     module: nn.Module, dataset: Dataset, device: torch.device, despite_flags: bool, batch_size: int | None = None
 ) -> ModelTraits:
     """Return the traits of a model, or refuse it; `batch_size` is that of the search, if one was chosen."""
+    if isinstance(module, torch.export.ExportedProgram):
+        raise BadModel("An exported program is called through its module: give program.module().")
     if not isinstance(module, nn.Module):
         raise BadModel(
             f"The model must be a torch.nn.Module from [0, 1] images to logits, not {type(module).__name__}."
@@ -47,7 +49,7 @@ def check_model(
             "and attacks fail without notice; to evaluate it as it is, accept the flag with --despite-flags."
         )
     random = varies(module, x, logits, REPEATS)
-    if not random and depends_on_batch(module, x, logits, batch_size):
+    if not random and depends_on_batch(module, x, logits, batch_size, len(dataset.whole)):
         random = varies(module, x, logits, MANY_REPEATS)  # a model that draws one of a few parts may repeat itself
         if not random:
             raise BadModel(
@@ -98,10 +100,19 @@ def check_probe(held: list[float], found: list[float], folder: object) -> None:
 
 
 def _check_mode(module: nn.Module) -> None:
-    training = next((name for name, part in module.named_modules() if part.training), None)
+    # An exported module keeps the mode of its export, and has an `eval` of its own that only raises.
+    exported = {id(inner) for part in module.modules() if "eval" in vars(part) for inner in part.modules()}
+    parts = ((name, part) for name, part in module.named_modules() if id(part) not in exported)
+    training = next(
+        (name for name, part in parts if getattr(part, "training", False)), None
+    )  # a frozen script has none
     if training is not None:
         where = f"its part {training!r}" if training else "it"
         raise BadModel(f"The model is in training mode ({where} is): call model.eval() first.")
+    if any(value.is_inference() for value in (*module.parameters(), *module.buffers())):
+        raise BadModel(
+            "The weights of the model were made inside torch.inference_mode(), so it has no gradients: load it outside."
+        )
 
 
 def _first_logits(module: nn.Module, x: Tensor) -> Tensor:

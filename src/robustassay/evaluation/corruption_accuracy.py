@@ -20,6 +20,7 @@ from robustassay.data import Dataset
 from robustassay.data.corruptions import CorruptionSpec
 from robustassay.errors import BadRequest, StoreFailed
 from robustassay.evaluation.checks import check_model
+from robustassay.evaluation.corruption_records import FILE, CorruptionRecords
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.evaluation.progress import NoProgress, Progress
 from robustassay.files import write_atomically
@@ -58,15 +59,26 @@ class CorruptionEvaluation:
                 f"{model_ref.name} under {len(self.corruptions)} corruptions", images * len(self.corruptions), 0
             )
             correct = total = 0
+            own = []
             for corruption in self.corruptions:
                 predictions = self._predictions(model_ref, corruption)
                 correct, total = correct + int(predictions["correct"].sum()), total + len(predictions)
                 watcher.update(total, Rate(correct, total))
-                frames.append(
-                    predictions.assign(model=model_ref.name, kind=corruption.kind, severity=corruption.severity)
-                )
+                own.append(predictions.assign(kind=corruption.kind, severity=corruption.severity))
             watcher.finish()
+            together = pd.concat(own, ignore_index=True)
+            self._write_records(model_ref, together)
+            frames.append(together.assign(model=model_ref.name))
         return pd.concat(frames, ignore_index=True)[["model", "kind", "severity", "sample_id", "correct"]]
+
+    def _write_records(self, model_ref: ModelRef, predictions: pd.DataFrame) -> None:
+        """Write what a leaderboard reads; the name of a corrupted dataset ends with that of the clean one."""
+        data = self.read(self.corruptions[0]).name.rpartition("|")[2]
+        records = CorruptionRecords({"name": model_ref.name, **model_ref.identity}, data, predictions)
+        try:
+            records.write(self.folder / slug(model_ref.name) / FILE)
+        except OSError as error:
+            raise StoreFailed(f"{self.folder} cannot be written ({error.strerror}): choose another folder.") from error
 
     def _predictions(self, model_ref: ModelRef, corruption: CorruptionSpec) -> pd.DataFrame:
         dataset = self.read(corruption)

@@ -38,6 +38,9 @@ CLEAR: Final = 10.0
 ROUNDINGS: Final = 8.0
 """The rounding error of a margin, in units of the resolution of its largest logit."""
 
+VALUES_AT_ONCE: Final = 1 << 24
+"""Values of nudged images that are held at once."""
+
 
 @final
 @dataclass(frozen=True)
@@ -101,13 +104,14 @@ def _errors_at(
     rounding = ROUNDINGS * torch.finfo(target.dtype).eps * (logits.abs() * near_top(logits)).amax(1).double()
     seen: list[list[Tensor]] = [[] for _ in weights]
     predicted: list[list[Tensor]] = [[] for _ in weights]
-    for _ in range(directions):
-        step = nudge * rng.rademacher(*x.shape[1:])
-        above, below = ((centre + sign * step).to(target.dtype).float() for sign in (1, -1))
-        upper, lower = _logits(target, above), _logits(target, below)
-        for number, (weight, gradient) in enumerate(zip(weights, gradients, strict=True)):
-            seen[number].append(_change(upper, lower, goal, weight))
-            predicted[number].append((gradient * (above - below).double()).flatten(1).sum(1))
+    for portion in _portions(directions, x):
+        steps = [nudge * rng.rademacher(*x.shape[1:]) for _ in range(portion)]
+        pairs = [[(centre + sign * step).to(target.dtype).float() for sign in (1, -1)] for step in steps]
+        ends = _logits_of_each(target, [end for pair in pairs for end in pair])
+        for (above, below), upper, lower in zip(pairs, ends[::2], ends[1::2], strict=True):
+            for number, (weight, gradient) in enumerate(zip(weights, gradients, strict=True)):
+                seen[number].append(_change(upper, lower, goal, weight))
+                predicted[number].append((gradient * (above - below).double()).flatten(1).sum(1))
     changes = [(torch.stack(s), torch.stack(p)) for s, p in zip(seen, predicted, strict=True)]
     noises = (rounding, rounding * target.classes**0.5)
     errors = torch.stack([_relative_error(*pair, noise) for pair, noise in zip(changes, noises, strict=False)])
@@ -142,6 +146,19 @@ def _gradient(target: TargetModel, x: Tensor, goal: Goal, weight: Tensor | None)
 def _logits(target: TargetModel, x: Tensor) -> Tensor:
     with seeded("directions", x.device):
         return target.logits(x)
+
+
+def _logits_of_each(target: TargetModel, batches: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return the logits of each batch: by one call, unless each pass must draw the same numbers."""
+    if target.random:
+        return [_logits(target, x) for x in batches]
+    return torch.split(_logits(target, torch.cat(tuple(batches))), len(batches[0]))
+
+
+def _portions(directions: int, x: Tensor) -> list[int]:
+    """Cut a number of directions into portions whose images fit into memory together."""
+    portion = max(1, VALUES_AT_ONCE // (2 * x.numel()))
+    return [min(portion, directions - start) for start in range(0, directions, portion)]
 
 
 def _weighted_sum(logits: Tensor, goal: Goal, weight: Tensor) -> Tensor:

@@ -5,9 +5,8 @@ A flag is reported beside the result and changes no record. Two flags stop a run
 AutoAttack (Croce & Hein 2020): `randomised`, `softmax`, `no-gradients`, `zero-gradients` and `dynamic`.
 """
 
-import cProfile
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -17,9 +16,10 @@ import torch
 from torch import Tensor
 
 from robustassay.data import Dataset
+from robustassay.evaluation.constant_outputs import is_constant
 from robustassay.evaluation.finite_differences import DirectionalErrors, directional_errors
 from robustassay.target import TargetModel
-from robustassay.threat import Untargeted
+from robustassay.threat import Goal, Untargeted
 
 SAMPLES: Final = 32
 
@@ -33,6 +33,9 @@ UNDERFLOW: Final = 88.0
 
 DIRECTIONS: Final = 3
 """Random directions per image along which the gradient is compared with the model."""
+
+MORE_DIRECTIONS: Final = 8
+"""The same for images at which it seems wrong: along few directions, a kink of an honest network can do that."""
 
 MAX_DIRECTIONAL_ERROR: Final = 0.35
 """Relative error of a gradient along random directions; a larger one cannot come from curvature."""
@@ -65,7 +68,7 @@ def find_flags(target: TargetModel, dataset: Dataset, probabilities: bool) -> tu
     logits = target.mean_logits(x)
     found_errors = directional_errors(target, dataset.ids[: len(x)], x, goal, DIRECTIONS, all_logits=False)
     zero_count, zero_matters = int(found_errors.zero.sum()), matters(found_errors)
-    wrong = found_errors.error[~found_errors.zero] > MAX_DIRECTIONAL_ERROR
+    wrong = _count_wrong(target, dataset.ids[: len(x)], x, goal, found_errors)
     found = {
         RANDOMISED: target.random
         and f"The model draws random numbers: gradients are means over {target.draws} draws, and a success counts "
@@ -78,6 +81,7 @@ def find_flags(target: TargetModel, dataset: Dataset, probabilities: bool) -> tu
         and "All outputs lie between 0 and 1, as after a sigmoid, which saturates where the model is confident: "
         "return the values before it.",
         "no-gradients": zero_count == len(x)
+        and not is_constant(target, x)
         and "The gradient is exactly zero on every sample tried, so gradient attacks do not move: declare how to "
         "differentiate the model, and until then trust only attacks without gradients.",
         "zero-gradients": 0 < zero_count < len(x)
@@ -88,11 +92,21 @@ def find_flags(target: TargetModel, dataset: Dataset, probabilities: bool) -> tu
         and "The model runs an optimisation in each forward pass, and gradients may not pass through it.",
         "extreme-logits": float(goal.margin(logits).abs().median()) > UNDERFLOW
         and "The logits are so large that cross-entropy has no gradient in float32: trust attacks on margins or DLR.",
-        "misleading-gradients": int(wrong.sum()) > MAX_WRONG * len(x)
-        and f"Over tiny steps the margin of {int(wrong.sum())} of {len(x)} samples changes otherwise than gradients "
+        "misleading-gradients": wrong > MAX_WRONG * len(x)
+        and f"Over tiny steps the margin of {wrong} of {len(x)} samples changes otherwise than gradients "
         "predict: they are wrong or shattered, so trust attacks without gradients more.",
     }
     return tuple(Flag(name, text) for name, text in found.items() if text)
+
+
+def _count_wrong(target: TargetModel, ids: Sequence[str], x: Tensor, goal: Goal, errors: DirectionalErrors) -> int:
+    """Count the images with a wrong gradient; those at which it seems wrong are compared along more directions."""
+    rows = (~errors.zero & (errors.error > MAX_DIRECTIONAL_ERROR)).nonzero().squeeze(1)
+    if not len(rows):
+        return 0
+    chosen = [ids[row] for row in rows.tolist()]
+    again = directional_errors(target, chosen, x[rows], goal.among(rows), MORE_DIRECTIONS, all_logits=False)
+    return int((again.error > MAX_DIRECTIONAL_ERROR).sum())
 
 
 def matters(errors: DirectionalErrors) -> bool:
@@ -117,15 +131,27 @@ def _optimises_in_forward(target: TargetModel, x: Tensor) -> bool:
 
 @contextmanager
 def _profile(watch: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
-    """Watch all calls inside the block; a profiler that was on before is on again afterwards."""
+    """Watch all calls inside the block; a profiler that was on before is on again afterwards.
+
+    A profiler written in C is an object, and not a function that could be set again: it is paused if it can be, as
+    cProfile can, and otherwise left alone, and nothing is watched.
+    """
     before: Any = sys.getprofile()
-    running_cprofile = isinstance(before, cProfile.Profile)  # an object, and not a function that could be set again
-    if running_cprofile:
+    written_in_c = before is not None and not callable(before)
+    if written_in_c and not (hasattr(before, "disable") and hasattr(before, "enable")):
+        yield
+        return
+    if written_in_c:
         before.disable()
-    sys.setprofile(watch)
+
+    def both(frame: FrameType, event: str, argument: Any) -> None:
+        before(frame, event, argument)  # it keeps a stack of calls, from which none may be missing
+        watch(frame, event, argument)
+
+    sys.setprofile(both if callable(before) else watch)
     try:
         yield
     finally:
-        sys.setprofile(None if running_cprofile else before)
-        if running_cprofile:
+        sys.setprofile(None if written_in_c else before)
+        if written_in_c:
             before.enable()

@@ -56,7 +56,7 @@ def inspect_model(
         target, contradicts = open_remote(service, dataset, device)
         traits = ModelTraits(target.classes, random=False, probabilities=False)
         return InspectedModel(target, traits, (CONTRADICTS,) * contradicts)
-    unused = unused_copy(module)
+    unused = unused_copy(module, device)
     traits = check_model(module, dataset, device, despite_flags, batch_size)
     late = device.type == "cuda"
     local = LocalModel(module, traits.classes, device, batch_size, 1, traits.random, checks_late=late)

@@ -14,6 +14,10 @@ from robustassay.models.weights import hash_state
 from robustassay.remote import as_service, is_service, open_service
 
 NAIVE: Final = "naive"
+"""Before defenses: attacks use gradients without them."""
+
+OWN_GRADIENT: Final = "own-gradient"
+"""Before defenses: attacks use the gradients as PyTorch computes them, without BPDA; zero where a defense rounds."""
 
 
 @final
@@ -47,14 +51,16 @@ class ModelRef:
 
 
 def _defended(defenses: list[str], module: nn.Module) -> nn.Module:
-    """Put defenses before a module; "naive" before them means that attacks ignore them."""
-    from robustassay.defenses import UndefendedGradient, create
+    """Put defenses before a module; the first word may say which gradients attacks get."""
+    from robustassay.defenses import OwnGradient, UndefendedGradient, create
 
-    if defenses[0] != NAIVE:
+    wrappers: dict[str, type[nn.Module]] = {NAIVE: UndefendedGradient, OWN_GRADIENT: OwnGradient}
+    word, *others = defenses
+    if word not in wrappers:
         return create("|".join(defenses)) | module
-    if not defenses[1:]:
-        raise BadRequest("naive needs a defense that attacks ignore: write such as 'naive|jpeg|resnet56-natural'.")
-    return UndefendedGradient(create("|".join(defenses[1:])) | module)
+    if not others:
+        raise BadRequest(f"{word} needs a defense after it: write such as '{word}|jpeg|resnet56-natural'.")
+    return wrappers[word](create("|".join(others)) | module)
 
 
 def _identify(module: nn.Module) -> dict[str, str]:
@@ -68,8 +74,12 @@ def choose_device(device: str | torch.device | None) -> torch.device:
         try:
             chosen = torch.device(device)
         except (RuntimeError, TypeError) as error:
-            raise BadRequest(f"device must be such as cpu or cuda, not {device!r}.") from error
+            raise BadRequest(f"device must be such as cpu, cuda, cuda:1 or mps, not {device!r}.") from error
         if chosen.type == "cuda" and not torch.cuda.is_available():
             raise BadRequest("There is no GPU that torch can use here: run with --device cpu.")
+        if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+            raise BadRequest(f"There is no {chosen} here: the GPUs are cuda:0 to cuda:{torch.cuda.device_count() - 1}.")
+        if chosen.type == "mps" and not torch.backends.mps.is_available():
+            raise BadRequest("There is no Apple GPU that torch can use here: run with --device cpu.")
         return chosen
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,6 +1,7 @@
 """`evaluate`: prepare, run, conclude."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from robustassay.evaluation.progress import Progress
 from robustassay.evaluation.result import Result
 from robustassay.evaluation.run import output_folder, run_all
 from robustassay.interrupt import graceful_interrupt
+from robustassay.target import standard_environment
 from robustassay.threat import Norm, ThreatModel
 
 
 def evaluate(
     model: nn.Module | str | ModelRef,
-    data: Dataset | str | tuple[Any, Any],
+    data: Dataset | str | Path | Iterable[Any] | torch.utils.data.Dataset[Any],
     threat: Norm | ThreatModel | str,
     attack: str | Attack[Any] | Sequence[str | Attack[Any]],
     *,
@@ -42,7 +44,8 @@ def evaluate(
         model: a module from [0, 1] images to logits, a zoo name, "path/to/file.py:factory", or a model of another
             library, such as "timm:resnet18"; defenses may precede a name, as in "jpeg:quality=75|resnet56-natural".
             A `ModelRef` is inspected once for several evaluations.
-        data: a dataset, its name or path, or a pair of images and labels.
+        data: a dataset, its name or path, a pair of images and labels, or a Dataset, Subset or DataLoader of
+            torch.utils.data whose samples are pairs (image, label) or dicts.
         threat: such as `LInf(8 / 255)`, a `ThreatModel` with a target rule, or a known name, such as "cifar10-linf".
         attack: an attack, its name with settings ("pgd:steps=100"), or several of either.
         limit: number of samples, from the first; all by default.
@@ -53,15 +56,17 @@ def evaluate(
         name: name of the model in titles and folders.
         search: how samples are attacked; see `Search`.
         execution: how the work is done, without effect on results; see `Execution`.
-        progress: is called as the evaluation proceeds; see `robustassay.evaluation.progress.Progress`.
+        progress: is called as the evaluation proceeds, see `robustassay.evaluation.progress.Progress`; by default a
+            notebook shows a bar, and anything else nothing.
 
     """
     options = (limit, seed, device, keep_images, name, search, execution, progress)
-    return evaluate_prepared(prepare(model, data, threat, attack, *options), out)
+    with standard_environment():
+        return evaluate_prepared(prepare(model, data, threat, attack, *options), out)
 
 
 def evaluate_prepared(prepared: PreparedEvaluation, out: str | Path | None = None) -> Result:
     """Run all attacks of an evaluation, then the worst case and the confirming attack."""
     with graceful_interrupt() as stop, output_folder(out) as folder:
         results = run_all(prepared, folder, stop)
-        return conclude(prepared, results, folder, stop)
+        return replace(conclude(prepared, results, folder, stop), dataset=prepared.dataset)

@@ -154,7 +154,8 @@ def _search(ball: Ball, rng: Streams, features: TargetModel, heads: "_Heads", di
         total = torch.zeros_like(direction)
         for points in _portions(ROUND_POINTS // 2, ball.centre):
             noise = rng.normal(points, *_grid(ball.centre))
-            ahead, back = (heads.scores(_features_near(ball, x, side * noise, REACH, features)) for side in (1, -1))
+            both = _features_near(ball, x, torch.cat((noise, -noise), 1), REACH, features)
+            ahead, back = torch.split(heads.scores(both), points, 1)
             total += torch.einsum("rn,rn...->r...", (ahead - back).float(), noise)
         direction = direction / _length(direction) + total / _length(total)
         x = ball.step(ball.centre, _enlarge(direction, ball.centre), ball.eps)
@@ -225,6 +226,17 @@ def _clean_margins(logits: Tensor) -> Tensor:
     return (first - second).clamp(min=1e-6)
 
 
+def _largest_directions(varied: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k largest singular values of points `[rows, n, d]`, and their directions `[rows, d, k]`.
+
+    They come from the products of the points: few numbers, whose eigenvectors a CPU finds faster than a GPU.
+    """
+    values, vectors = torch.linalg.eigh((varied @ varied.transpose(1, 2)).cpu())
+    sizes = values.flip(1)[:, :k].clamp(min=0).sqrt().to(varied.device)
+    left = vectors.flip(2)[:, :, :k].to(varied.device)
+    return sizes, varied.transpose(1, 2) @ left / sizes.clamp(min=1e-30)[:, None]
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class _Heads:
@@ -244,12 +256,12 @@ class _Heads:
         on_logits = torch.arange(rows, device=drawn.device) % 2 == 1
         seen = (is_logit[None] == on_logits[:, None]) | (classes == width)
         varied = varied * seen[:, None]
-        _, sizes, right = torch.linalg.svd(varied, full_matrices=False)
-        k = min(DIRECTIONS, sizes.shape[1])
-        spread = sizes[:, :k] / points**0.5
+        sizes, right = _largest_directions(varied, min(DIRECTIONS, points, width))
+        k = sizes.shape[1]
+        spread = sizes / points**0.5
         used = spread > 1e-4 * spread[:, :1]
         inverse = torch.where(used & (spread > 0), 1 / spread.clamp(min=1e-30), 0)
-        basis = right[:, :k].transpose(1, 2) * inverse[:, None] * seen[:, :, None]
+        basis = right * inverse[:, None] * seen[:, :, None]
         head = rng.normal(k).double() * (inverse > 0)
         return cls(centre, basis, F.normalize(head, dim=1))
 

@@ -19,8 +19,9 @@ from robustassay.evaluation.checks import ModelTraits, check_attack
 from robustassay.evaluation.flags import Flag
 from robustassay.evaluation.inspection import InspectedModel, inspect_model
 from robustassay.evaluation.model_ref import ModelRef, choose_device
+from robustassay.evaluation.notebook_progress import default_progress
 from robustassay.evaluation.options import Execution, Search, default_wave_size, whole
-from robustassay.evaluation.progress import NoProgress, Progress
+from robustassay.evaluation.progress import Progress
 from robustassay.evaluation.spec import RunSpec
 from robustassay.models.input_frame import as_model_input
 from robustassay.registry import describe, name_of
@@ -126,7 +127,8 @@ def prepare(
     """Resolve and check the arguments of `evaluate`, inspect the model, and diagnose it where that is asked for."""
     chosen_device = choose_device(device)
     model_ref = model if isinstance(model, ModelRef) else ModelRef.of(model, name)
-    dataset = as_model_input(model_ref.module, as_dataset(data)).take(None if limit is None else whole("limit", limit))
+    count = None if limit is None else whole("limit", limit)
+    dataset = as_model_input(model_ref.module, as_dataset(data, count)).take(count)
     _check_shard(execution.shard, dataset)
     chosen = _create_attacks(as_list(attack), search.smallest_eps)
     despite_flags = search.despite_flags or search.adaptive is not None
@@ -142,7 +144,7 @@ def prepare(
         search=replace(search, despite_flags=despite_flags),
         execution=execution,
         backend=choose_backend(execution),
-        progress=progress or NoProgress(),
+        progress=progress or default_progress(),
         confirming=_confirming_attack(search.confirm),
     )
     _check_attacks(prepared)

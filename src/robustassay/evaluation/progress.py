@@ -1,11 +1,13 @@
 """One progress protocol for everything that takes long."""
 
+import math
 import time
 from collections.abc import Callable, Sized
 from typing import Any, Final, Protocol
 
 from robustassay.analysis.rates import Rate
 from robustassay.attacks.attack import Attack
+from robustassay.interrupt import set_estimate
 from robustassay.target import Ledger
 
 MIN_SECONDS: Final = 0.1
@@ -50,18 +52,23 @@ class ProgressMeter:
     def on_step(self, attack: Attack[Any], rows: int) -> Callable[[Ledger], None]:
         """Return a function for the steps of one wave: finished rows count in full, the others by the steps done."""
         length = attack.planned_steps or 1
-        due = 0.0
+        due, done, started = 0.0, 0.0, time.monotonic()
+
+        def seconds_left() -> float:
+            return (time.monotonic() - started) * (rows - done) / done if done else math.nan
 
         def on_step(ledger: Ledger) -> None:
-            nonlocal due
+            nonlocal due, done
             if time.monotonic() < due:
                 return
             due = time.monotonic() + MIN_SECONDS
             unfinished = int((~ledger.done).sum())
             part = rows - unfinished + unfinished * min(1.0, int(ledger.iterations.max()) / length)
+            done = part
             robust_so_far = Rate(self._robust.count + unfinished, self._robust.total + rows)
             self._progress.update(self.finished + part, robust_so_far)
 
+        set_estimate(seconds_left)
         return on_step
 
     def wave_done(self, robust: Rate, failed: int = 0) -> None:

@@ -24,6 +24,9 @@ REPEATS: Final = 2
 MANY_REPEATS: Final = 16
 """Passes after the first that show whether a model is random; many of them before it is refused for another reason."""
 
+LEAST_ROWS: Final = 512
+"""The self-test calls the model with so many rows, however few images are attacked."""
+
 NEAR: Final = 1 / 255
 """Distance, per value, of the near copies of an image on which a model with a memory is compared."""
 
@@ -37,7 +40,7 @@ class History:
     """
 
     changed: bool | None
-    draws: bool  # an unused copy gives other outputs with another seed
+    draws: bool  # an unused copy gives other outputs with another seed, or may do so
 
 
 def differs(expected: Tensor, found: Tensor, dtype: torch.dtype = torch.float32) -> bool:
@@ -50,10 +53,10 @@ def varies(module: nn.Module, x: Tensor, logits: Tensor, repeats: int) -> bool:
     return any(differs(logits, call_module(module, x), image_dtype(module)) for _ in range(repeats))
 
 
-def unused_copy(module: nn.Module) -> nn.Module | None:
-    """Copy a model before its first call; None where that is impossible."""
+def unused_copy(module: nn.Module, device: torch.device) -> nn.Module | None:
+    """Copy a model before its first call, on its device; None where that is impossible."""
     try:
-        return deepcopy(module)
+        return deepcopy(module.to(device))
     except Exception:  # handles, generators and other values that cannot be copied
         return None
 
@@ -65,29 +68,34 @@ def compare_with_unused(module: nn.Module, unused: nn.Module | None, x: Tensor) 
     """
     if unused is None or _has_generator(module):
         return History(None, draws=True)
-    unused = unused.to(x.device)
     near, dtype = _near_copies(x), image_dtype(module)
     try:
-        fresh, again, other_seed = (_copied_call(unused, near, seed) for seed in ("one", "one", "two"))
+        fresh = _copied_call(unused, near, "one")
         with _all_seeded("one", x.device):
             used = call_module(module, near)
+        if not differs(fresh, used, dtype):
+            return History(changed=False, draws=True)
+        again, other_seed = (_copied_call(unused, near, seed) for seed in ("one", "two"))
     except Exception:  # a model may fail on some images
         return History(None, draws=True)
     if differs(fresh, again, dtype):
         return History(None, draws=True)
-    return History(differs(fresh, used, dtype), draws=differs(fresh, other_seed, dtype))
+    return History(changed=True, draws=differs(fresh, other_seed, dtype))
 
 
-def depends_on_batch(module: nn.Module, x: Tensor, logits: Tensor, batch_size: int | None = None) -> bool:
+def depends_on_batch(
+    module: nn.Module, x: Tensor, logits: Tensor, batch_size: int | None = None, images: int = LEAST_ROWS
+) -> bool:
     """Say whether outputs depend on the size of a batch, on the place in it, or on the other images.
 
-    `logits` are those of one call with `x`. The sizes tried are one, that of the search and that of verification.
+    `logits` are those of one call with `x`. The sizes tried are one, that of the search of so many images and that of
+    verification.
     """
     alone = torch.cat([call_module(module, image[None]) for image in x[:2]])
     dtype = image_dtype(module)
     if differs(logits[:2], alone, dtype):
         return True
-    sizes = {Batching(x.device, batch_size).images_per_call(x), BATCH}
+    sizes = {min(Batching(x.device, batch_size).images_per_call(x), max(images, LEAST_ROWS)), BATCH}
     found = (_in_company(module, x, size) for size in sorted(sizes) if size > len(x))
     return any(outputs is not None and differs(logits, outputs, dtype) for outputs in found)
 

@@ -1,7 +1,7 @@
 """The result of an evaluation: one record per sample, and the numbers computed from them."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -11,7 +11,12 @@ import pyarrow as pa
 
 from robustassay.analysis import curves, rates, trust
 from robustassay.analysis.random_protocols import RandomProtocols, random_protocols
+from robustassay.data import Dataset
 from robustassay.errors import BadRequest
+from robustassay.evaluation import plausibility
+from robustassay.evaluation.arguments import as_dataset
+from robustassay.evaluation.figures import result_figures
+from robustassay.evaluation.result_display import to_html
 from robustassay.evaluation.spec import check_version
 from robustassay.records import SCHEMA, to_pandas
 from robustassay.results import run_warnings
@@ -41,6 +46,7 @@ class Result:
     x_adv: "torch.Tensor | None" = field(repr=False)
     parts: Mapping[str, "Result"] = field(default_factory=dict, repr=False)
     failures: Mapping[str, str] = field(default_factory=dict, repr=False)
+    dataset: Dataset | None = field(default=None, repr=False, compare=False)  # None after `load`
 
     @property
     def clean_accuracy(self) -> float:
@@ -77,6 +83,11 @@ class Result:
         found = run_warnings.merged_flags(self.parts.values())
         found.pop(trust.UNJUDGED, None)
         return found | trust.unjudged(rates.robust_accuracy(self.records), self.failures)
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about what looks wrong: weak attacks, implausible clean accuracy, unusual radii."""
+        return list(plausibility.notes(self))
 
     @property
     def doubtful(self) -> list[str]:
@@ -140,6 +151,33 @@ class Result:
             part.over(whole) if confirmed_run_keys(self.parts[name].manifest) else part for name, part in parts.items()
         ]
         return curves.merge(confirmed, f"worst case of {', '.join(parts)}")
+
+    def plot(self, versus: curves.Versus | None = None, rate: curves.Measure = "accuracy") -> Any:
+        """Draw the curve of every attack and of the worst case; return a matplotlib Figure.
+
+        By default over eps for attacks that give a whole curve, over queries for attacks without gradients, else over
+        iterations.
+        """
+        runs = [run for run in self.parts.values() if not confirmed_run_keys(run.manifest)] or [self]
+        axis = versus or _natural_axis(runs)
+        drawn = [
+            curves.of_run(run.manifest, run.records, axis, rate, label=run.manifest["spec"]["attack"]["name"])
+            for run in runs
+        ]
+        if len(self.parts) > 1:
+            drawn.append(dataclasses.replace(self.curve(axis, rate), label="worst case"))
+        return result_figures().curves(drawn, str(runs[0].manifest["spec"]["threat"]["norm"]))
+
+    def show_examples(self, count: int = 6, data: Any = None) -> Any:
+        """Draw broken samples: image, perturbation and adversarial image; return a matplotlib Figure.
+
+        `data` is needed only for a loaded result whose data have no name that `assay` knows.
+        """
+        spec = self._manifests[0]["spec"]["data"]
+        dataset = as_dataset(data) if data is not None else self.dataset or as_dataset(spec["name"])
+        if dataset.sha256 != spec["sha256"]:
+            raise BadRequest(f"These are not the images of the run, {spec['name']}: give them as data=.")
+        return result_figures().examples(self, dataset, count)
 
     def counting_uint8_only(self) -> "Result":
         """Return a copy that counts only successes that remain after rounding to 8 bits."""
@@ -209,14 +247,31 @@ class Result:
         failed = {sample: failures[sample] for sample in asked if sample in failures}
         return cls(store.manifest(), records.loc[ids].reset_index(), x_adv, failures=failed)
 
+    @property
+    def title(self) -> str:
+        """Model, data, attack and threat; of several attacks, their names."""
+        return str(self.manifest.get("title", "worst case of " + ", ".join(self.parts)))
+
     def __str__(self) -> str:
         low, high = self.interval
         return (
-            f"{self.manifest.get('title', 'worst case of ' + ', '.join(self.parts))}: "
-            f"clean {self.clean_accuracy:.1%}, robust {self.robust_accuracy:.1%} "
+            f"{self.title}: clean {rates.percent(self.clean_accuracy)}, robust {rates.percent(self.robust_accuracy)} "
             f"(95 % interval {low:.1%} to {high:.1%}, {len(self.records)} samples; {self.evidence.label}"
             f"{f'; the model failed on {len(self.failures)} more' if self.failures else ''})"
         )
+
+    def __repr__(self) -> str:
+        return f"<Result {self}>"
+
+    def _repr_html_(self) -> str:
+        return to_html(self)
+
+
+def _natural_axis(runs: Sequence[Result]) -> curves.Versus:
+    over_eps = (curves.of_run(run.manifest, run.records, "eps", "accuracy") for run in runs)
+    if all(curve.only_at is None for curve in over_eps):
+        return "eps"
+    return "iterations" if any(run.records["backwards"].sum() for run in runs) else "queries"
 
 
 def _gather_images(records: pd.DataFrame, parts: Mapping[str, Result]) -> "torch.Tensor | None":

@@ -19,7 +19,7 @@ from robustassay.evaluation.spec import RunSpec, check_version
 from robustassay.evaluation.wave import FULL_PRECISION
 from robustassay.evaluation.wave_result import FailureLimit
 from robustassay.evaluation.wave_runner import WaveRunner, plan_waves
-from robustassay.interrupt import StopRequest
+from robustassay.interrupt import StopRequest, set_estimate
 from robustassay.store import Store
 
 
@@ -44,6 +44,17 @@ def output_folder(out: str | Path | None) -> Iterator[OutputFolder]:
         return
     with tempfile.TemporaryDirectory(prefix="assay-") as scratch:
         yield OutputFolder(Path(scratch) / "run", temporary=True)
+
+
+def missing_samples(prepared: PreparedEvaluation, folder: Path) -> int:
+    """Count the samples that an attack of the evaluation has no record of yet."""
+    counts = []
+    for name in prepared.attacks:
+        store = Store(folder / name if prepared.one_folder_per_attack else folder)
+        done = store.done(with_images=prepared.keep_images) if store.exists() else frozenset()
+        part, parts = prepared.execution.shard
+        counts.append(sum(sample not in done for sample in prepared.dataset.ids[part - 1 :: parts]))
+    return max(counts)
 
 
 def run_all(prepared: PreparedEvaluation, folder: OutputFolder, stop: StopRequest) -> dict[str, Result]:
@@ -99,6 +110,7 @@ def run_attack(
         if missing and not stop.asked:
             _run_waves(prepared, attack, store, missing, meter, stop)
     finally:
+        set_estimate(None)
         prepared.progress.finish()
     if meter.finished < len(wanted):
         then = "nothing is saved without an output folder" if temporary else "run the same command again to resume"

@@ -18,7 +18,15 @@ from robustassay.evaluation.verify import ClaimedImages, Verdict, measure, verif
 from robustassay.evaluation.wave_records import cost_columns, outcome_columns, to_numpy
 from robustassay.records import SCHEMA
 from robustassay.rng import Streams
-from robustassay.target import GradientAccess, Ledger, NoRowsLeft, StartImages, SurrogateFailed, TargetModel
+from robustassay.target import (
+    GradientAccess,
+    Ledger,
+    NoRowsLeft,
+    StartImages,
+    SurrogateFailed,
+    TargetModel,
+    callers_environment,
+)
 from robustassay.target.precision import full_precision
 from robustassay.threat import Ball, Targeted, ThreatModel
 from robustassay.threat.losses import logit_margin
@@ -234,7 +242,7 @@ class _WaveSearch:
             seeds=[f"{self.seed}/{self.wave.ids[row]}" for row in rows.tolist()] if self.target.random else None,
         )
         try:
-            with np.errstate(invalid="ignore"):  # infinity minus infinity is handled below
+            with np.errstate(invalid="ignore"), callers_environment():  # infinity minus infinity is handled below
                 verdict = verify(self.target.module, self.target.device, claims)
         except AssayError:
             raise

@@ -1,6 +1,6 @@
 """Boards: all entries under one threat, the most robust first, and which of them do not differ significantly."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
@@ -37,9 +37,10 @@ def boards(entries: Iterable[Entry]) -> list[Board]:
     """Sort entries into boards; a published accuracy may lower the best known one of a model measured here."""
     known = list(entries)
     local = {entry.threat for entry in known if entry.kind == "measured"}
+    usual = Counter(entry.threat for entry in known if entry.kind == "published")
     by_threat: dict[BoardThreat, list[Entry]] = defaultdict(list)
     for entry in known:
-        by_threat[_board_of(entry, local)].append(entry)
+        by_threat[_board_of(entry, local, usual)].append(entry)
     return [
         _board(threat, together) for threat, together in sorted(by_threat.items(), key=lambda item: _order(item[0]))
     ]
@@ -53,20 +54,20 @@ def _board(threat: BoardThreat, together: Sequence[Entry]) -> Board:
     return Board(threat, tuple(ordered), *rank_on_shared_samples(robust))
 
 
-def _board_of(entry: Entry, local: Iterable[BoardThreat]) -> BoardThreat:
-    """Return the board of an entry; for a published one, that of the nearest radius measured here."""
-    if entry.kind == "measured" or entry.threat.eps is None:
-        return entry.threat
+def _board_of(entry: Entry, local: Iterable[BoardThreat], usual: Mapping[BoardThreat, int]) -> BoardThreat:
+    """Return the board of an entry; for a published one, that of the nearest radius measured here, or the usual one."""
     own = entry.threat
-    near = [
-        threat
-        for threat in local
-        if (threat.dataset, threat.norm, threat.target, threat.query_budget) == (own.dataset, own.norm, None, None)
-        and own.eps is not None
-        and threat.eps is not None
-        and abs(threat.eps - own.eps) <= CLOSE * threat.eps
-    ]
-    return min(near, key=lambda threat: abs((threat.eps or 0) - (own.eps or 0)), default=own)
+    if entry.kind == "measured" or own.eps is None:
+        return own
+    if near := [threat for threat in local if _is_near(threat, own)]:
+        return min(near, key=lambda threat: abs((threat.eps or 0) - (own.eps or 0)))
+    return max((threat for threat in usual if _is_near(threat, own)), key=lambda threat: usual[threat], default=own)
+
+
+def _is_near(threat: BoardThreat, own: BoardThreat) -> bool:
+    alike = (threat.dataset, threat.norm, threat.target, threat.query_budget) == (own.dataset, own.norm, None, None)
+    radii = threat.eps, own.eps
+    return alike and radii[0] is not None and radii[1] is not None and abs(radii[0] - radii[1]) <= CLOSE * radii[0]
 
 
 def _unique(entries: Sequence[Entry]) -> list[Entry]:

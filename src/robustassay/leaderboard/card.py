@@ -21,6 +21,7 @@ _ACTIVE_LINK: Final = re.compile(r"\s*(javascript|data|vbscript|file)\s*:", re.I
 # The papers of the recipes that made the embedded models; the weights are ours, the methods theirs.
 METHODS: Final[Mapping[str, tuple[str, str, str]]] = {
     "pgd": ("1706.06083", "ICLR 2018", "Madry et al."),
+    "pgd-l2": ("1706.06083", "ICLR 2018", "Madry et al."),
     "trades": ("1901.08573", "ICML 2019", "Zhang et al."),
     "alp": ("1803.06373", "arXiv, Mar 2018", "Kannan et al."),
     "deepdefense": ("1803.00404", "NeurIPS 2018", "Yan et al."),

@@ -29,13 +29,13 @@ def _model(board: Board, entry: Entry) -> str:
 
 
 def _best_known(board: Board, entry: Entry) -> str:
-    external = entry.best_known.external and entry.kind == "measured"
+    external = entry.best_known.external and (entry.kind == "measured" or entry.best_known.value < entry.robust.value)
     return with_interval(entry.best_known) + (" external" if external else "")
 
 
 def _warnings(board: Board, entry: Entry) -> str:
     if entry.kind == "published":
-        return "flagged" if entry.unreliable else "none"
+        return "flagged" if entry.unreliable else "none stated"
     in_doubt = [f"{entry.doubtful} in doubt"] if entry.doubtful else []
     earned = entry.evidence is not None and entry.evidence.earned
     return ", ".join([*entry.flags, *in_doubt]) or ("none" if earned else "see evidence")
@@ -46,6 +46,17 @@ def _evidence(board: Board, entry: Entry) -> str:
         return "as published"
     rate = entry.evidence.self_test.rate
     return entry.evidence.label + (f", self-test {rate.count}/{rate.total}" if rate.total else ", no self-test")
+
+
+def _verified(board: Board, entry: Entry) -> str:
+    """Say who stands for the number; RobustBench marks evaluations that only the authors made as unverified."""
+    if entry.kind == "measured":
+        return "records"
+    return "unverified" if "unverified" in entry.card.footnote.lower() else "not stated"
+
+
+def _reported(board: Board, entry: Entry) -> str:
+    return "" if entry.card.reported is None else f"{entry.card.reported:.1%}"
 
 
 def _samples(board: Board, entry: Entry) -> str:
@@ -59,22 +70,27 @@ COLUMNS: Final[Mapping[str, Callable[[Board, Entry], str]]] = {
     "clean": lambda board, entry: f"{entry.clean.value:.1%}",
     "robust": lambda board, entry: f"{with_interval(entry.robust)} {entry.robust.by}",
     "best known": _best_known,
+    "reported": _reported,
     "evidence": _evidence,
     "warnings": _warnings,
     "extra data": lambda board, entry: {True: "yes", False: "no", None: "?"}[entry.card.additional_data],
     "architecture": lambda board, entry: entry.card.architecture,
     "venue": lambda board, entry: entry.card.venue,
+    "verified": _verified,
     "signed by": lambda board, entry: entry.signed or "–",
     "n": _samples,
 }
-"""The columns of the table in the terminal and in board.md; a new column is one row here."""
+"""The columns of the table in board.md; a new column is one row here."""
 
 HEADING: Final = tuple(COLUMNS)
+SHORT_HEADING: Final = tuple(name for name in COLUMNS if name not in ("reported", "verified"))
+"""The columns that fit into a terminal."""
 
 
-def lines(board: Board) -> list[list[str]]:
-    """Return the rows of a board's table, under `HEADING`."""
-    return [[cell(board, entry) for cell in COLUMNS.values()] for entry in board.entries]
+def lines(board: Board, heading: Iterable[str] = HEADING) -> list[list[str]]:
+    """Return the rows of a board's table, under `HEADING` or another choice of the columns."""
+    chosen = [COLUMNS[name] for name in heading]
+    return [[cell(board, entry) for cell in chosen] for entry in board.entries]
 
 
 def json_entry(board: Board, position: int, entry: Entry) -> dict[str, Any]:
@@ -129,7 +145,9 @@ def csv_rows(board: Board) -> Iterable[dict[str, Any]]:
             "samples": robust.samples,
             "best_known": known.value,
             "best_known_by": known.by,
-            "best_known_external": known.external,
+            "best_known_external": known.external and known.value < robust.value,
+            "reported": entry.card.reported,
+            "verified": _verified(board, entry),
             "flags": " ".join(entry.flags),
             "doubtful": entry.doubtful,
             "evidence": "as published" if entry.evidence is None else entry.evidence.label,

@@ -9,12 +9,15 @@ from typing import Any, final
 from robustassay import shards
 from robustassay.errors import AssayError, BadRequest
 from robustassay.evaluation import Result
+from robustassay.evaluation.corruption_records import FILE as CORRUPTIONS
 from robustassay.leaderboard import records_file
-from robustassay.leaderboard.card import CARD, EntryCard, card_of_zoo
+from robustassay.leaderboard.card import CARD, EntryCard
+from robustassay.leaderboard.corruption_entries import corruption_files, read_corruption_entry
 from robustassay.leaderboard.entry import Entry, board_threat, measured_entry
+from robustassay.leaderboard.model_cards import card_of_model
 from robustassay.leaderboard.model_info import read_folder
+from robustassay.leaderboard.published import NAME, published_entries
 from robustassay.leaderboard.signature import signed_by
-from robustassay.results.cards import embedded_card
 from robustassay.results.discovery import run_folders
 from robustassay.results.identity import merge_manifests, nameless_model_id, run_key
 from robustassay.results.worst_case import merge_records
@@ -72,15 +75,30 @@ def gather(places: Sequence[Path], published: Sequence[Path] = (), signers: Path
                 runs.card = EntryCard.read(beside)
         except (AssayError, OSError) as error:
             problems.append(f"{path}: {error}")
-    entries = _entries(by_model.values(), problems)
+    entries = _entries(by_model.values(), problems) + _corruption_entries(places, problems)
     for folder in published:
-        more, wrong = read_folder(folder)
+        more, wrong = (published_entries(), []) if _is_embedded(folder) else read_folder(folder)
         entries += more
         problems += wrong
     if not entries:
         why = f": {problems[0]}" if problems else "."
         raise BadRequest(f"A leaderboard needs a run or a published entry, and none could be read{why}")
     return Gathered(tuple(entries), tuple(problems))
+
+
+def _corruption_entries(places: Sequence[Path], problems: list[str]) -> list[Entry]:
+    entries = []
+    for path in corruption_files(places):
+        try:
+            entries.append(read_corruption_entry(path))
+        except AssayError as error:
+            problems.append(str(error))
+    return entries
+
+
+def _is_embedded(folder: Path) -> bool:
+    """Say whether the embedded entries are meant; a folder of their name wins."""
+    return str(folder) == NAME and not folder.exists()
 
 
 def _entries(by_model: Iterable[_ModelRuns], problems: list[str]) -> list[Entry]:
@@ -90,7 +108,7 @@ def _entries(by_model: Iterable[_ModelRuns], problems: list[str]) -> list[Entry]
         if runs.results:
             first = next(iter(runs.results.values()))
             try:
-                known.append((runs.card or _own_card(first), runs))
+                known.append((runs.card or card_of_model(first.manifest["spec"]["model"]), runs))
             except AssayError as error:
                 problems.append(f"{str(first.manifest['spec']['model']['name'])[:80]!r}: {error}")
     same_name = Counter(card.name for card, _ in known)
@@ -109,15 +127,6 @@ def _entries(by_model: Iterable[_ModelRuns], problems: list[str]) -> list[Entry]
     return entries
 
 
-def _own_card(result: Result) -> EntryCard:
-    """Return the card of an embedded model, if the run has its weights; else a card with the name only."""
-    model = result.manifest["spec"]["model"]
-    if (card := embedded_card(model)) is not None:
-        return card_of_zoo(card)
-    name = str(model["name"])
-    return EntryCard(name="".join(letter if letter.isalnum() or letter in "_.+=|:-" else "-" for letter in name))
-
-
 def _sources(places: Sequence[Path]) -> list[Path]:
     """List the folders of runs and the records files in some places, each once."""
     found: dict[Path, None] = {}
@@ -125,9 +134,10 @@ def _sources(places: Sequence[Path]) -> list[Path]:
         here = [place] if place.is_file() else run_folders(place)
         if here != [place]:
             inside = set(here)
-            files = [path for path in place.rglob(f"*{records_file.SUFFIX}") if path.parent.parent not in inside]
+            others = (path for path in place.rglob(f"*{records_file.SUFFIX}") if path.name != CORRUPTIONS)
+            files = [path for path in others if path.parent.parent not in inside]
             here += sorted(path for path in files if _is_records(path))
-        if not here:
+        if not here and not any(corruption_files([place])):
             raise BadRequest(f"{place} holds no run and no records file: give the folder named by --out, or one above.")
         found |= dict.fromkeys(path.resolve() for path in here)
     return list(found)

@@ -20,6 +20,7 @@ from typing import Any, Final, final
 from robustassay.analysis.rates import Rate
 from robustassay.errors import BadRequest, EvaluationFailed
 from robustassay.evaluation.progress import Progress
+from robustassay.files import WINDOWS
 from robustassay.leaderboard.admission import Check
 from robustassay.leaderboard.checking import CheckRequest
 
@@ -68,6 +69,8 @@ class Outcome:
 
 def check_limited(request: CheckRequest, limits: Limits, progress: Progress) -> Outcome:
     """Check in a process of its own; raise EvaluationFailed where it ends without a result."""
+    if WINDOWS:
+        raise BadRequest("Windows cannot limit a check of a submission: run this command on Linux or macOS, or in WSL.")
     with tempfile.TemporaryDirectory(prefix="assay-check-") as scratch, open(f"{scratch}/errors", "wb+") as errors:
         child = subprocess.Popen(
             [sys.executable, "-P", str(CHILD)],  # -P: no module is imported from the working folder

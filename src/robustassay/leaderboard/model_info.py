@@ -74,6 +74,11 @@ def _entry(path: Path) -> Entry:
         raise BadData("it is not a JSON object")
     if (threat := path.parent.name) not in THREATS:
         raise BadData(f"its folder {threat!r} names no threat ({', '.join(THREATS)})")
+    return entry_of(path.stem, threat, info)
+
+
+def entry_of(name: str, threat: str, info: Mapping[str, Any]) -> Entry:
+    """Make an entry of RobustBench's fields."""
     corrupted = threat.startswith("corruptions")
     eps = None if corrupted else _eps(info)
     robust = _rate(info, "corruptions_acc_3d" if threat.endswith("3d") else "corruptions_acc") if corrupted else None
@@ -85,7 +90,7 @@ def _entry(path: Path) -> Entry:
         raise BadData("it has neither autoattack_acc nor external")
     lowest = first if external is None else min(first, external)
     return Entry(
-        card=_card(path.stem, info),
+        card=_card(name, info),
         threat=BoardThreat(_text(info, "dataset", required=True), threat, eps),
         kind="published",
         clean=Accuracy(clean, "published", external=True),

@@ -31,6 +31,7 @@ from typing import Any, Final, Literal, final, get_args
 from urllib.parse import urlsplit
 
 from robustassay.errors import BadRequest
+from robustassay.remote.discovery import find_endpoint
 from robustassay.remote.public_form import public_address, public_json
 
 Body = Literal["raw", "multipart", "json", "oip"]
@@ -149,8 +150,11 @@ class Adapter:
 
     @classmethod
     def of(cls, place: str) -> "Adapter":
-        """Read a TOML file, or return a ready adapter for an address."""
-        return cls.read(Path(place)) if place.lower().endswith(".toml") else cls.ready(place)
+        """Read a TOML file, or return a ready adapter for an address; a host alone is asked for its endpoint."""
+        if place.lower().endswith(".toml"):
+            return cls.read(Path(place))
+        _check_address(place)
+        return cls.ready(find_endpoint(place))
 
     @classmethod
     def ready(cls, url: str, **settings: Any) -> "Adapter":

@@ -22,6 +22,8 @@ class Submitted:
     target: int | None
     clean_label: str | None
     clean_predicted: int | None
+    labels: tuple[str, ...] = ()  # all that the service returned, in its order
+    clean_labels: tuple[str, ...] = ()
 
     @property
     def counts(self) -> bool:
@@ -84,15 +86,19 @@ def submit(
         raise BadRequest("The numbers of images, labels, targets and clean images must be equal.")
     meaning = service.learn_classes(classes)
 
-    def ask(x: Tensor) -> tuple[list[str], list[int]]:
+    def ask(x: Tensor) -> list[tuple[tuple[str, ...], int]]:
         answers = service.answers(x, "transfer")
-        return [answer.labels[0] for answer in answers], meaning.logits(answers).argmax(1).tolist()
+        return [
+            (answer.labels, predicted)
+            for answer, predicted in zip(answers, meaning.logits(answers).argmax(1).tolist(), strict=True)
+        ]
 
-    answered, predicted = ask(x_adv)
-    clean_answered: Sequence[str | None] = [None] * len(x_adv)
-    clean_predicted: Sequence[int | None] = [None] * len(x_adv)
-    if x0 is not None:
-        clean_answered, clean_predicted = ask(x0)
+    clean: Sequence[tuple[tuple[str, ...], int | None]] = [((), None)] * len(x_adv) if x0 is None else ask(x0)
     aims: Sequence[int | None] = [None] * len(x_adv) if targets is None else torch.as_tensor(targets).tolist()
-    rows = zip(answered, predicted, labels.tolist(), aims, clean_answered, clean_predicted, strict=True)
-    return ServiceTransfer(tuple(Submitted(*row) for row in rows))
+    rows = zip(ask(x_adv), clean, labels.tolist(), aims, strict=True)
+    return ServiceTransfer(
+        tuple(
+            Submitted(said[0], predicted, truth, aim, before[0] if before else None, clean_predicted, said, before)
+            for (said, predicted), (before, clean_predicted), truth, aim in rows
+        )
+    )

@@ -1,6 +1,7 @@
 """Numbers as pages and tables write them."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -67,8 +68,18 @@ def listed(parts: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
+def unit(eps: float) -> int:
+    """Return what distances are multiplied by when they are written in the unit of their eps: 255 or 1."""
+    return 255 if format_eps(eps).endswith("/255") else 1
+
+
+def is_hash(value: object) -> bool:
+    """Say whether a value is a hash, of which a page shows eight digits."""
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{16,}", value) is not None
+
+
 def distance(value: float, eps: float) -> str:
     """Write a distance in the unit of its eps."""
     if math.isnan(value):
         return MISSING
-    return f"{255 * value:.2f}/255" if format_eps(eps).endswith("/255") else f"{value:,.3g}"
+    return f"{255 * value:.2f}/255" if unit(eps) > 1 else f"{value:,.3g}"

@@ -54,7 +54,7 @@ class ModelResult:
     clean: Rate
     robust: Rate
     order: trust.AttackOrder
-    in_doubt: int  # unbroken samples that a stronger attack may still break
+    doubtful: frozenset[str]  # ids of unbroken samples that a stronger attack may still break
     classes: pd.DataFrame = field(repr=False)
     robust_samples: pd.Series = field(repr=False)  # true or false by sample id
 
@@ -72,6 +72,11 @@ class ModelResult:
     def threat(self) -> str:
         """The threat, such as L∞ 8/255."""
         return self.first.threat
+
+    @property
+    def in_doubt(self) -> int:
+        """How many unbroken samples a stronger attack may still break."""
+        return len(self.doubtful)
 
     @property
     def flags(self) -> dict[str, str]:
@@ -165,13 +170,14 @@ def combine_attacks(attacks: Sequence[AttackSummary], frames: Frames) -> ModelRe
     flags = merge_flags([attack.flags for attack in counted], [attack.run.manifest for attack in counted])
     noise = [attack.key for attack in attacks if attack.run.is_noise]
     manifests = [run.manifest for run in parts.values()]
+    in_doubt = run_warnings.samples_in_doubt(worst, flags, proved_samples(manifests), attack_traits(manifests))
     return ModelResult(
         attacks=tuple(attacks),
         counted=counted,
         clean=rates.clean_accuracy(worst),
         robust=rates.robust_accuracy(worst),
         order=trust.check_order({attack.key: frames[attack.key] for attack in attacks}, noise),
-        in_doubt=len(run_warnings.samples_in_doubt(worst, flags, proved_samples(manifests), attack_traits(manifests))),
+        doubtful=frozenset(in_doubt),
         classes=fairness(worst).classes,
         robust_samples=compare.robust_samples(worst),
     )

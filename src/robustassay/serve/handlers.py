@@ -75,8 +75,8 @@ class Handlers:
         return JSONResponse({"name": name, "ready": True})
 
     async def about(self) -> Response:
-        """Describe the server."""
-        return JSONResponse({"name": "assay", "version": "1", "extensions": []})
+        """Describe the server; the list of models lets `assay eval` find the endpoint."""
+        return JSONResponse({"name": "assay", "version": "1", "extensions": [], "models": [self._config.name]})
 
     async def health(self) -> Response:
         """Say that the server runs; it accepts connections only after the model is loaded."""

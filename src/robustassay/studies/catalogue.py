@@ -30,8 +30,8 @@ PAPERS: Final = {
         Paper(
             "dong2020",
             "Repeat Dong et al. 2020, 15 attacks on 8 defenses: tables, figures, and which of the five findings hold.",
-            "Rows of the paper such as PGD-AT, or other zoo models; all rows by default. On ImageNet: Natural, JPEG, "
-            "Bit-Red, R&P, RandMix.",
+            "Rows of the paper such as PGD-AT, other models, or LABEL=MODEL for another model in a row; all rows by "
+            "default. On ImageNet: Natural, JPEG, Bit-Red, R&P, RandMix. `paper`: the paper's networks by hub name.",
         ),
         Paper(
             "liu2017",
@@ -40,8 +40,9 @@ PAPERS: Final = {
         ),
         Paper(
             "robustbench2021",
-            "Repeat Croce et al. 2021, RobustBench: a leaderboard, Figures 2 to 7, and which of seven findings hold.",
-            "Zoo models or others; all of the zoo by default.",
+            "Repeat Croce et al. 2021, RobustBench: leaderboards with its published entries, Figures 2 to 7 and 10, "
+            "and which findings hold.",
+            "Zoo models or others; by default all of the zoo whose forward pass is deterministic.",
             uses_extra_data=True,
         ),
         Paper(

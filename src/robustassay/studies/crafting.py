@@ -20,6 +20,7 @@ from robustassay.analysis.rates import Rate
 from robustassay.attacks.attack import Attack
 from robustassay.attacks.gradient.liu import Liu
 from robustassay.data import Dataset
+from robustassay.data.frame import Frame
 from robustassay.errors import BadRequest, Interrupted
 from robustassay.evaluation.manifest import write_manifest
 from robustassay.evaluation.model_ref import ModelRef
@@ -32,6 +33,7 @@ from robustassay.registry import describe, name_of
 from robustassay.rng import Streams
 from robustassay.store import Store
 from robustassay.studies.measures.transfer_matrix import Examples
+from robustassay.studies.photographs import frame_once
 from robustassay.target import EnsembleModel, GradientAccess, Join, Ledger, LocalModel, TargetModel
 from robustassay.threat import Ball, Goal, Targeted, ThreatModel, labels_of
 
@@ -49,10 +51,13 @@ class LoadedModel:
     identity: dict[str, Any]
 
     @classmethod
-    def of(cls, model: str, name: str, classes: int, device: torch.device) -> "LoadedModel":
-        """Load a model."""
+    def of(cls, model: str, name: str, classes: int, device: torch.device, frame: Frame | None = None) -> "LoadedModel":
+        """Load a model; with a frame, it takes photographs that have this frame and does not cut them again."""
         model_ref = ModelRef.of(model, name)
-        return cls(name, LocalModel(model_ref.module, classes, device), dict(model_ref.identity))
+        if frame is None:
+            return cls(name, LocalModel(model_ref.module, classes, device), dict(model_ref.identity))
+        identity = {**model_ref.identity, "framed once": str(frame)}
+        return cls(name, LocalModel(frame_once(model_ref.module, frame), classes, device), identity)
 
 
 @final

@@ -22,7 +22,15 @@ class ExtraData:
     members: str | None = None  # a dataset that the models were trained on, for membership inference
     shift: tuple[str, ...] = ()  # datasets of the same classes
     ood: tuple[str, ...] = ()  # out-of-distribution datasets
-    published: tuple[Path, ...] = ()  # folders of published leaderboard entries
+    published: tuple[Path, ...] = ()  # folders of published leaderboard entries, beside the embedded ones
+    robust_limit: int | None = None  # images under attack for models that do not fall at once
+
+    @property
+    def words(self) -> list[str]:
+        """The options of the command line; of a path the last part, as folders differ between machines."""
+        named = {"--members": (self.members,) if self.members else (), "--shift": self.shift, "--ood": self.ood}
+        words = [f"{option} {' '.join(Path(name).name for name in names)}" for option, names in named.items() if names]
+        return words + ([] if self.robust_limit is None else [f"--robust-limit {self.robust_limit}"])
 
 
 @final
@@ -53,14 +61,17 @@ class Scope:
         return self.dataset == "imagenet"
 
     def command(self, study: str) -> str:
-        """Return the command that a study of this scope is repeated with."""
-        options = {"--dataset": self.dataset if self.on_imagenet else None, "--data": self.data, "--limit": self.limit}
+        """Return the command that a study of this scope is repeated with; folders of this machine are left out."""
+        kind, colon, _ = (self.data or "").partition(":")
+        data = f"{kind}:FOLDER" if colon else self.data
+        options = {"--dataset": self.dataset if self.on_imagenet else None, "--data": data, "--limit": self.limit}
         words = [f"{option} {value}" for option, value in options.items() if value is not None]
-        words += ["--models " + " ".join(f'"{name}"' if " " in name else name for name in self.models)] * bool(
-            self.models
-        )
+        names = [Path(name).name if Path(name).is_absolute() else name for name in self.models]
+        if names:
+            words.append("--models " + " ".join(f'"{name}"' if " " in name else name for name in names))
+        words += [f"--device {self.device}"] * bool(self.device)
         words += [f"--seed {self.seed}"] * bool(self.seed) + ["--quick"] * self.quick
-        return " ".join(["assay study", study, *words])
+        return " ".join(["assay study", study, *words, *self.extra.words])
 
     def settings(self, by_name: Mapping[ScopeName, S]) -> S:
         """Choose the settings of this scope."""

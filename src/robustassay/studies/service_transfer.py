@@ -1,54 +1,33 @@
-"""Section 7 of Liu et al. 2017 (arXiv:1611.02770): transfer of adversarial examples to a remote service.
+"""Section 7 of Liu et al. 2017 (arXiv:1611.02770): their images, sent to a service with labels of its own.
 
-The service answers with labels of its own. The paper sends examples crafted on one model and on an ensemble, untargeted
-and targeted. Random noise of the same size is one more group, for comparison.
+The images are those of the study's tables: the examples of the reference source (Tables 1 and 2) and those of the
+ensemble that left the served model out (Tables 3 and 4). Gaussian noise is one more group, for comparison.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
 
 import pandas as pd
-import torch
 from torch import Tensor
 
-from robustassay import attacks
-from robustassay.analysis.intervals import wilson
-from robustassay.attacks.transfer.transfer import Transfer as TransferAttack
-from robustassay.attacks.transfer.transfer import load_substitute
-from robustassay.data import Dataset
-from robustassay.evaluation.progress import Progress
-from robustassay.remote import Service, ServiceTransfer, submit
+from robustassay.errors import BadRequest
+from robustassay.remote import Service, ServiceTransfer, Submitted, submit
 from robustassay.rng import Streams
-from robustassay.studies.page import Figure, Finding, Setup, Table
+from robustassay.studies.cache import CachedTable
+from robustassay.studies.liu2017.experiment import LiuExperiment
+from robustassay.studies.liu2017.plan import plan as study_plan
+from robustassay.studies.liu2017.settings import ExampleSet
 from robustassay.studies.scope import Scope
-from robustassay.studies.study import Plan, Study
-from robustassay.studies.task import UNKNOWN_COST, Key, Results, Task, TaskCost
-from robustassay.threat import Ball, Norm, RandomTarget, Targeted, ThreatModel
+from robustassay.studies.study import Plan
+from robustassay.studies.task import ComputeTask, Results
 
-SHOWN: Final = 5
-"""Images per group in the figure; those that misled the service come first."""
+DEVIATION: Final = 25
+"""Of Gaussian noise: its RMSD is about that of untargeted examples, as in the paper."""
 
-
-@final
-@dataclass(frozen=True)
-class ServiceSettings:
-    """Which models examples are crafted on, and how."""
-
-    single: str
-    ensemble: tuple[str, ...]
-    attack: str
-    norm: Norm
-
-    def groups(self) -> "tuple[ExampleGroup, ...]":
-        """List the groups of the paper, and random noise."""
-        sources = [(self.single, "one model"), ("+".join(self.ensemble), f"{len(self.ensemble)} models")]
-        crafted = [
-            ExampleGroup(f"{text}, {'targeted' if targeted else 'untargeted'}", source, targeted)
-            for targeted in (False, True)
-            for source, text in sources
-        ]
-        return (*crafted, ExampleGroup("random signs", None, False))
+SEPARATOR: Final = "\n"
+"""Between labels in a cached table; labels hold printable characters only."""
 
 
 @final
@@ -70,12 +49,12 @@ class GroupResult:
     x_adv: Tensor = field(repr=False)
     answers: ServiceTransfer = field(repr=False)
 
-    def examples(self) -> list[int]:
-        """Return the rows of the images to draw."""
-        order = [
+    def order(self) -> list[int]:
+        """Return the rows, those with the target's label first, then those that are misled, then the others."""
+        ranks = [
             (not (image.counts and image.matches), not (image.counts and image.wrong)) for image in self.answers.images
         ]
-        return sorted(range(len(order)), key=lambda row: order[row])[:SHOWN]
+        return sorted(range(len(ranks)), key=lambda row: ranks[row])
 
 
 @final
@@ -84,146 +63,128 @@ class ServiceMeasurements:
     """The answers to all groups."""
 
     groups: tuple[GroupResult, ...]
-    dataset: Dataset = field(repr=False)
-    description: str
+    experiment: LiuExperiment = field(repr=False)
+    held_out: str
+    x: Tensor = field(repr=False)
+
+    def group(self, ensemble: bool, targeted: bool) -> GroupResult:
+        """Return one of the paper's four groups."""
+        return next(
+            one
+            for one in self.groups
+            if one.group.source and one.group.source.startswith("-") == ensemble and one.group.targeted == targeted
+        )
+
+    def counts(self) -> Counter[str]:
+        """Count how often each label appears in all answers: to clean images once, and to all others."""
+        images = [image for one in self.groups for image in one.answers.images]
+        clean = [image.clean_labels for image in self.groups[0].answers.images]
+        return Counter(label for labels in [*clean, *(image.labels for image in images)] for label in labels)
 
 
-def service_study(service: Service, settings: ServiceSettings) -> Study[ServiceMeasurements]:
-    """Return the study of one service."""
-
-    def plan(scope: Scope) -> Plan[ServiceMeasurements]:
-        whole = scope.whole_dataset()
-        dataset = whole.take(min(scope.limit or len(whole), len(whole)))
-        tasks = tuple(GroupTask(service, settings, group, dataset, scope.seed) for group in settings.groups())
-
-        def measure(results: Results) -> ServiceMeasurements:
-            how = f"{len(dataset)} images of {dataset.name}, {settings.attack} within {settings.norm}"
-            found = tuple(results[task.key] for task in tasks)
-            return ServiceMeasurements(found, dataset, f"{how}; {service.budget}.")
-
-        return Plan(tasks, measure)
-
-    return Study(
-        name="service",
-        title="Liu et al. (2017), section 7: transfer to a service",
-        plan=plan,
-        setup=setup,
-        findings=no_findings,
-        tables=tables,
-        figures=figures,
-    )
+def rarest(labels: Sequence[str], counts: Counter[str], most: int = 5) -> tuple[str, ...]:
+    """Order an answer as the paper does, by rareness and then by confidence, and return the first labels."""
+    return tuple(sorted(labels, key=lambda label: counts[label])[:most])  # a stable sort keeps the service's order
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class GroupTask(Task):
-    """Craft one group and send it; the service's own store keeps answers, so none is asked for twice."""
+def service_plan(service: Service, held_out: str | None, scope: Scope, examples: Scope) -> Plan[ServiceMeasurements]:
+    """Plan the study of one service, on the examples of a finished study of the paper."""
+    experiment = study_plan(examples).measure({})
+    source, reference = experiment.reference
+    left_out = held_out or reference
+    if left_out not in experiment.models or left_out == source:
+        others = ", ".join(name for name in experiment.models if name != source)
+        raise BadRequest(f"The model behind the service must be one that an ensemble left out: --held-out {others}.")
+    groups = _groups(source, left_out)
+    _check_crafted(experiment, groups)
+    tasks = tuple(_task(service, experiment, group, scope) for group in groups)
 
-    service: Service = field(repr=False)
-    settings: ServiceSettings
-    group: ExampleGroup
-    dataset: Dataset = field(repr=False)
-    seed: int
+    def measure(results: Results) -> ServiceMeasurements:
+        found = tuple(
+            GroupResult(group, _images(experiment, group), _from_table(results[task.key]))
+            for group, task in zip(groups, tasks, strict=True)
+        )
+        return ServiceMeasurements(found, experiment, left_out, experiment.x.cpu())
 
-    @property
-    def key(self) -> Key:
-        """Name of the result."""
-        return (self.group.title,)
-
-    def missing(self) -> int:
-        """Return all images: which answers are stored is known only once they are crafted."""
-        return len(self.dataset)
-
-    def cost(self) -> TaskCost:
-        """Return no estimate: a service's time is not known."""
-        return UNKNOWN_COST
-
-    def run(self, results: Results, progress: Progress) -> GroupResult:
-        """Craft the images and send them."""
-        progress.start(f"{self.group.title}, {len(self.dataset)} images to the service", len(self.dataset), 0)
-        try:
-            targets, x_adv = self._craft()
-            x, labels, classes = self.dataset.images(slice(None)), self.dataset.labels, self.dataset.classes
-            return GroupResult(self.group, x_adv, submit(self.service, x_adv, labels, classes, targets, x))
-        finally:
-            progress.finish()
-
-    def _craft(self) -> tuple[Tensor | None, Tensor]:
-        """Return targets, if any, and images."""
-        x, rng, norm = self.dataset.images(slice(None)), Streams.of(self.seed, self.dataset.ids), self.settings.norm
-        ball = Ball(norm, x, torch.full((len(x),), norm.eps))
-        if self.group.source is None:
-            return None, ball.step(x, rng.uniform(*x.shape[1:]) - 0.5, ball.eps)
-        threat = ThreatModel(norm, RandomTarget() if self.group.targeted else None)
-        logits = load_substitute(self.group.source, x.device).logits(x)
-        goal = threat.goal(self.dataset.ids, self.dataset.labels, logits, self.seed)
-        attack = TransferAttack(source=self.group.source, attack=attacks.create(self.settings.attack))
-        x_adv = attack.make(ball, goal, rng)
-        return goal.labels if isinstance(goal, Targeted) else None, x_adv
+    return Plan(tasks, measure, (f"{len(experiment.images)} images, each clean and in {len(groups)} versions.",))
 
 
-def setup(measured: ServiceMeasurements) -> Setup:
-    """Describe the scale, and what the rates count."""
-    lines = (
-        measured.description,
-        "",
-        "Misled: the service labels the clean image correctly and the adversarial image wrongly. Intervals are 95 % "
-        "Wilson. In the paper 57 % (one model) and 76 % (several) of targeted images misled the service, and 2 % and "
-        "18 % got a label close to the target, by the authors' own judgement.",
-    )
-    return Setup(notes=lines)
-
-
-def no_findings(measured: ServiceMeasurements) -> list[Finding]:
-    """Return none: the setup states the paper's rates."""
-    return []
-
-
-def tables(measured: ServiceMeasurements) -> list[Table]:
-    """Return the rates per group; every answer is in the second table's CSV."""
-    answers = answer_table(measured.groups, measured.dataset)
-    title = "Every answer of the service"
-    return [rates(measured.groups), Table("answers", title, tuple(answers.columns), (), answers, printed=False)]
-
-
-def figures(measured: ServiceMeasurements) -> list[Figure]:
-    """Return the figure of example images, after the paper's Table 6."""
-    return [Figure("examples", "Images sent to the service, with its labels", measured)]
-
-
-def rates(groups: Sequence[GroupResult]) -> Table:
-    """Return the rates of each group, with 95 % intervals, over images whose clean version is labelled correctly."""
-    rows = []
-    for one in groups:
-        counted = one.answers.counted
-        row = [one.group.title, one.group.source or "nothing", str(counted)]
-        for rate in (one.answers.error_rate, one.answers.matching_rate):
-            if counted and rate == rate:
-                low, high = wilson(round(rate * counted), counted)
-                row.append(f"{rate:.0%} ({low:.0%} to {high:.0%})")
-            else:
-                row.append("")
-        rows.append(tuple(row))
-    heading = ("group", "made on", "images", "misled", "matches target")
-    return Table("rates", "Rates per group", heading, tuple(rows), pd.DataFrame(rows, columns=list(heading)))
-
-
-def answer_table(groups: Sequence[GroupResult], dataset: Dataset) -> pd.DataFrame:
-    """Return one row per image: the true label, and the service's labels of the clean and the adversarial image."""
-    rows = [
-        {
-            "group": one.group.title,
-            "source": one.group.source,
-            "sample_id": sample,
-            "truth": dataset.classes[image.truth],
-            "target": None if image.target is None else dataset.classes[image.target],
-            "clean_label": image.clean_label,
-            "adversarial_label": image.label,
-            "counts": image.counts,
-            "misled": image.counts and image.wrong,
-            "matches_target": image.counts and image.matches,
-        }
-        for one in groups
-        for sample, image in zip(dataset.ids, one.answers.images, strict=True)
+def _groups(source: str, left_out: str) -> tuple[ExampleGroup, ...]:
+    """List the groups of the paper, and random noise."""
+    sources = ((source, f"{source} alone"), (f"-{left_out}", f"all models but {left_out}"))
+    made = [
+        ExampleGroup(f"{'targeted' if targeted else 'untargeted'}, {text}", name, targeted)
+        for targeted in (False, True)
+        for name, text in sources
     ]
-    return pd.DataFrame(rows)
+    return (*made, ExampleGroup("Gaussian noise", None, False))
+
+
+def _set_of(group: ExampleGroup) -> ExampleSet:
+    return ExampleSet("opt", group.targeted, str(group.source).startswith("-"))
+
+
+def _check_crafted(experiment: LiuExperiment, groups: Sequence[ExampleGroup]) -> None:
+    for group in groups:
+        if group.source is None:
+            continue
+        crafting = experiment.crafting(_set_of(group), group.source)
+        if crafting.missing(experiment.folder(_set_of(group), crafting)):
+            raise BadRequest(
+                f"{experiment.out} does not hold the {group.title} examples: run `assay study liu2017` with the same "
+                "options first, and name its folder with --examples."
+            )
+
+
+def _images(experiment: LiuExperiment, group: ExampleGroup) -> Tensor:
+    if group.source is not None:
+        return experiment.examples(_set_of(group), group.source).x_adv.cpu()
+    x = experiment.x.cpu()
+    noise = Streams.of(experiment.seed, [f"service/{sample}" for sample in experiment.images.ids]).normal(*x.shape[1:])
+    return (x + DEVIATION / 255 * noise).clamp(0, 1)
+
+
+def _task(service: Service, experiment: LiuExperiment, group: ExampleGroup, scope: Scope) -> ComputeTask:
+    """Send one group; the service's own store keeps answers, so none is asked for twice."""
+    made = ["noise", DEVIATION, experiment.seed, list(experiment.images.ids), experiment.dataset.sha256]
+    made = made if group.source is None else experiment.depends_on(_set_of(group))
+    depends_on = [service.adapter.identity, group.title, made]
+    table = CachedTable(scope.out / "cache", "answers", depends_on)
+
+    def send(results: Results) -> pd.DataFrame:
+        targets = experiment.goal(True).labels.cpu() if group.targeted else None
+        x, labels = experiment.x.cpu(), experiment.images.labels
+        classes = experiment.dataset.classes
+        return _to_table(submit(service, _images(experiment, group), labels, classes, targets, x))
+
+    return ComputeTask.of_table(
+        (group.title,), f"{group.title}, to the service", len(experiment.images), table, send, lambda: float("nan")
+    )
+
+
+def _to_table(found: ServiceTransfer) -> pd.DataFrame:
+    rows = [
+        (
+            image.predicted,
+            image.truth,
+            image.target,
+            image.clean_predicted,
+            SEPARATOR.join(image.labels),
+            SEPARATOR.join(image.clean_labels),
+        )
+        for image in found.images
+    ]
+    columns = ["predicted", "truth", "target", "clean_predicted", "labels", "clean_labels"]
+    return pd.DataFrame(rows, columns=columns).astype({"target": "Int64"})
+
+
+def _from_table(table: pd.DataFrame) -> ServiceTransfer:
+    images = []
+    for row in table.to_dict("records"):
+        said, before = (tuple(str(row[name]).split(SEPARATOR)) for name in ("labels", "clean_labels"))
+        target = None if pd.isna(row["target"]) else int(row["target"])
+        clean = int(row["clean_predicted"])
+        images.append(
+            Submitted(said[0], int(row["predicted"]), int(row["truth"]), target, before[0], clean, said, before)
+        )
+    return ServiceTransfer(tuple(images))

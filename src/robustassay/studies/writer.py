@@ -13,6 +13,9 @@ from robustassay.studies.provenance import NOTHING_KNOWN, Provenance
 from robustassay.studies.study import M, Study
 
 Draw = Callable[[Figure, Path], None]
+
+PER_ROW: Final = 2
+"""Figures side by side: more are too small to read."""
 PAGE: Final = "study.md"
 
 
@@ -85,9 +88,13 @@ def page(
 
 
 def _figures(group: str, members: list[Figure]) -> list[str]:
-    """Show one figure under its title, or several side by side under that of their group."""
+    """Show one figure under its title, or several under that of their group, two side by side."""
     first = members[0]
     if not first.group:
         return [f"### {first.title}", "", f"![{first.title}](figures/{first.name}.png)", ""]
-    pictures = tuple(f"![{figure.title}](figures/{figure.name}.png)" for figure in members)
-    return [f"### {group}", "", *markdown_rows([tuple(figure.title for figure in members), pictures]), ""]
+    parts = [f"### {group}", ""]
+    for at in range(0, len(members), PER_ROW):
+        own = members[at : at + PER_ROW]
+        pictures = tuple(f"![{figure.title}](figures/{figure.name}.png)" for figure in own)
+        parts += [*markdown_rows([tuple(figure.title for figure in own), pictures]), ""]
+    return parts

@@ -4,6 +4,7 @@ from robustassay.target.access import DecisionAccess, NoRowsLeft, ScoreAccess
 from robustassay.target.calls import Loss
 from robustassay.target.comparison import relative_difference
 from robustassay.target.ensemble_model import EnsembleModel, Join
+from robustassay.target.environment import callers_environment, standard_environment
 from robustassay.target.forward import call_module
 from robustassay.target.gradient_access import GradientAccess
 from robustassay.target.ledger import Ledger
@@ -28,6 +29,8 @@ __all__ = [
     "SurrogateModel",
     "TargetModel",
     "call_module",
+    "callers_environment",
     "check_supports",
     "relative_difference",
+    "standard_environment",
 ]

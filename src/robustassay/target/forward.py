@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from robustassay.target.cuda_graphs import ReplayedModule
 from robustassay.target.differentiation import LossOf, differentiate, differentiate_in_half
+from robustassay.target.environment import callers_environment
 from robustassay.target.precision import full_precision, image_dtype
 
 
@@ -17,7 +18,7 @@ def call_module(module: nn.Module, images: Tensor) -> Any:
 
     This is for checks of a module before it becomes a target: what it gives may not even be a tensor.
     """
-    with torch.no_grad(), full_precision(images.device):
+    with torch.no_grad(), full_precision(images.device), callers_environment():
         return module(images.to(image_dtype(module)))
 
 
@@ -81,7 +82,7 @@ class FullPrecision(Forward):
         return self._call(self._differentiable or self._module, images)
 
     def _call(self, function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-        with full_precision(self._device):
+        with full_precision(self._device), callers_environment():
             return function(images.to(self.dtype)).float()
 
     def gradient(self, logits: Tensor, loss_of: LossOf, images: Tensor) -> Tensor | None:

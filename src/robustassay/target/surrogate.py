@@ -24,6 +24,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from robustassay.target.comparison import near_top, relative_difference
 from robustassay.target.cuda_graphs import CALLS_BEFORE_RECORDING, ReplayedModule
 from robustassay.target.differentiation import LARGEST_COTANGENT
+from robustassay.target.environment import callers_environment
 from robustassay.target.fused import fuse
 from robustassay.target.precision import full_precision, image_dtype
 
@@ -81,7 +82,8 @@ class Surrogate:
 
 def find_surrogate(module: nn.Module, x: Tensor) -> Surrogate | None:
     """Return the model's surrogate, or None; both are compared on the images `x`."""
-    if not isinstance(module, nn.Module) or module.training or has_hooks(module) or x.dim() != 4:
+    is_training = getattr(module, "training", False)  # a frozen script has no mode
+    if not isinstance(module, nn.Module) or is_training or has_hooks(module) or x.dim() != 4:
         return None
     tried = torch.cat((x, x.flip(-1), 1 - x)).to(image_dtype(module))
     with full_precision(x.device):
@@ -112,7 +114,8 @@ def _folded(module: nn.Module) -> fx.GraphModule | None:
 def _traced(module: nn.Module) -> fx.GraphModule | None:
     """Return a copy as a graph of layers; None where tracing cannot follow the model."""
     try:
-        return fx.symbolic_trace(deepcopy(module))
+        with callers_environment():
+            return fx.symbolic_trace(deepcopy(module))
     except Exception:  # such as control flow that depends on values
         return None
 

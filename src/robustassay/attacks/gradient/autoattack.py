@@ -62,6 +62,10 @@ class AutoAttack(Attack[GradientAccess]):
             return ce, towards, fab_towards, square
         return ce, dlr, ("fab", FAB(self.steps, aim="any", starts=5)), square, towards, fab_towards
 
+    def planned_passes(self, norm: Norm) -> int:
+        """Add up the stages; a sample that no stage breaks takes them all."""
+        return sum(stage.planned_passes(norm) or 0 for _, stage in self.stages(norm))
+
     def stage_names(self, norm: Norm) -> list[str]:
         """Name the stages."""
         return [name for name, _ in self.stages(norm)]

@@ -99,6 +99,12 @@ class Express(Attack[GradientAccess]):
         run_stage(view, "square", Square(steps=200), on=checked())
         return view.ball.centre
 
+    def planned_passes(self, norm: Norm) -> int:
+        """Add up the stages; few samples take all of them."""
+        plan = _LONG if _is_long(norm) else _SHORT
+        long = (100 + 4 * 100 + 9 * 100) * _is_long(norm)
+        return 20 + 3 * plan.nearest_steps + 100 * plan.targets + long + round((3 * 10 + 200) * CHECKED)
+
     def stage_names(self, norm: Norm) -> list[str]:
         """Name the stages."""
         ascents = ["apgd-t", "apgd-ce", "apgd-ce-again", "apgd-t-all"] if _is_long(norm) else ["apgd-t"]

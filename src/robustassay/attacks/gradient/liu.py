@@ -13,21 +13,25 @@ from robustassay.attacks.common import adam
 from robustassay.registry import register
 from robustassay.target import GradientAccess
 from robustassay.threat import L2, Goal, LInf, Untargeted
+from robustassay.threat.rmsd import rmsd
 
 
 @final
 @register("attack", "liu")
 @dataclass(frozen=True)
 class Liu(Attack[GradientAccess]):
-    """Adam on the image, without a term for the distance (Liu et al. 2017, arXiv:1611.02770).
+    """Adam on the image (Liu et al. 2017, arXiv:1611.02770).
 
     The learning rate decides how far it goes; 4/255 and 100 steps are the paper's, and points are projected into the
-    ball. It maximises log(1 - p) of the true class, or log p of the target.
+    ball. It maximises log(1 - p) of the true class, or log p of the target, minus `weight` (the paper's lambda, 0 by
+    default) times the difference of the RMSD, on the 0 to 255 scale, from `tau`: from 0 as in the paper's text, or as
+    in the alternative objective of its appendix with both of its weights equal.
     """
 
     info = AttackInfo(
         papers=("1611.02770",),
-        formula="u: Adam's update on the gradient of log(1 - p_y(x)), or of log p_y(x) towards a target\n"
+        formula="u: Adam's update on the gradient of log(1 - p_y(x)), or of log p_y(x) towards a target,\n"
+        "   minus weight * |d(x, x0) - tau|; d: RMSD\n"
         "x <- P(x + rate * u), from x0",
         reference="the authors' code",
     )
@@ -36,6 +40,8 @@ class Liu(Attack[GradientAccess]):
 
     steps: int = 100
     rate: float = 4 / 255
+    weight: float = 0.0
+    tau: float = 0.0
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
         """Ascend on the model under attack alone."""
@@ -50,12 +56,24 @@ class Liu(Attack[GradientAccess]):
         mean, square = (torch.zeros_like(x0)[:, None].repeat_interleave(len(views), 1) for _ in range(2))
         for step in range(1, self.steps + 1):
             gradients = torch.stack([view.gradient(x, hidden_or_found)[0] for view in views], 1)
+            if self.weight:
+                gradients = gradients - self.weight * penalty_gradient(x, views[0].ball.centre, self.tau)[:, None]
             mean, square = adam.update_moments(mean, square, gradients)
             x = views[0].ball.project((x + self.rate * adam.direction(mean, square, step).sum(1)).clamp(0, 1))
             x, mean, square = views[0].drop_finished(x, mean, square)
             for view in views[1:]:
                 view.drop_finished()
         return x
+
+
+def penalty_gradient(x: Tensor, x0: Tensor, tau: float = 0.0) -> Tensor:
+    """Return the gradient of the difference of the RMSD (0 to 255) from tau, with respect to x in [0, 1].
+
+    At the clean image itself it is zero: there the RMSD has no gradient.
+    """
+    far, shape = rmsd(x, x0), (-1, *(1,) * (x.dim() - 1))
+    scale = (far - tau).sign() * 255**2 / (x0[0].numel() * far.clamp(min=1e-12))
+    return (scale.view(shape) * (x.double() - x0.double())).to(x.dtype)
 
 
 def hidden_or_found(logits: Tensor, goal: Goal) -> Tensor:

@@ -12,7 +12,7 @@ from robustassay.attacks.gradient.pgd import PGD
 from robustassay.errors import BadRequest
 from robustassay.registry import name_of, register
 from robustassay.target import DecisionAccess, GradientAccess, NoRowsLeft
-from robustassay.threat import L0, L1, L2, LInf, per_row
+from robustassay.threat import L0, L1, L2, LInf, Norm, per_row
 
 HALVINGS: Final = 6
 """Bisections on the line from a clean image to an adversarial one, to 1/64 of its length."""
@@ -58,6 +58,11 @@ class MinimumRadius(Attack[DecisionAccess]):
             raise BadRequest(f"{name} finds the minimum radius by itself: run it as it is.")
         for fact in ("access", "norms", "can_target", "tries_without_gradients"):
             object.__setattr__(self, fact, getattr(self.attack, fact))
+
+    def planned_passes(self, norm: Norm) -> int | None:
+        """Return what the inner attack plans, in every round."""
+        planned = self.attack.planned_passes(norm)
+        return None if planned is None else self.rounds * planned
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
         """Try, and move the radius, until both sides have met."""

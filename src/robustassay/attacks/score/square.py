@@ -26,7 +26,6 @@ AHEAD: Final = 50
 
 LARGE: Final = 1 << 18
 """The most values drawn at once per row: for large images fewer proposals are drawn at once."""
-
 BITS: Final = 24
 """Bits of each random number that chooses a place."""
 
@@ -56,6 +55,7 @@ class Square(Attack[ScoreAccess]):
     steps: int = 5000
     p_init: float = 0.8
     rescale_schedule: bool = False
+    restarts: int = 1
 
     def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
         """Propose, query, keep what is better."""

@@ -18,31 +18,34 @@ def draw_small(figure: "Figure", path: Path) -> None:
 def draw(figure: "Figure", path: Path) -> None:
     """Draw a figure by the type of its content."""
     from robustassay.analysis.law import Scatter
-    from robustassay.analysis.panels import Bars, Lines, Panel, Points, Reliabilities
+    from robustassay.analysis.panels import Bars, HeatMap, Lines, Panel, Points, Reliabilities
     from robustassay.analysis.transfer import TransferMatrix
-    from robustassay.report.charts import curve_chart, matrices, panels, planes, scatter, services
-    from robustassay.studies.dong2020.figures import DefenseCurves
+    from robustassay.report.charts import defense_panels, matrices, panels, planes, scatter, services
+    from robustassay.studies.dong2020.figures import DefensePanels
     from robustassay.studies.liu2017.figures import (
         BoundaryMap,
         ErrorIntervals,
+        ExampleImage,
         Histograms,
         LogitLines,
         RegionMaps,
         SuccessCounts,
     )
-    from robustassay.studies.service_transfer import ServiceMeasurements
+    from robustassay.studies.service_page import ServiceExamples
 
     match figure.content:
-        case DefenseCurves(norm, curves):
-            curve_chart.save(curve_chart.CurveChart(curves, norm.name, (norm.eps,), False, ()), path)
+        case DefensePanels() as shown:
+            defense_panels.draw(shown, path)
         case Scatter() as found:
             scatter.draw(found, path, figure.title)
         case TransferMatrix() as matrix:
             matrices.draw_transfer(matrix, path, figure.title)
-        case Points() | Bars() | Lines() | Reliabilities() as content:
+        case Points() | Bars() | Lines() | Reliabilities() | HeatMap() as content:
             panels.draw(Panel(figure.name, figure.title, content), path)
         case Histograms(values, axis):
             matrices.draw_distributions(values, path, axis, figure.title)
+        case ExampleImage(pixels, title):
+            planes.draw_image(pixels, path, title)
         case RegionMaps(regions, along, classes):
             planes.draw_regions(regions, path, classes, along)
         case BoundaryMap(regions, title, along):
@@ -53,7 +56,7 @@ def draw(figure: "Figure", path: Path) -> None:
             matrices.draw_versus(counts, total, path, axis, figure.title)
         case LogitLines(logits, classes):
             planes.draw_linearity(logits, path, classes)
-        case ServiceMeasurements() as measured:
-            services.draw_examples(measured, path)
+        case ServiceExamples() as examples:
+            services.draw_examples(examples, path)
         case other:
             raise TypeError(f"No drawing function for {type(other).__name__}: add one to cli/study/drawing.py.")

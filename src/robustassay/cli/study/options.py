@@ -74,18 +74,29 @@ class ExtraDataOptions:
     ] = None
     ood: Annotated[
         list[str] | None,
-        Parameter(consume_multiple=True, help="Out-of-distribution datasets, beside those made from the images."),
+        Parameter(consume_multiple=True, help="Out-of-distribution datasets, instead of those made from the images."),
     ] = None
     published: Annotated[
         list[Path] | None,
-        Parameter(consume_multiple=True, help="Folders in RobustBench's `model_info` form, to join the leaderboard."),
+        Parameter(
+            consume_multiple=True,
+            help="Folders in RobustBench's `model_info` form, to join the leaderboard beside the embedded entries.",
+        ),
+    ] = None
+    robust_limit: Annotated[
+        int | None,
+        Parameter(
+            help="Images under attack, at most, for models of the zoo that PGD does not break at once: on these an "
+            "attack takes its full length."
+        ),
     ] = None
 
     def extra_data(self) -> "ExtraData":
         """Return the data as a study takes them."""
         from robustassay.studies.scope import ExtraData
 
-        return ExtraData(self.members, tuple(self.shift or ()), tuple(self.ood or ()), tuple(self.published or ()))
+        data = self.members, tuple(self.shift or ()), tuple(self.ood or ()), tuple(self.published or ())
+        return ExtraData(*data, self.robust_limit)
 
 
 DEFAULT = StudyOptions()

@@ -25,6 +25,14 @@ SOURCES = MappingProxyType(
         "cifar10:PATH": DatasetSource(
             "the CIFAR-10 test split from its official python or binary files", "robustassay.data.readers.cifar10:read"
         ),
+        "cifar100": DatasetSource(
+            "the CIFAR-100 test split from its official files in ./data or the folder in ASSAY_DATA",
+            "robustassay.data.readers.cifar100:read_default_folder",
+        ),
+        "cifar100:PATH": DatasetSource(
+            "the CIFAR-100 test split from its official python or binary files, or one folder per class; fine labels",
+            "robustassay.data.readers.cifar100:read",
+        ),
         "imagenet": DatasetSource(
             "ImageNet photographs in the folder in ASSAY_IMAGENET, or in ./data/imagenet",
             "robustassay.data.readers.imagenet:read_default_folder",

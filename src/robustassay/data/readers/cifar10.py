@@ -51,7 +51,7 @@ def parse_binary(content: bytes, file: str) -> tuple[npt.NDArray[np.uint8], npt.
     if not content or len(content) % (1 + PIXELS):
         raise BadData(
             f"{file} has {len(content)} bytes, which is not a multiple of {1 + PIXELS} (a label and an image): "
-            "unpack cifar-10-binary.tar.gz again; CIFAR-100 is not supported."
+            "unpack cifar-10-binary.tar.gz again; for CIFAR-100 use cifar100:FOLDER."
         )
     rows = np.frombuffer(content, np.uint8).reshape(-1, 1 + PIXELS)
     return rows[:, 1:], rows[:, 0]

@@ -1,4 +1,4 @@
-"""Reads CIFAR-10's python batches, which are pickles, without running any code that a pickle names.
+"""Reads the python batches of CIFAR-10 and CIFAR-100, which are pickles, without running any code that a pickle names.
 
 The numpy functions that a batch names are replaced by the inert classes below; any other name is refused. Neither
 foreign code nor numpy's own unpickling runs; the pixels come from plain bytes.
@@ -48,24 +48,26 @@ _REPLACEMENTS: dict[tuple[str, str], type[_Stored]] = {
 class _BatchUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> type[_Stored]:
         if (module, name) not in _REPLACEMENTS:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which no CIFAR-10 file needs")
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which no CIFAR file needs")
         return _REPLACEMENTS[module, name]
 
     def persistent_load(self, pid: object) -> NoReturn:
         raise pickle.UnpicklingError("it refers to objects outside the file")
 
 
-def parse_batch(content: bytes, file: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
+def parse_batch(
+    content: bytes, file: str, labels: str = "labels", dataset: str = "CIFAR-10"
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
     """Return the pixels [n, 3072] and labels [n] of a batch; raise BadData if the file is anything else."""
     try:
         _check_memo(content)
         batch = _BatchUnpickler(io.BytesIO(content), encoding="bytes").load()
         fields = {key.decode("ascii") if isinstance(key, bytes) else key: batch[key] for key in batch}
-        return _pixels(fields["data"]), _labels(fields["labels"])
+        return _pixels(fields["data"]), _labels(fields[labels])
     except Exception as error:  # a damaged pickle can raise any exception
         raise BadData(
-            f"{file} is not a CIFAR-10 python batch ({type(error).__name__}: {error}): "
-            "unpack cifar-10-python.tar.gz again, and do not trust this copy; no code in it was run."
+            f"{file} is not a {dataset} python batch ({type(error).__name__}: {error}): "
+            f"unpack {dataset.lower()}-python.tar.gz again, and do not trust this copy; no code in it was run."
         ) from error
 
 

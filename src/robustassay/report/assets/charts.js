@@ -6,7 +6,6 @@ const assay = (() => {
   const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "ink"];
   const STYLES = ["solid", "dashed", "dotted"];
   const MARKS = ["circle", "rect", "triangle", "diamond", "pin", "arrow", "roundRect"];
-  const MOST_NAMES = 30; // beyond, only those on the frontier are written beside their points
   const special = {}; // kinds that start themselves
   const root = () => document.body.dataset.root;
   const escape = (text) => echarts.format.encodeHTML(String(text));
@@ -14,6 +13,21 @@ const assay = (() => {
   const spanned = ([value, low, high]) => `${percent(value)} (${(100 * low).toFixed(1)}–${(100 * high).toFixed(1)})`;
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const colour = (at) => (COLOURS[at % COLOURS.length] === "ink" ? css("--ink") : COLOURS[at % COLOURS.length]);
+
+  const pen = document.createElement("canvas").getContext("2d");
+
+  function textWidth(text, size = 12) {
+    pen.font = `${size}px ${getComputedStyle(document.body).fontFamily}`;
+    return pen.measureText(text).width;
+  }
+
+  // Shorten a name to a number of pixels; the tooltip and the CSV hold the whole of it.
+  function fit(text, width, size = 12) {
+    if (textWidth(text, size) <= width) return text;
+    let kept = text.length;
+    while (kept > 1 && textWidth(`${text.slice(0, kept)}…`, size) > width) kept -= 1;
+    return `${text.slice(0, kept)}…`;
+  }
 
   function base() {
     const text = { color: css("--ink"), fontFamily: getComputedStyle(document.body).fontFamily, fontSize: 13 };
@@ -88,89 +102,23 @@ const assay = (() => {
     ];
   }
 
-  function scatterOption(data, chartWidth) {
-    const wide = chartWidth > 600;
-    const cut = { width: 150, overflow: "truncate" };
-    const named = { position: "right", distance: 8, formatter: "{b}", color: css("--ink"), fontSize: 12, ...cut };
-    const families = [...new Set(data.points.map((point) => point.family))].sort();
-    const series = families.flatMap((family, at) => {
-      const own = data.points.filter((point) => point.family === family);
-      return [
-        {
-          name: family,
-          type: "scatter",
-          symbol: MARKS[at % MARKS.length],
-          symbolSize: 12,
-          itemStyle: { color: colour(at) },
-          labelLayout: { hideOverlap: true }, // hidden names are in the tooltip, the table and the CSV
-          data: own.map((point) => ({
-            name: point.name,
-            value: [point.x, point.y[0]],
-            rate: point.y,
-            page: point.page,
-            label: { ...named, show: wide && (point.frontier || data.points.length <= MOST_NAMES) },
-          })),
-          z: 4,
-        },
-        whiskers(family, own.map((point) => [point.x, point.y[1], point.y[2]]), at),
-      ];
-    });
-    const edge = data.points.filter((point) => point.frontier);
-    series.push({
-      name: "on the frontier",
-      type: "scatter",
-      symbolSize: 22,
-      silent: true,
-      itemStyle: { color: "transparent", borderColor: css("--ink"), borderWidth: 1.5 },
-      data: edge.map((point) => [point.x, point.y[0]]),
-      z: 3,
-    });
-    if (data.law) {
-      const { x, y, low, high } = data.law;
-      const law = { name: "law, all models", type: "line", symbol: "none", silent: true, data: x.map((v, i) => [v, y[i]]) };
-      series.push(...band("law, all models", "law", x, low, high, css("--muted")));
-      series.push({ ...law, lineStyle: { color: css("--muted") }, itemStyle: { color: css("--muted") } });
-    }
-    const common = base();
-    const top = Math.min(1, 1.1 * Math.max(...data.points.map((point) => point.y[2])));
-    return {
-      ...common,
-      grid: { ...common.grid, right: wide ? 150 : 24 },
-      tooltip: {
-        ...common.tooltip,
-        formatter: ({ data: { name, value, rate } }) =>
-          rate ? `<strong>${escape(name)}</strong><br>clean ${percent(value[0])}<br>robust ${spanned(rate)}` : "",
-      },
-      xAxis: axis("clean accuracy", {
-        min: data.ends[0], max: data.ends[1], axisLabel: { formatter: (value) => percent(value) },
-      }),
-      yAxis: { ...rateAxis("robust accuracy"), max: top },
-      series,
-    };
-  }
-
-  const scatterRows = (data) => [
-    ["model", "family", "clean accuracy", "robust accuracy", "low", "high", "on the frontier"],
-    ...data.points.map((point) => [point.name, point.family, point.x, ...point.y, point.frontier]),
-  ];
-
   function ordered(names, how) {
     const places = names.map((_, at) => at);
     const text = (at) => (how === "family" ? `${names[at].family} ${names[at].name}` : names[at].name);
     return how === "given" ? places : places.sort((one, other) => text(one).localeCompare(text(other)));
   }
 
-  function heatOption(data, how = "given") {
+  function heatOption(data, how = "given", chartWidth = 1000) {
     const [sources, targets] = [ordered(data.sources, how), ordered(data.targets, how)];
     const cells = data.cells.map(([target, source, value, low, high, page]) => ({
       value: [targets.indexOf(target), sources.indexOf(source), value], rate: [value, low, high], page,
     }));
     const common = base();
     const named = (names, order) => order.map((at) => names[at].name);
-    const ticks = { axisLabel: { interval: 0, hideOverlap: false, fontSize: 12, width: 132, overflow: "truncate" } };
+    const ticks = { axisLabel: { interval: 0, hideOverlap: false, fontSize: 12, width: chartWidth > 600 ? 132 : 84, overflow: "truncate" } };
     return {
       ...common,
-      grid: { left: 150, right: 24, top: 16, bottom: 150 },
+      grid: { left: chartWidth > 600 ? 150 : 100, right: 24, top: 16, bottom: 150 },
       tooltip: {
         ...common.tooltip,
         formatter: ({ data: { value, rate } }) => {
@@ -239,7 +187,6 @@ const assay = (() => {
   const reliabilityRows = (data) => [["confidence", "accuracy", "images"], ...data.bins];
 
   const KINDS = {
-    scatter: [scatterOption, scatterRows],
     heat: [heatOption, heatRows],
     reliability: [reliabilityOption, reliabilityRows],
   };
@@ -269,8 +216,9 @@ const assay = (() => {
   function toSvg(chart, option) {
     const drawn = echarts.init(null, null, { renderer: "svg", ssr: true, width: chart.getWidth(), height: chart.getHeight() });
     drawn.setOption({ ...option, backgroundColor: css("--paper") });
-    const [{ selected }] = chart.getOption().legend;
-    drawn.setOption({ legend: { selected } });
+    drawn.setOption({ series: chart.getOption().series }); // with names where they were placed
+    const selected = chart.getOption().legend?.[0]?.selected;
+    if (selected) drawn.setOption({ legend: { selected } });
     const text = drawn.renderToSVGString();
     drawn.dispose();
     return text;
@@ -297,16 +245,20 @@ const assay = (() => {
     const canvas = figure.querySelector(".canvas");
     canvas.style.height = `${height}px`;
     const chart = echarts.init(canvas);
-    chart.setOption(current.option(), true);
+    const draw = (anew) => {
+      chart.setOption(current.option(), anew);
+      current.place?.(chart);
+    };
+    draw(true);
     chart.on("click", ({ data }) => {
       if (data?.page) location.href = root() + data.page;
     });
     new ResizeObserver(() => {
       if (canvas.clientWidth === chart.getWidth()) return;
       chart.resize();
-      chart.setOption(current.option()); // keeps what the user toggled
+      draw(false); // keeps what the user toggled
     }).observe(canvas);
-    document.addEventListener("assay-theme", () => chart.setOption(current.option(), true));
+    document.addEventListener("assay-theme", () => draw(true));
     addEventListener("beforeprint", () => chart.resize());
     figure.chart = chart;
     return { chart, bar: tools(figure, chart, current) };
@@ -314,7 +266,7 @@ const assay = (() => {
 
   function startHeat(figure, data) {
     let how = "given";
-    const current = { option: () => heatOption(data, how), rows: () => heatRows(data) };
+    const current = { option: () => heatOption(data, how, figure.clientWidth), rows: () => heatRows(data) };
     const { chart, bar } = start(figure, current, 230 + 30 * data.sources.length);
     const label = document.createElement("label");
     label.textContent = "Order ";
@@ -335,11 +287,11 @@ const assay = (() => {
       else {
         const [option, rows] = KINDS[data.kind];
         const canvas = figure.querySelector(".canvas");
-        start(figure, { option: () => option(data, canvas.clientWidth), rows: () => rows(data) }, data.kind === "scatter" ? 480 : 380);
+        start(figure, { option: () => option(data, canvas.clientWidth), rows: () => rows(data) }, 380);
       }
     }
   });
 
   special.heat = startHeat;
-  return { special, start, base, axis, rateAxis, band, whiskers, colour, escape, spanned, css, root, MARKS, STYLES, COLOURS };
+  return { special, start, fit, textWidth, base, axis, rateAxis, band, whiskers, colour, escape, percent, spanned, css, root, MARKS, STYLES, COLOURS };
 })();

@@ -2,9 +2,9 @@
 "use strict";
 
 (() => {
-  const { base, axis, rateAxis, band, whiskers, colour, escape, spanned, css, root, start } = assay;
+  const { base, axis, rateAxis, band, colour, escape, spanned, css, root, start, fit, textWidth } = assay;
   const { MARKS, STYLES, COLOURS } = assay;
-  const MOST_CURVES = 24;
+  const MOST_CURVES = 16; // as many as have room for their names
   const waiting = new Map();
   const sheets = new Map();
 
@@ -15,40 +15,41 @@
     return new Set(names).size === 1 ? ways : names.map((name, at) => `${name}, ${ways[at]}`);
   }
 
-  function curveOption(state) {
+  function curveOption(state, width) {
     const { sheet, curves, models, measure, log, bands } = state;
     const end = Math.max(...curves.map((curve) => curve.end), log ? 0 : 1e-9);
     const positive = curves.flatMap((curve) => curve.x.filter((place) => place > 0));
     const start = log ? Math.min(...positive, end) : 0;
     const named = labels(curves, models);
+    const most = Math.min(240, 0.32 * width);
+    const texts = named.map((name) => fit(name, most));
+    const room = 26 + Math.max(0, ...texts.map((text) => textWidth(text)));
     const series = curves.flatMap((curve, at) => {
       const name = named[at];
       const rows = curve.x.map((_, row) => row).filter((row) => !log || curve.x[row] > 0);
       let x = rows.map((row) => curve.x[row]);
       let [value, low, high] = curve[measure].map((column) => rows.map((row) => column[row]));
       const shown = { color: colour(at) };
-      if (curve.points) {
-        const data = x.map((place, row) => ({ value: [place, value[row]], rate: [value[row], low[row], high[row]], page: curve.page }));
-        const dots = { name, type: "scatter", symbol: MARKS[at % MARKS.length], symbolSize: 10, itemStyle: shown, data };
-        return [dots, ...(bands ? [whiskers(name, x.map((place, row) => [place, low[row], high[row]]), at)] : [])];
-      }
       if (curve.flat && x.length && x.at(-1) < end) {
         x = [...x, end];
         [value, low, high] = [value, low, high].map((column) => [...column, column.at(-1)]);
       }
+      const step = curve.exact && !curve.points ? "end" : false;
       const line = {
         name,
         type: "line",
-        symbol: "circle",
-        symbolSize: 5,
-        showSymbol: false,
-        step: curve.exact ? "end" : false,
+        symbol: curve.points ? MARKS[at % MARKS.length] : "circle",
+        symbolSize: curve.points ? 9 : 5,
+        showSymbol: Boolean(curve.points),
+        step,
         itemStyle: shown,
-        lineStyle: { width: 2, type: STYLES[Math.floor(at / COLOURS.length) % STYLES.length], ...shown },
+        lineStyle: { width: 2, type: curve.points ? "dashed" : STYLES[Math.floor(at / COLOURS.length) % STYLES.length], ...shown },
+        endLabel: { show: true, formatter: () => `{mark|●} ${texts[at]}`, color: css("--ink"), fontSize: 12, lineHeight: 17, rich: { mark: shown } },
+        labelLayout: { x: width - room + 8, align: "left", moveOverlap: "shiftY" },
         data: x.map((place, row) => ({ value: [place, value[row]], rate: [value[row], low[row], high[row]], page: curve.page })),
         z: 3,
       };
-      return [...(bands ? band(name, `band-${at}`, x, low, high, colour(at), curve.exact ? "end" : false) : []), line];
+      return [...(bands ? band(name, `band-${at}`, x, low, high, colour(at), step) : []), line];
     });
     const common = base();
     return {
@@ -68,7 +69,8 @@
       },
       xAxis: axis(sheet.axis, { type: log ? "log" : "value", min: start, max: end, axisLabel: { showMaxLabel: false } }),
       yAxis: rateAxis(measure === "a" ? "accuracy under attack" : "attack success rate"),
-      legend: { ...common.legend, data: named },
+      legend: { show: false },
+      grid: { left: 64, right: room, top: 24, bottom: 56 },
       dataZoom: [{ type: "inside", filterMode: "none" }],
       series,
     };
@@ -125,10 +127,10 @@
     const note = document.getElementById("curve-note");
     const fields = form.elements;
     let state = { sheet: index.sheets[0], curves: [], models: index.models, measure: "a", log: false, bands: true };
-    const current = { option: () => curveOption(state), rows: () => curveRows(state) };
+    const current = { option: () => curveOption(state, figure.clientWidth), rows: () => curveRows(state) };
     let drawn = null;
-    const first = index.sheets.find((sheet) => sheet.lines) ?? index.sheets[0]; // start with curves, not with single points
-    for (const versus of new Set(index.sheets.map((sheet) => sheet.versus))) fields.versus.add(new Option(versus, versus));
+    const first = index.sheets.reduce((best, sheet) => (sheet.models > best.models ? sheet : best)); // most to compare
+    for (const versus of new Set(index.sheets.map((sheet) => sheet.versus))) fields.versus.add(new Option(versus === "eps" ? "radius" : versus, versus));
     const listSheets = () => {
       fields.sheet.replaceChildren();
       for (const sheet of index.sheets) if (sheet.versus === fields.versus.value) fields.sheet.add(new Option(sheet.title, sheet.name));

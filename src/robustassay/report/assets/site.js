@@ -1,4 +1,4 @@
-// On every page: light or dark theme, sortable tables, search. Without it all content is still shown.
+// On every page: light or dark theme, sortable tables, search, copying. Without it all content is still shown.
 "use strict";
 
 (() => {
@@ -52,7 +52,7 @@
     const headings = [...table.tHead.rows[0].cells];
     headings.forEach((heading, at) => {
       heading.querySelector("button.sort")?.addEventListener("click", () => {
-        const numbers = heading.classList.contains("n");
+        const numbers = heading.matches(".n, .threat");
         const before = heading.getAttribute("aria-sort");
         const down = before === null ? numbers : before === "ascending";
         headings.forEach((other) => other.removeAttribute("aria-sort"));
@@ -93,8 +93,49 @@
     update();
   }
 
+  // On a phone each row becomes a card, in which every cell needs the name of its column.
+  function labelCells(table) {
+    const names = [...(table.tHead?.rows[0]?.cells ?? [])].map((heading) => heading.textContent.trim());
+    if (!names.length) return;
+    for (const row of table.tBodies[0].rows) {
+      [...row.cells].forEach((cell, at) => at && names[at] && (cell.dataset.label = names[at]));
+    }
+    table.classList.add("carded");
+  }
+
+  async function copy(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      const field = document.createElement("textarea"); // some browsers give files no clipboard
+      field.value = text;
+      document.body.append(field);
+      field.select();
+      document.execCommand("copy");
+      field.remove();
+    }
+  }
+
+  function startCopying(element) {
+    const button = document.createElement("button");
+    Object.assign(button, { type: "button", className: "copy", textContent: "Copy" });
+    button.addEventListener("click", async () => {
+      await copy(element.dataset.copy);
+      button.textContent = "Copied";
+      setTimeout(() => (button.textContent = "Copy"), 1500);
+    });
+    if (element.matches("pre")) {
+      const box = document.createElement("div");
+      box.className = "command";
+      element.replaceWith(box);
+      box.append(element, button);
+    } else element.after(button);
+  }
+
   document.addEventListener("DOMContentLoaded", () => {
     startTheme();
+    document.querySelectorAll("table").forEach(labelCells);
+    document.querySelectorAll("[data-copy]").forEach(startCopying);
     document.querySelectorAll("table.sortable").forEach(startSorting);
     document.querySelectorAll("form.controls[data-for]").forEach(startControls);
   });

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
-from robustassay.analysis.panels import Bars, Lines, Panel, Points, Reliabilities
+from robustassay.analysis.panels import Bars, HeatMap, Lines, Panel, Points, Reliabilities
 from robustassay.report.charts.label_placement import place_names
+from robustassay.report.charts.matrices import draw_heat_map
 from robustassay.report.charts.style import COLOURS, MARKS, STYLES, figure_of, title_with_note
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ def draw(panel: Panel, path: Path) -> None:
         _bars(content, panel.title, path)
     elif isinstance(content, Lines):
         _lines(content, panel.title, path)
+    elif isinstance(content, HeatMap):
+        draw_heat_map(content.frame, path, panel.title, content.note, (content.rows, content.columns))
     else:
         _reliabilities(content, panel.title, path)
 
@@ -53,14 +56,15 @@ def _points(found: Points, title: str, path: Path) -> None:
         if found.level is not None:
             axes.axhline(found.level, color="#888888", linestyle="--", linewidth=1, zorder=1)
         if found.diagonal:
-            axes.axline((0.5, 0.5), slope=1, color="#888888", linestyle=":", linewidth=1, zorder=1)
+            middle = float(frame["x"].mean())
+            axes.axline((middle, middle), slope=1, color="#888888", linestyle=":", linewidth=1, zorder=1)
         axes.set(xlabel=found.x, ylabel=found.y)
         if not found.percent[0] and np.allclose(frame["x"], frame["x"].round()):
             axes.set_xticks(sorted({int(x) for x in frame["x"]}))
         figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
         figure.suptitle(title_with_note(title, found.note), fontsize=10, x=0.02, ha="left")
         points = frame[["x", "y"]].to_numpy(float)
-        kept, names = _named(points, frame["model"].tolist())
+        kept, names = _chosen(found, points)
         ends = frame[["x", "low", "high"]].to_numpy(float) if {"low", "high"} <= set(frame) else np.empty((0, 3))
         place_names(figure, axes, points, points[kept], names, ends)
 
@@ -129,6 +133,15 @@ def _reliabilities(found: Reliabilities, title: str, path: Path) -> None:
         figure.supxlabel("confidence", fontsize=10)
         figure.supylabel("accuracy", fontsize=10)
         figure.suptitle(title_with_note(title, found.note), fontsize=10, x=0.02, ha="left")
+
+
+def _chosen(found: Points, points: "np.ndarray[Any, Any]") -> tuple[list[int], list[str]]:
+    """Choose the points to name: those asked for, or all that are not crowded."""
+    names = found.frame["model"].tolist()
+    if found.named is None:
+        return _named(points, names)
+    kept = [at for at, name in enumerate(names) if name in found.named]
+    return kept, [names[at] for at in kept]
 
 
 def _named(points: "np.ndarray[Any, Any]", names: Sequence[str]) -> tuple[list[int], list[str]]:

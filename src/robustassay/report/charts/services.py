@@ -3,22 +3,24 @@
 from pathlib import Path
 
 from robustassay.report.charts.style import figure_of
-from robustassay.studies.service_transfer import SHOWN, ServiceMeasurements
+from robustassay.studies.service_page import ServiceExamples
+
+PER_ROW = 3
 
 
-def draw_examples(measured: ServiceMeasurements, path: Path) -> None:
-    """Draw one row per group: its images, each with the labels of the clean and the changed image and the target."""
-    groups, classes = measured.groups, measured.dataset.classes
-    with figure_of((1.75 * SHOWN, 2.35 * len(groups)), path, dpi=130) as figure:
-        for strip, one in zip(figure.subfigures(len(groups), 1, squeeze=False).flat, groups, strict=True):
-            strip.suptitle(f"{one.group.title} ({one.group.source or 'no model'})", fontsize=9, x=0.01, ha="left")
-            for axes, row in zip(strip.subplots(1, SHOWN, squeeze=False).flat, one.examples(), strict=False):
-                image = one.answers.images[row]
-                axes.imshow(one.x_adv[row].permute(1, 2, 0).numpy().squeeze(), cmap="grey", vmin=0, vmax=1)
-                target = "" if image.target is None else f"\ntarget: {classes[image.target]}"
-                label = f"clean: {image.clean_label}\nnow: {image.label}{target}"
-                axes.set_xlabel(label, fontsize=8, parse_math=False)
-            for axes in strip.axes:
-                axes.set(xticks=[], yticks=[])
-                axes.grid(visible=False)
-                axes.spines[:].set_visible(False)
+def draw_examples(found: ServiceExamples, path: Path) -> None:
+    """Draw pairs of images, the clean one and the adversarial one, each with its labels below."""
+    pairs = len(found.texts)
+    rows = -(-pairs // PER_ROW)
+    with figure_of((3.4 * PER_ROW, 2.55 * rows), path, dpi=130) as figure:
+        panels = figure.subplots(rows, 2 * PER_ROW, squeeze=False).ravel()
+        for at, texts in enumerate(found.texts):
+            for axes, image, text in zip(
+                panels[2 * at : 2 * at + 2], (found.clean[at], found.adversarial[at]), texts, strict=True
+            ):
+                axes.imshow(image.permute(1, 2, 0).numpy().squeeze(), cmap="grey", vmin=0, vmax=1)
+                axes.set_xlabel(text, fontsize=7, parse_math=False)
+        for axes in panels:
+            axes.set(xticks=[], yticks=[])
+            axes.grid(visible=False)
+            axes.spines[:].set_visible(False)

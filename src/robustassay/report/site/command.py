@@ -10,6 +10,7 @@ from robustassay.eps import format_eps
 from robustassay.errors import AssayError
 from robustassay.models.from_file import is_file_spec
 from robustassay.models.sources import is_source_spec
+from robustassay.names import slug
 from robustassay.registry import spell_described
 from robustassay.results.runs import StoredRun
 
@@ -39,6 +40,15 @@ def repeat(run: StoredRun, samples: int, loadable: bool) -> RepeatCommand:
     words += _search_options(run)
     words += ["--limit", str(samples), "--out", f"runs/{run.key}"]
     return RepeatCommand(shlex.join(words), None if run.data in data.names() else _other_data(run))
+
+
+def with_attack(run: StoredRun, samples: int, loadable: bool, attack: str) -> str:
+    """Write the command that runs another attack on the model of a run, under its threat."""
+    threat = run.spec["threat"]
+    model = run.model if loadable else "MODEL"
+    words = ["assay", "eval", model, "--data", run.data, "--attack", attack, "--norm", threat["norm"]]
+    words += ["--eps", format_eps(float(threat["eps"])), "--limit", str(samples)]
+    return shlex.join([*words, "--keep-images", "--out", f"runs/{slug(run.model)}-{attack}"])
 
 
 def attack_option(spec: Mapping[str, Any]) -> str:

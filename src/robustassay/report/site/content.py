@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import final
 
 from robustassay.errors import BadRequest
+from robustassay.report.site.breakdown import Breakdown, break_down
 from robustassay.report.site.calibrations import Reliability, find_reliabilities
 from robustassay.report.site.checks import TrustCheck, check_all
 from robustassay.report.site.curves import SiteCurve, site_curves
 from robustassay.report.site.gallery import Gallery, GalleryBuilder, GallerySelection, class_name, select
 from robustassay.report.site.heat_maps import HeatMap, heat_maps
 from robustassay.report.site.models import ReportedModel, reported_models
+from robustassay.report.site.sample_pictures import SamplePictures
+from robustassay.report.site.samples import SampleTable, rows_each, sample_table
+from robustassay.report.site.showcase import ShownCase, find_showcase
 from robustassay.report.site.studies import StudyPage, find_studies
 from robustassay.results.discovery import holds_runs
 from robustassay.results.labels import attack_labels
@@ -47,6 +51,10 @@ class Content:
     heat_maps: tuple[HeatMap, ...]
     reliabilities: Mapping[str, Reliability]  # by the name of a model
     studies: tuple[StudyPage, ...]
+    breakdowns: Mapping[str, Breakdown]  # by the key of the first run of a result
+    samples: Mapping[str, SampleTable]  # by the key of a run
+    pictures: SamplePictures
+    showcase: ShownCase | None  # of `assay run`
 
     @property
     def failed_checks(self) -> int:
@@ -63,6 +71,8 @@ class _Collected:
     results: list[ModelResult]
     curves: list[SiteCurve]
     selections: list[GallerySelection]
+    breakdowns: dict[str, Breakdown]
+    samples: dict[str, SampleTable]
 
 
 def collect(places: Sequence[Path], watch: Watch = lambda done, total: None) -> Content:
@@ -80,6 +90,8 @@ def collect(places: Sequence[Path], watch: Watch = lambda done, total: None) -> 
     for selection in collected.selections:
         if (gallery := builder.build(selection)) is not None:
             galleries[gallery.model_id].append(gallery)
+    pictures = SamplePictures(builder)
+    pictures.draw(list(collected.samples.values()))
     if runs and not collected.selections:
         builder.omissions["No run kept its adversarial images: run it with --keep-images to see some here."] = None
     return Content(
@@ -91,10 +103,14 @@ def collect(places: Sequence[Path], watch: Watch = lambda done, total: None) -> 
         curves=tuple(collected.curves),
         galleries={model: tuple(some) for model, some in galleries.items()},
         omissions=tuple(builder.omissions),
-        classes=_class_names(collected.results, builder),
+        classes=_class_names(collected, builder),
         heat_maps=(*heat_maps(collected.attacks, models), *(one for study in studies for one in study.heat_maps())),
         reliabilities=reliabilities,
         studies=studies,
+        breakdowns=collected.breakdowns,
+        samples=collected.samples,
+        pictures=pictures,
+        showcase=find_showcase(places, collected.attacks),
     )
 
 
@@ -103,7 +119,8 @@ def _holds(place: Path, studies: set[Path]) -> bool:
 
 
 def _read(runs: Sequence[StoredRun], labels: Mapping[str, str], watch: Watch) -> _Collected:
-    collected = _Collected([], [], [], [])
+    collected = _Collected([], [], [], [], {}, {})
+    most = rows_each(len(runs))
     groups: dict[tuple[str, str], list[StoredRun]] = defaultdict(list)
     for run in runs:
         groups[run.eps_axis_key, run.model_id].append(run)
@@ -121,7 +138,10 @@ def _read(runs: Sequence[StoredRun], labels: Mapping[str, str], watch: Watch) ->
             attacks = summarise_attacks(own, frames, labels)
             collected.attacks += attacks
             if begun := [attack for attack in attacks if attack.numbers.samples]:
-                collected.results.append(combine_attacks(begun, {one.key: frames[one.key] for one in begun}))
+                result = combine_attacks(begun, {one.key: frames[one.key] for one in begun})
+                collected.results.append(result)
+                collected.breakdowns[result.first.key] = break_down(result, frames)
+                collected.samples |= {one.key: sample_table(one, result, frames, most) for one in begun}
             if (selection := select(own, frames)) is not None:
                 collected.selections.append(selection)
         if begun_runs := [run for run in group if len(frames[run.key])]:
@@ -129,14 +149,15 @@ def _read(runs: Sequence[StoredRun], labels: Mapping[str, str], watch: Watch) ->
     return collected
 
 
-def _class_names(results: Sequence[ModelResult], builder: GalleryBuilder) -> dict[str, dict[int, str]]:
+def _class_names(collected: _Collected, builder: GalleryBuilder) -> dict[str, dict[int, str]]:
     """Name the classes of each dataset that can be loaded; those of other datasets are numbers."""
     omissions = dict(builder.omissions)
     found: dict[str, dict[int, str]] = defaultdict(dict)
-    for result in results:
+    for result in collected.results:
         dataset = builder.dataset(result.first)
-        for label in result.classes["label"]:
-            found[result.first.spec["data"]["sha256"]][int(label)] = class_name(dataset, int(label))
+        labels = {int(label) for label in result.classes["label"]}
+        labels |= {one.predicted for one in collected.breakdowns[result.first.key].confusions}
+        found[result.first.spec["data"]["sha256"]] |= {label: class_name(dataset, label) for label in sorted(labels)}
     builder.omissions.clear()
     builder.omissions.update(omissions)  # a missing class name needs no sentence
     return dict(found)

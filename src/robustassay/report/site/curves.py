@@ -41,6 +41,11 @@ class SiteCurve:
     x: tuple[float, ...]
     rates: Mapping[Measure, tuple[tuple[float, float, float], ...]]  # value, low, high
 
+    @property
+    def is_curve(self) -> bool:
+        """Whether it shows more than one point beside the clean accuracy."""
+        return len(self.x) > 2 if self.only_points else self.versus == "eps" or self.end > 1
+
     def to_json(self, model: int) -> dict[str, Any]:
         """Return the curve as plain data, with the number of its model."""
         facts = {"model": model, "attack": self.attack, "n": self.samples, "end": self.end, "x": self.x}
@@ -101,6 +106,8 @@ def _join(parts: Sequence[tuple[StoredRun, Curve]]) -> tuple[Curve, tuple[str, .
 
 
 def _thin(curve: Curve, axis: str, model_id: str, attack: str, pages: tuple[str, ...]) -> SiteCurve:
+    if curve.only_at is not None:  # at radius zero, accuracy is clean accuracy
+        curve = replace(curve, only_at=(0.0, *curve.only_at))
     steps = np.array(curve.steps)
     exact = len(steps) <= PLACES
     if not exact:

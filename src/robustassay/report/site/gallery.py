@@ -46,7 +46,7 @@ class GalleryItem:
     clean_margin: float | None  # older records have none, nor the next two
     clean_confidence: float | None
     confidence: float | None  # of the predicted class
-    distance: str | None  # None where no attack succeeded
+    distance: str | None  # None where no adversarial point was found
     pictures: "ImageTriple"
 
 
@@ -56,6 +56,7 @@ class Gallery:
     """The samples shown of one model under one threat."""
 
     model_id: str
+    comparison_key: str
     threat: str
     items: tuple[GalleryItem, ...]
 
@@ -95,7 +96,7 @@ class GalleryBuilder:
         dataset = self.dataset(first)
         if dataset is None or not selection.samples:
             return None
-        if not _drawable(dataset):
+        if not is_drawable(dataset):
             self.omissions[f"The samples of {first.data} are not grey or colour images, so none is shown."] = None
             return None
         items = tuple(_items(selection, dataset, self.labels))
@@ -103,7 +104,7 @@ class GalleryBuilder:
         if self.used_bytes > BUDGET_BYTES:
             self.omissions["Further pictures are left out to keep this report small."] = None
             return None
-        return Gallery(first.model_id, first.threat, items) if items else None
+        return Gallery(first.model_id, first.comparison_key, first.threat, items) if items else None
 
     def dataset(self, run: StoredRun) -> "Dataset | None":
         """Load the dataset of a run by its name; None where its content is not that of the run."""
@@ -140,7 +141,7 @@ def select(runs: Sequence[StoredRun], frames: Frames) -> GallerySelection | None
     if not kept:
         return None
     worst = rates.worst_case({run.key: frames[run.key] for run in kept})
-    by: Literal["distance", "margin"] = "distance" if any(_seeks_minimum(run) for run in kept) else "margin"
+    by: Literal["distance", "margin"] = "distance" if any(seeks_minimum(run) for run in kept) else "margin"
     return GallerySelection(kept, tuple(choose(worst, by)))
 
 
@@ -153,22 +154,25 @@ def choose(worst: pd.DataFrame, by: Literal["distance", "margin"] = "margin") ->
     correct = worst[worst["clean_ok"].astype(bool)]
     won = correct["success"].astype(bool)
     broken = correct[won].sort_values(by, kind="stable").to_dict("records")
-    unbroken = correct[~won].sort_values("margin", kind="stable").to_dict("records")
+    unbroken = correct[~won].sort_values(by, kind="stable").to_dict("records")
     first, last = ("smallest", "largest") if by == "distance" else ("most negative", "closest to zero")
+    left = "not broken, nearest point beyond eps" if by == "distance" else "not broken, smallest margin left"
     easiest = [SelectedSample("easiest", f"broken, {first} {by}", one) for one in broken[:EACH]]
     closest = unbroken[: 1 if len(broken) > EACH else EACH]
     narrow = broken[EACH:][::-1][: EACH - len(closest)]
     hardest = [SelectedSample("hardest", f"broken, {last} {by}", one) for one in narrow]
-    return easiest + hardest + [SelectedSample("hardest", "not broken, smallest margin left", one) for one in closest]
+    return easiest + hardest + [SelectedSample("hardest", left, one) for one in closest]
 
 
-def _seeks_minimum(run: StoredRun) -> bool:
+def seeks_minimum(run: StoredRun) -> bool:
+    """Say whether the attack of a run seeks the nearest adversarial point."""
     from robustassay import attacks
 
     return run.attack in attacks.attack_names() and bool(lookup("attack", run.attack).seeks_minimum)
 
 
-def _drawable(dataset: "Dataset") -> bool:
+def is_drawable(dataset: "Dataset") -> bool:
+    """Say whether the samples of a dataset are grey or colour images."""
     shape = dataset.images([0]).shape[1:]
     return len(shape) == 3 and shape[0] in (1, 3)
 
@@ -185,6 +189,7 @@ def _items(selection: GallerySelection, dataset: "Dataset", labels: Mapping[str,
         run, sample, won = runs[record["attack"]], record["sample_id"], bool(record["success"])
         if sample not in images[run.key]:
             continue
+        eps = float(run.spec["threat"]["eps"])
         yield GalleryItem(
             kind=chosen_sample.kind,
             why=chosen_sample.why,
@@ -198,7 +203,7 @@ def _items(selection: GallerySelection, dataset: "Dataset", labels: Mapping[str,
             clean_margin=_known(record["clean_margin"]),
             clean_confidence=_known(record["clean_confidence"]),
             confidence=_known(record["adv_confidence" if won else "clean_confidence"]),
-            distance=formatting.distance(float(record["distance"]), float(run.spec["threat"]["eps"])) if won else None,
+            distance=None if pd.isna(record["distance"]) else formatting.distance(float(record["distance"]), eps),
             pictures=draw(dataset.images([rows[sample]])[0], images[run.key][sample] if won else None),
         )
 

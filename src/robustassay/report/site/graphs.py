@@ -9,13 +9,17 @@ import numpy as np
 import pandas as pd
 
 from robustassay.analysis.law import Law, Scatter
+from robustassay.report import formatting
 from robustassay.report.site.content import Content
 from robustassay.report.site.curves import DIGITS, WORST, SiteCurve
 from robustassay.report.site.models import ReportedModel
 from robustassay.results.models import ThreatRanking
+from robustassay.results.runs import StoredRun
 
 FEWEST: Final = 2
 """The fewest models that a trade-off is drawn for."""
+FEWEST_FOR_LAW: Final = 8
+"""The fewest models that the law is fitted to: with fewer, chance decides its slope."""
 
 
 @final
@@ -37,8 +41,8 @@ class CurveSheet:
     @property
     def entry(self) -> dict[str, Any]:
         """What the page needs before it loads the curves."""
-        lines = any(not curve["points"] for curve in self.curves)
-        return {"name": self.name, "versus": self.versus, "title": self.title, "axis": self.axis, "lines": lines}
+        models = len({curve["model"] for curve in self.curves})
+        return {"name": self.name, "versus": self.versus, "title": self.title, "axis": self.axis, "models": models}
 
 
 def curve_sheets(content: Content) -> list[CurveSheet]:
@@ -46,7 +50,7 @@ def curve_sheets(content: Content) -> list[CurveSheet]:
     numbers = {identity: at for at, identity in enumerate(content.models)}
     runs = {attack.run.page: attack.run for attack in content.attacks}
     groups: dict[tuple[str, str], list[SiteCurve]] = defaultdict(list)
-    for curve in content.curves:
+    for curve in (one for one in content.curves if one.is_curve):
         groups[curve.versus, curve.axis].append(curve)
     sheets = []
     for at, ((versus, _), some) in enumerate(groups.items()):
@@ -60,6 +64,39 @@ def curve_sheets(content: Content) -> list[CurveSheet]:
         sheets.append(CurveSheet(f"curves-{at}", versus, title, unit if by_eps else versus, curves))
     order = {"eps": 0, "iterations": 1, "queries": 2}
     return sorted(sheets, key=lambda sheet: order[sheet.versus])
+
+
+@final
+@dataclass(frozen=True)
+class MissingCurves:
+    """Curves that the runs cannot give, and an attack that would."""
+
+    text: str
+    attack: str
+    run: StoredRun  # the command evaluates its model under its threat
+
+
+_GIVES: Final = {
+    "eps": ("radius", "an attack within a fixed radius gives one point. One that seeks the nearest point", "fmn"),
+    "iterations": ("iterations", "one step gives one point. An attack of many steps", "pgd"),
+}
+
+
+def missing_curves(content: Content) -> list[MissingCurves]:
+    """Say which models have no curve versus radius or iterations, and why."""
+    runs = {attack.run.page: attack.run for attack in content.attacks}
+    found = []
+    for versus, (axis, reason, attack) in _GIVES.items():
+        own = [one for one in content.curves if one.versus == versus]
+        drawn = {one.model_id for one in own if one.is_curve}
+        without = {one.model_id: one for one in own if one.model_id not in drawn}
+        if without:
+            names = [content.models[model_id].label for model_id in without]
+            named = formatting.listed(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+            first = next(iter(without.values()))
+            text = f"No curve versus {axis} for {named}: {reason} gives the whole curve:"
+            found.append(MissingCurves(text, attack, runs[first.pages[0]]))
+    return found
 
 
 def trade_offs(content: Content) -> Iterator[tuple[ThreatRanking, dict[str, Any], Scatter]]:
@@ -96,7 +133,12 @@ def _scatter(ranking: ThreatRanking, found: Scatter, models: Mapping[str, Report
         for model in [models[one.model_id]]
     ]
     title = f"{ranking.threat} on {ranking.data}"
-    return {"kind": "scatter", "title": title, "points": points, "law": _line(found.of_all, ends), "ends": ends}
+    return {"kind": "scatter", "title": title, "points": points, "law": _line(fitted_law(found), ends), "ends": ends}
+
+
+def fitted_law(found: Scatter) -> Law | None:
+    """Return the law of all models, where there are enough of them."""
+    return found.of_all if len(found.points) >= FEWEST_FOR_LAW else None
 
 
 def _line(law: Law | None, ends: tuple[float, float]) -> dict[str, Any] | None:

@@ -26,6 +26,11 @@ class ReportedModel:
     page: str  # its path in the site
 
     @property
+    def parameters(self) -> int | None:
+        """The number of parameters on its card; None where there is no card."""
+        return self.card.parameters if self.card else None
+
+    @property
     def family(self) -> str:
         """The architecture named on its card, else other."""
         return str(self.card.architecture["name"]) if self.card else "other"

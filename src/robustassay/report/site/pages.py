@@ -12,24 +12,35 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 import robustassay as ra
 from robustassay.report import formatting
-from robustassay.report.site.command import is_loadable, repeat
+from robustassay.report.site.board import boards, examples, near_miss
+from robustassay.report.site.command import is_loadable, repeat, with_attack
 from robustassay.report.site.content import Content
-from robustassay.report.site.graphs import CurveSheet, curve_sheets, trade_offs
+from robustassay.report.site.graphs import CurveSheet, curve_sheets, fitted_law, missing_curves, trade_offs
+from robustassay.report.site.references import references
+from robustassay.report.site.samples import OUTCOMES
 from robustassay.report.site.summary import costs, summary, title
-from robustassay.results.models import AttackSummary, ModelResult, ThreatRanking
+from robustassay.report.site.table_file import table_file
+from robustassay.report.site.verdicts import best_verdict, model_verdict, trust_in
+from robustassay.results.models import AttackSummary, ModelResult
+from robustassay.results.runs import StoredRun
 from robustassay.results.self_test import SelfTest
 
 ASSETS: Final = (
     "style.css",
     "site.js",
     "charts.js",
+    "scatter.js",
     "curves.js",
+    "samples.js",
+    "sample.js",
     "echarts.min.js",
     "echarts-LICENSE.txt",
     "echarts-NOTICE.txt",
 )
 LONGEST_LIST: Final = 12
-"""Findings per check, and models per threat, that the overview shows; the rest is on other pages."""
+"""Findings per check that the first page shows; the rest is on other pages."""
+TABLE: Final = "results.csv"
+REFERENCES: Final = "references.bib"
 
 File = tuple[str, str | bytes]
 
@@ -63,6 +74,8 @@ class _Site:
             formatting.count,
             formatting.short,
             formatting.brief,
+            formatting.unit,
+            formatting.is_hash,
         )
         made.filters |= {writer.__name__: writer for writer in writers}
         made.globals |= {"content": self.content, "version": ra.__version__, "title": title(self.content)}
@@ -75,9 +88,7 @@ class _Site:
         """The pages that this site has."""
         content = self.content
         found = [("index.html", "Overview")]
-        if content.rankings:
-            found += [("leaderboard.html", "Leaderboard")]
-        found += [("curves.html", "Curves")] if self.sheets else []
+        found += [("curves.html", "Curves")] if self.sheets or missing_curves(content) else []
         found += [("tradeoff.html", "Trade-off")] if next(trade_offs(content), None) else []
         found += [("transfer.html", "Transfer")] if content.heat_maps else []
         found += [("runs.html", "Runs")] if content.attacks else []
@@ -87,6 +98,10 @@ class _Site:
     def loadable(self) -> dict[str, bool]:
         """Whether `assay eval` loads a model by its name, by `StoredRun.model_id`."""
         return {identity: is_loadable(json.loads(identity)) for identity in self.content.models}
+
+    def command(self, run: StoredRun, attack: str) -> str:
+        """Write the command that runs another attack on the model and the samples of a run."""
+        return with_attack(run, self.content.samples[run.key].total, self.loadable[run.model_id], attack)
 
     def page(self, name: str, template: str, **values: Any) -> File:
         """Fill a template; links in it are relative to the page."""
@@ -102,7 +117,10 @@ def pages(content: Content) -> Iterator[File]:
         yield f"assets/{name}", (resources.files("robustassay.report") / "assets" / name).read_bytes()
     yield _overview(site)
     if content.rankings:
-        yield site.page("leaderboard.html", "leaderboard", boards=[_board(ranking) for ranking in content.rankings])
+        names = dict.fromkeys(attack.run.attack for attack in content.attacks)
+        day = max(attack.run.date for attack in content.attacks)
+        yield TABLE, table_file(content)
+        yield REFERENCES, references(title(content), day, ra.__version__, names)
     yield from _curves(site)
     yield from _comparisons(site)
     yield from _models(site)
@@ -112,40 +130,43 @@ def pages(content: Content) -> Iterator[File]:
 
 def _overview(site: _Site) -> File:
     content = site.content
-    pages = {attack.key: attack.run.page for attack in content.attacks}
-    return site.page("index.html", "overview", summary=summary(content), costs=costs(content.attacks), pages=pages)
-
-
-def _board(ranking: ThreatRanking) -> dict[str, Any]:
-    """Lay out one table of the leaderboard: one column per attack, the strongest first."""
-    broken: dict[str, int] = defaultdict(int)
-    for result in ranking.models:
-        for attack in result.attacks:
-            broken[attack.label] += attack.broken
-    return {
-        "ranking": ranking,
-        "letters": ranking.letters,
-        "rank_ranges": ranking.rank_ranges,
-        "attacks": sorted(broken, key=lambda label: -broken[label]),
-        "by_attack": {one.model_id: {found.label: found for found in one.attacks} for one in ranking.models},
-    }
+    return site.page(
+        "index.html",
+        "overview",
+        summary=summary(content),
+        verdict=best_verdict(content),
+        boards=boards(content),
+        examples=examples(content),
+        near_miss=near_miss(content),
+        costs=costs(content.attacks),
+        pages={attack.key: attack.run.page for attack in content.attacks},
+    )
 
 
 def _curves(site: _Site) -> Iterator[File]:
-    if not site.sheets:
+    content = site.content
+    missing = [
+        (
+            one.text,
+            with_attack(one.run, content.samples[one.run.key].total, site.loadable[one.run.model_id], one.attack),
+        )
+        for one in missing_curves(content)
+    ]
+    if not (site.sheets or missing):
         return
     for sheet in site.sheets:
         yield sheet.file, f"assay.receive({_script(sheet.name)}, {_script(sheet.curves)});\n"
-    models = [{"name": one.label, "page": one.page} for one in site.content.models.values()]
-    yield site.page(
-        "curves.html", "curves", index={"kind": "curves", "sheets": [s.entry for s in site.sheets], "models": models}
-    )
+    models = [{"name": one.label, "page": one.page} for one in content.models.values()]
+    index = {"kind": "curves", "sheets": [sheet.entry for sheet in site.sheets], "models": models}
+    yield site.page("curves.html", "curves", index=index, missing=missing)
 
 
 def _comparisons(site: _Site) -> Iterator[File]:
     content = site.content
     if found := list(trade_offs(content)):
-        yield site.page("tradeoff.html", "tradeoff", found=found)
+        yield site.page(
+            "tradeoff.html", "tradeoff", found=[(ranking, data, fitted_law(one)) for ranking, data, one in found]
+        )
     if content.heat_maps:
         families = {one.label: one.family for one in content.models.values()}
         yield site.page("transfer.html", "transfer", maps=[one.to_json(families) for one in content.heat_maps])
@@ -154,7 +175,8 @@ def _comparisons(site: _Site) -> Iterator[File]:
 def _models(site: _Site) -> Iterator[File]:
     content = site.content
     own: dict[str, list[ModelResult]] = defaultdict(list)
-    for result in content.results:
+    shared = {ranking.comparison_key: len(ranking.models) for ranking in content.rankings}
+    for result in sorted(content.results, key=lambda one: -shared[one.first.comparison_key]):
         own[result.model_id].append(result)
     for identity, model in content.models.items():
         yield site.page(
@@ -162,8 +184,10 @@ def _models(site: _Site) -> Iterator[File]:
             "model",
             model=model,
             spec=json.loads(identity),
-            results=own[identity],
-            galleries=content.galleries.get(identity, ()),
+            results=[
+                (one, model_verdict(one), trust_in(one), content.breakdowns[one.first.key]) for one in own[identity]
+            ],
+            galleries=sorted(content.galleries.get(identity, ()), key=lambda one: -shared[one.comparison_key]),
             reliability=content.reliabilities.get(model.name),
         )
 
@@ -176,6 +200,10 @@ def _runs(site: _Site) -> Iterator[File]:
     standing_of = {one.key: result for result in content.results for one in result.attacks}
     for attack in content.attacks:
         yield _run(site, attack, standing_of.get(attack.key))
+    for table in content.samples.values():
+        found = {**table.to_json(), **content.pictures.to_json(table)}
+        yield table.file, f"assay.receive({_script(found)});\n"
+    yield from content.pictures.files.items()
 
 
 def _run(site: _Site, attack: AttackSummary, result: ModelResult | None) -> File:
@@ -190,6 +218,8 @@ def _run(site: _Site, attack: AttackSummary, result: ModelResult | None) -> File
         model=model,
         repeated=repeated,
         counted=counted,
+        table=site.content.samples.get(attack.key),
+        outcomes=OUTCOMES,
         self_test=SelfTest.of(attack.run.manifest),
     )
 

@@ -37,10 +37,15 @@ def draw(x0: Tensor, x_adv: Tensor | None) -> ImageTriple:
     scale = max(1, _SHOWN_SIDE // max(width, height))
     if x_adv is None:
         return ImageTriple(original, None, None, 1, scale * width, scale * height)
+    change, factor = magnified(x0, x_adv)
+    return ImageTriple(original, _embed(change)[0], _embed(x_adv)[0], factor, scale * width, scale * height)
+
+
+def magnified(x0: Tensor, x_adv: Tensor) -> tuple[Tensor, int]:
+    """Return the change around middle grey, magnified as far as it is not clipped, and the factor."""
     delta = x_adv - x0
     factor = magnification(float(delta.abs().max()))
-    change, adversarial = _embed(0.5 + factor * delta)[0], _embed(x_adv)[0]
-    return ImageTriple(original, change, adversarial, factor, scale * width, scale * height)
+    return 0.5 + factor * delta, factor
 
 
 def magnification(largest: float) -> int:
@@ -48,13 +53,18 @@ def magnification(largest: float) -> int:
     return max(1, int(0.5 / max(largest, 1e-6) + 1e-4))
 
 
-def _embed(x: Tensor) -> tuple[str, int, int]:
-    """Return an image as a PNG data URI, with its width and height."""
+def to_image(x: Tensor) -> Image.Image:
+    """Return an image [C, H, W] in [0, 1] as a picture, shrunk if it is large."""
     levels = (x * 255).round().clamp(0, 255).to(torch.uint8)
     pixels = levels[0] if len(levels) == 1 else levels.permute(1, 2, 0)
     image = Image.fromarray(pixels.contiguous().numpy())
     shrink = -(-max(image.size) // LARGEST_SIDE)
-    image = image.reduce(shrink) if shrink > 1 else image
+    return image.reduce(shrink) if shrink > 1 else image
+
+
+def _embed(x: Tensor) -> tuple[str, int, int]:
+    """Return an image as a PNG data URI, with its width and height."""
+    image = to_image(x)
     file = io.BytesIO()
     image.save(file, "PNG", optimize=True)
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}", *image.size

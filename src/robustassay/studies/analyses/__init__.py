@@ -8,7 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from robustassay.studies.analyses import calibration, fairness, ood, privacy, shift, smoothness, time
+from robustassay.studies.analyses import (
+    calibration,
+    fairness,
+    ood,
+    privacy,
+    robust_shift,
+    shift,
+    smoothness,
+    time,
+    transfer,
+)
 from robustassay.studies.analyses.analysis import Analysis
 from robustassay.studies.analyses.model_measurements import ModelMeasurements
 from robustassay.studies.analyses.setup import AnalysisSetup
@@ -29,11 +39,13 @@ class AnalysisKind:
 
 ANALYSES: Final = {
     "shift": AnalysisKind("accuracy on other data", shift.requires, shift.make),
+    "robust-shift": AnalysisKind("robust accuracy on other data", robust_shift.requires, robust_shift.make),
     "calibration": AnalysisKind("expected calibration error and temperatures", calibration.requires, calibration.make),
     "ood": AnalysisKind("out-of-distribution detection, as AUROC", ood.requires, ood.make),
     "fairness": AnalysisKind("accuracy of each class", fairness.requires, fairness.make),
     "privacy": AnalysisKind("membership inference by confidence", privacy.requires, privacy.make),
     "smoothness": AnalysisKind("local Lipschitz estimates, stage by stage", smoothness.requires, smoothness.make),
+    "transfer": AnalysisKind("transfer of adversarial examples between models", transfer.requires, transfer.make),
     "time": AnalysisKind("robustness by year and venue of the method", time.requires, time.make),
 }
 

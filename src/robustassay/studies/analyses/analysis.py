@@ -12,6 +12,7 @@ from robustassay.errors import StoreFailed
 from robustassay.studies.analyses.model_measurements import card_of
 
 NATURAL, ADVERSARIAL, OTHER = "natural training", "trained against L∞ attacks", "other defenses and models"
+L2_TRAINED: Final = "trained against L2 attacks"
 _ADVERSARIAL_RECIPES: Final = frozenset({"pgd", "trades", "alp", "ibp"})
 
 
@@ -43,12 +44,24 @@ class Analysis:
 
 def groups(models: Iterable[str]) -> "pd.Categorical[str]":
     """Return how models were trained; the fixed order gives each group one colour everywhere."""
-    return pd.Categorical([group(model) for model in models], categories=[NATURAL, ADVERSARIAL, OTHER])
+    return pd.Categorical([group(model) for model in models], categories=[NATURAL, ADVERSARIAL, OTHER, L2_TRAINED])
 
 
 def group(model: str) -> str:
-    """Return how a model was trained, by its card."""
+    """Return how a model was trained, by its card; one of RobustBench by its name and threat."""
     card = card_of(model)
     if card is None:
+        return _robustbench_group(model)
+    if card.recipe == "natural":
+        return NATURAL
+    return L2_TRAINED if card.recipe == "pgd-l2" else ADVERSARIAL if card.recipe in _ADVERSARIAL_RECIPES else OTHER
+
+
+def _robustbench_group(model: str) -> str:
+    """Return the group of `robustbench:NAME[:[DATASET/]THREAT]`; all but the standard models are trained for it."""
+    source, _, rest = model.partition(":")
+    name, _, place = rest.partition(":")
+    if source != "robustbench":
         return OTHER
-    return NATURAL if card.recipe == "natural" else ADVERSARIAL if card.recipe in _ADVERSARIAL_RECIPES else OTHER
+    threat = place.rpartition("/")[2] or "Linf"
+    return NATURAL if name == "Standard" else {"Linf": ADVERSARIAL, "L2": L2_TRAINED}.get(threat, OTHER)

@@ -37,20 +37,21 @@ def make(measured: ModelMeasurements) -> Analysis:
     classes = pd.concat([one.classes.assign(model=model) for model, one in found.items()], ignore_index=True)
     classes["class"] = [_class(measured, int(label)) for label in classes["label"]]
     solid, dotted = (_wide(classes, kind, shown(measured)) for kind in ("robust", "clean"))
-    images = int(classes.groupby("model")["images"].sum().max())
+    counts = classes.groupby("model")["images"].sum()
+    images = f"{counts.min()} images" if counts.nunique() == 1 else f"{counts.min()} to {counts.max()} images per model"
     points = pd.DataFrame({"model": table["model"], "group": groups(table["model"])})
     points = points.assign(x=table["robust"], y=table["robust_rsd"])[table["robust_rsd"].notna()]
     panels = (
         Panel("fairness-classes", "Accuracy of each class",
-              Lines(solid, "", "accuracy", dotted, ("robust", "clean"), f"{images} images, {measured.threat}")),
+              Lines(solid, "", "accuracy", dotted, ("robust", "clean"), f"{images}, {measured.threat}")),
         Panel("fairness-rsd", "Spread of robust accuracy over classes",
               Points(points, f"robust accuracy, {measured.threat}", "relative standard deviation over classes",
-                     f"{images} images; models with no robustness have none", (True, False))),
+                     f"{images}; models with no robustness have none", (True, False))),
     )  # fmt: skip
-    few = images / max(1, classes["label"].nunique())
+    few = counts.min() / max(1, classes["label"].nunique())
     notes = (
         f"Robust accuracy and its spread over classes: {trend(table['robust'], table['robust_rsd'])}.",
-        f"With {few:.0f} images per class, equal classes would show a relative standard deviation of "
+        f"With {few:.0f} images per class or more, equal classes would show a relative standard deviation of "
         f"{table['robust_rsd_by_chance'].min():.2f} or more by chance alone.",
     )
     tables = {"fairness": table, "fairness-classes": classes}

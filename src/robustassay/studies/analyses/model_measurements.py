@@ -21,10 +21,10 @@ from robustassay.threat import ThreatModel
 
 TEST: Final = "test"
 MEMBERS: Final = "training images"
-SHIFT, OOD = "shift: ", "out of distribution: "
-"""Prefixes of the names of other datasets."""
+SHIFT, OOD, ATTACKED = "shift: ", "out of distribution: ", "attacked: "
+"""Prefixes of the names of other datasets; those to be attacked are shifts, too."""
 
-MeasurementKind = Literal["predictions", "adversarial predictions", "run", "lipschitz"]
+MeasurementKind = Literal["predictions", "adversarial predictions", "transfer", "run", "lipschitz"]
 Numbers = npt.NDArray[np.float64]
 
 
@@ -85,6 +85,10 @@ class ModelMeasurements:
     def robust(self, model: str) -> Rate:
         """Return a model's robust accuracy."""
         return robust_accuracy(self.records(model))
+
+    def accuracy(self, model: str) -> float:
+        """Return a model's accuracy on the test images."""
+        return float(self.predictions(model).correct.mean())
 
     def named(self, prefix: str) -> list[str]:
         """Return the datasets of one kind."""

@@ -1,8 +1,8 @@
 """Which models, datasets and attack a set of analyses is about, and the tasks that measure them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, final
 
@@ -14,17 +14,21 @@ from robustassay.data import Dataset
 from robustassay.errors import BadRequest
 from robustassay.evaluation.checks import check_model
 from robustassay.evaluation.model_ref import choose_device
-from robustassay.evaluation.progress import Progress
 from robustassay.names import slug
 from robustassay.rng import seeded
+from robustassay.studies.analyses.adversarial import (
+    AdversarialPredictionsTask,
+    CraftingSetup,
+    TransferTask,
+    prediction_table,
+)
 from robustassay.studies.analyses.model_measurements import TEST, ModelMeasurements, key
 from robustassay.studies.cache import CachedTable
-from robustassay.studies.crafting import Crafting, LoadedModel
 from robustassay.studies.measures.smoothness import LipschitzEstimate
 from robustassay.studies.photographs import as_seen_by
 from robustassay.studies.runs import AttackRun, RunTask, Workspace
 from robustassay.studies.study import Plan
-from robustassay.studies.task import ComputeTask, Key, Results, Task, TaskCost
+from robustassay.studies.task import ComputeTask, Key, Results, Task
 from robustassay.studies.timing import EOT_DRAWS, Passes, load_once
 from robustassay.target import LocalModel, TargetModel
 from robustassay.threat import LInf, ThreatModel
@@ -45,10 +49,12 @@ class AnalysisSetup:
     attack: str = "pgd"
     passes: Passes | None = None  # of the attack; guessed from its steps by default
     robust_images: int | None = None  # fewer than there are, for a slow attack
+    limits: Mapping[str, int] = field(default_factory=dict)  # the same for single models
     lipschitz_images: int = 16
     lipschitz_steps: int = 50
     lipschitz_stages: int = 4
-    crafting_attack: str = "pgd:steps=10,rel_step=0.25"  # makes the images of adversarial predictions
+    crafting_attack: str = "pgd:steps=10,rel_step=0.25"  # makes the images of adversarial predictions and of transfer
+    crafting_images: int | None = None  # fewer than there are
     seed: int = 0
     device: str | None = None
 
@@ -69,9 +75,11 @@ class AnalysisSetup:
         """Return the task of one measurement."""
         model, kind, data = measurement
         if kind == "run":
-            return self.run_task(model)
+            return self.run_task(model, data)
         if kind == "adversarial predictions":
-            return AdversarialPredictionsTask(self, measurement)
+            return AdversarialPredictionsTask(self.crafting(measurement), measurement)
+        if kind == "transfer":
+            return TransferTask(self.crafting(measurement), measurement, self.models)
         title = f"{model}, {kind}, {self.datasets[data].name}"
         if kind == "lipschitz":
             return ComputeTask.of_table(
@@ -92,13 +100,20 @@ class AnalysisSetup:
             lambda: self.seconds(measurement, Passes(forwards=1)),
         )
 
-    def run_task(self, model: str) -> RunTask:
+    def run_task(self, model: str, data: str = TEST) -> RunTask:
         """Return the attack run of one model."""
         attack = attacks.create(self.attack)
         guessed = attack.planned_steps or 100
         passes = self.passes or Passes(2, guessed)
-        run = AttackRun(key("run", model), model, self.threat, self.attack, passes, limit=self.robust_images)
-        return RunTask(run, self.workspace)
+        limit = self.limits.get(model, self.robust_images) if data == TEST else None
+        run = AttackRun(key("run", model, data), model, self.threat, self.attack, passes, limit=limit)
+        return RunTask(run, replace(self.workspace, dataset=self.datasets[data]))
+
+    def crafting(self, measurement: Key) -> CraftingSetup:
+        """Return what crafts adversarial examples of a measurement, on its first images."""
+        model, _, data = measurement
+        few = self.datasets[data].take(min(self.crafting_images or len(self.datasets[data]), len(self.datasets[data])))
+        return CraftingSetup(model, few, self.workspace, self.threat, self.crafting_attack, self.target)
 
     # ---------------------------------------------------------------- measuring
 
@@ -125,13 +140,7 @@ class AnalysisSetup:
 
     def target(self, model: str) -> TargetModel:
         """Return a model as it is queried; a randomized one is averaged."""
-        ref = load_once(model)
-        if ref.is_remote:
-            raise BadRequest(f"{model} is a service, which costs queries: name a local model.")
-        device = choose_device(self.device)
-        traits = check_model(ref.module, as_seen_by(model, self.datasets[TEST]), device, despite_flags=True)
-        draws = EOT_DRAWS if traits.random else 1
-        return LocalModel(ref.module, traits.classes, device, None, draws, traits.random)
+        return _target(self, model)
 
     def seconds(self, measurement: Key, passes: Passes) -> float:
         """Estimate the seconds of some passes per image of a dataset."""
@@ -160,52 +169,13 @@ class AnalysisSetup:
         return LipschitzEstimate(self.threat.norm, self.lipschitz_steps, seed=self.seed)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class AdversarialPredictionsTask(Task):
-    """A model's predictions on images after all steps of an attack, successful or not."""
-
-    setup: AnalysisSetup = field(repr=False)
-    name: Key
-
-    @property
-    def key(self) -> Key:
-        """Name of the result."""
-        return self.name
-
-    def missing(self) -> int:
-        """Count the images without an adversarial example."""
-        crafting = self._crafting(self.setup.target(self.name[0]))
-        return len(crafting.missing(self._folder(crafting)))
-
-    def cost(self) -> TaskCost:
-        """Estimate the attack and the queries."""
-        if not self.missing():
-            return TaskCost()
-        steps = attacks.create(self.setup.crafting_attack).planned_steps or 10
-        return TaskCost(self.setup.seconds(self.name, Passes(forwards=4, gradients=steps)))
-
-    def run(self, results: Results, progress: Progress) -> pd.DataFrame:
-        """Craft what is missing and query the model."""
-        target = self.setup.target(self.name[0])
-        with seeded(f"adversarial/{self.setup.seed}", target.device):
-            crafting = self._crafting(target)
-            examples = crafting.examples(self._folder(crafting), progress)
-            logits = [target.mean_logits(x.to(target.device)).cpu() for x in torch.split(examples.x_adv, CHUNK)]
-        return prediction_table(self.setup.data(self.name), torch.cat(logits))
-
-    def _crafting(self, target: TargetModel) -> Crafting:
-        model, setup = self.name[0], self.setup
-        source = LoadedModel(model, target, dict(load_once(model).identity))
-        attack = attacks.create(setup.crafting_attack)
-        return Crafting(model, (source,), attack, setup.threat, setup.data(self.name), setup.seed)
-
-    def _folder(self, crafting: Crafting) -> Path:
-        name = f"{slug(self.setup.datasets[self.name[2]].name)}-{crafting.spec.key[:8]}"
-        return self.setup.out / "examples" / slug(self.name[0]) / name
-
-
-def prediction_table(dataset: Dataset, logits: torch.Tensor) -> pd.DataFrame:
-    """Return one row per image: id, label and logits."""
-    columns = {f"logit{at}": logits[:, at].numpy() for at in range(logits.shape[1])}
-    return pd.DataFrame({"sample_id": list(dataset.ids), "label": dataset.labels.numpy(), **columns})
+@lru_cache(maxsize=2)
+def _target(setup: AnalysisSetup, model: str) -> TargetModel:
+    """Load and check a model once for all its measurements, which run one after the other."""
+    ref = load_once(model)
+    if ref.is_remote:
+        raise BadRequest(f"{model} is a service, which costs queries: name a local model.")
+    device = choose_device(setup.device)
+    traits = check_model(ref.module, as_seen_by(model, setup.datasets[TEST]), device, despite_flags=True)
+    draws = EOT_DRAWS if traits.random else 1
+    return LocalModel(ref.module, traits.classes, device, None, draws, traits.random)

@@ -1,14 +1,22 @@
 """Distribution shift: accuracy on other data of the same classes, and robust accuracy (the paper's Figure 3)."""
 
+import re
+from typing import Final
+
 import pandas as pd
 
-from robustassay.analysis.panels import Panel, Points
+from robustassay.analysis.panels import Lines, Panel, Points
 from robustassay.analysis.shift import accuracy_table, trend
 from robustassay.errors import BadRequest
+from robustassay.names import slug
 from robustassay.studies.analyses.analysis import Analysis, groups
+from robustassay.studies.analyses.fairness import shown
 from robustassay.studies.analyses.model_measurements import SHIFT, TEST, ModelMeasurements, key
 from robustassay.studies.analyses.setup import AnalysisSetup
 from robustassay.studies.task import Key
+
+CORRUPTIONS: Final = "corruptions"
+"""Stands for all corruptions of the test images together."""
 
 
 def requires(setup: AnalysisSetup) -> list[Key]:
@@ -22,37 +30,64 @@ def requires(setup: AnalysisSetup) -> list[Key]:
 
 def make(measured: ModelMeasurements) -> Analysis:
     """Compare accuracies, and correlate them with robust accuracy over models."""
-    predictions = pd.concat(
-        [
-            pd.DataFrame(
-                {"model": model, "data": data.removeprefix(SHIFT), "correct": measured.predictions(model, data).correct}
-            )
-            for data in (TEST, *measured.named(SHIFT))
-            for model in measured.models
-        ]
-    )
-    table = accuracy_table(predictions)
-    table["robust"] = [measured.robust(str(model)).value for model in table["model"]]
-    wide = table.pivot(index="model", columns="data", values="accuracy").loc[list(measured.models)].reset_index()
+    table = accuracy_table(_predictions(measured))
+    table["shift"] = [_family(data) for data in table["data"]]
+    wide = table.pivot_table(index="model", columns="shift", values="accuracy", sort=False).loc[list(measured.models)]
+    names = [str(name) for name in wide if name != TEST]
+    wide = wide.reset_index()
     wide.insert(1, "robust", [measured.robust(model).value for model in measured.models])
-    others = table[table["data"] != TEST]
-    mean = others.groupby("model", sort=False).agg(y=("accuracy", "mean"), images=("images", "max")).reset_index()
-    wide["mean over shifts"] = mean.set_index("model")["y"].loc[list(measured.models)].to_numpy(float)
-    wide["kept"] = wide["mean over shifts"] / wide[TEST]
-    points = pd.DataFrame({"model": wide["model"], "group": groups(wide["model"])})
-    names = ", ".join(name.removeprefix(SHIFT) for name in measured.named(SHIFT))
-    panels = [
-        Panel("shift", "Accuracy under shift", Points(
-            points.assign(x=wide["robust"], y=wide["mean over shifts"]), f"robust accuracy, {measured.threat}",
-            "accuracy, mean over shifts", f"shifts: {names}")),
-        Panel("shift-kept", "Share of clean accuracy kept under shift", Points(
-            points.assign(x=wide["robust"], y=wide["kept"]), f"robust accuracy, {measured.threat}",
-            "accuracy under shift / clean accuracy")),
-    ]  # fmt: skip
-    notes = (
-        f"Robust accuracy and accuracy under shift: {trend(wide['robust'], wide['mean over shifts'])}.",
-        f"Robust accuracy and the share of clean accuracy that is kept: {trend(wide['robust'], wide['kept'])}.",
-    )
-    return Analysis(
-        "shift", "Accuracy under distribution shift", {"shift": wide, "shift-all": table}, tuple(panels), notes
-    )
+    panels, notes = [], []
+    axis = f"robust accuracy, {measured.threat}"
+    points = pd.DataFrame({"model": wide["model"], "group": groups(wide["model"]), "x": wide["robust"]})
+    for name in names:
+        wide[f"{name}, share kept"] = wide[name] / wide[TEST]
+        images = int(table[table["shift"] == name]["images"].sum() / len(wide))
+        note = f"{images:,} images per model"
+        panels.append(Panel(f"shift-{slug(name)}", f"Accuracy under shift: {name}",
+                            Points(points.assign(y=wide[name]), axis, "accuracy", note)))  # fmt: skip
+        panels.append(Panel(f"shift-{slug(name)}-kept", f"Share of clean accuracy kept: {name}",
+                            Points(points.assign(y=wide[f"{name}, share kept"]), axis, "accuracy / clean accuracy",
+                                   note)))  # fmt: skip
+        notes.append(f"Robust accuracy and accuracy on {name}: {trend(wide['robust'], wide[name])}.")
+        kept = trend(wide["robust"], wide[f"{name}, share kept"])
+        notes.append(f"Robust accuracy and the share of clean accuracy kept on {name}: {kept}.")
+    if severities := _severities(table, shown(measured)):
+        panels.append(severities)
+    tables = {"shift": wide, "shift-all": table}
+    return Analysis("shift", "Accuracy under distribution shift", tables, tuple(panels), tuple(notes))
+
+
+def _predictions(measured: ModelMeasurements) -> pd.DataFrame:
+    frames = [
+        pd.DataFrame(
+            {"model": model, "data": data.removeprefix(SHIFT), "correct": measured.predictions(model, data).correct}
+        )
+        for data in (TEST, *measured.named(SHIFT))
+        for model in measured.models
+    ]
+    return pd.concat(frames)
+
+
+def _family(data: str) -> str:
+    return CORRUPTIONS if _cell(data) else data
+
+
+def _cell(data: str) -> tuple[str, int] | None:
+    """Return kind and severity of a corruption, written fog-3 or fog:severity=3."""
+    found = re.fullmatch(r"([a-z-]+)(?:-|:severity=)([1-5])(?:\|.*)?", data)
+    return (found[1], int(found[2])) if found else None
+
+
+def _severities(table: pd.DataFrame, models: list[str]) -> Panel | None:
+    """Draw the mean over kinds at each severity, for the models that can be told apart."""
+    cells = table[table["shift"] == CORRUPTIONS].assign(severity=lambda own: [_severity(data) for data in own["data"]])
+    if cells["severity"].nunique() < 2:
+        return None
+    lines = cells.pivot_table(index="severity", columns="model", values="accuracy")
+    content = Lines(lines[[model for model in models if model in lines]], "severity", "accuracy, mean over kinds")
+    return Panel("shift-severity", "Accuracy by severity of the corruption", content)
+
+
+def _severity(data: str) -> int:
+    cell = _cell(data)
+    return 0 if cell is None else cell[1]

@@ -6,7 +6,7 @@ from robustassay.analysis.history import by_venue, over_time
 from robustassay.analysis.panels import Panel, Points
 from robustassay.analysis.rates import clean_accuracy
 from robustassay.leaderboard.card import card_of_zoo
-from robustassay.studies.analyses.analysis import Analysis, groups
+from robustassay.studies.analyses.analysis import NATURAL, Analysis, group, groups
 from robustassay.studies.analyses.model_measurements import ModelMeasurements, card_of, key
 from robustassay.studies.analyses.setup import AnalysisSetup
 from robustassay.studies.task import Key
@@ -15,6 +15,13 @@ from robustassay.studies.task import Key
 def requires(setup: AnalysisSetup) -> list[Key]:
     """Return a run."""
     return [key("run", model) for model in setup.models]
+
+
+def _named(table: pd.DataFrame) -> frozenset[str]:
+    """Choose the models to name: natural ones lie too close together, so only the most accurate of them."""
+    natural = table["name"].map(group) == NATURAL
+    best = table[natural].nlargest(1, "clean")["name"]
+    return frozenset((*table[~natural]["name"], *best))
 
 
 def make(measured: ModelMeasurements) -> Analysis:
@@ -41,7 +48,8 @@ def make(measured: ModelMeasurements) -> Analysis:
     trade = trade.assign(y=table["best_known"], low=ends["low"], high=ends["high"])
     panels = [
         Panel("trade-off", "Accuracy and robustness", Points(
-            trade, "clean accuracy", f"robust accuracy, {measured.threat}", "bars: 95 % Wilson"))
+            trade, "clean accuracy", f"robust accuracy, {measured.threat}", "bars: 95 % Wilson; of natural models the "
+            "most accurate is named", named=_named(table)))
     ]  # fmt: skip
     if len(dated):
         frame = dated.rename(columns={"name": "model", "year": "x", "best_known": "y"})

@@ -11,6 +11,7 @@ from typing import Final
 from robustassay.studies.dong2020.figures import figures
 from robustassay.studies.dong2020.findings import findings
 from robustassay.studies.dong2020.measurements import DongMeasurements
+from robustassay.studies.dong2020.paper_models import PAPER_MODELS
 from robustassay.studies.dong2020.plan import plan
 from robustassay.studies.dong2020.setup import setup
 from robustassay.studies.dong2020.tables import tables
@@ -26,4 +27,5 @@ STUDY: Final = Study[DongMeasurements](
     findings=findings,
     tables=tables,
     figures=figures,
+    paper_models=PAPER_MODELS,
 )

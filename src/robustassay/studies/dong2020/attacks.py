@@ -6,10 +6,19 @@ from typing import Final, Literal, final
 from robustassay.threat import L2, LInf, Norm
 
 AttackGroup = Literal["white-box", "transfer", "score", "decision"]
-RunKind = Literal["eps", "fixed", "both"]
-"""A run for the curve over eps, a run at the fixed eps, or one run of a minimum-distance attack, which gives both."""
+QUERY_GROUPS: Final = ("score", "decision")
+RunKind = str
+"""`eps`: a run for the curve over eps; `fixed`: one at the fixed eps; `both`: one run of a minimum-distance attack, for
+both; `steps-N`: a transfer attack at the fixed eps whose examples took N steps on the substitute model."""
+
+TRANSFER_STEPS: Final = (1, 2, 5, 10, 20, 50, 100)
+"""Iterations of transfer attacks for the curve over attack strength; step sizes are those of white-box attacks."""
 
 NORMS: Final[tuple[Norm, ...]] = (LInf(8 / 255), L2(1.0))
+
+
+_ESTIMATED: Final = ":steps={steps},samples={samples}"
+_THROUGH: Final = "transfer:source={source},attack="
 
 
 @final
@@ -25,6 +34,7 @@ class BenchmarkAttack:
     linf: tuple[str, ...] = ()
     l2: tuple[str, ...] = ()
     can_target: bool = True
+    by_steps: str = ""  # name of the attack on the substitute, where a transfer attack has a curve over steps
 
     @property
     def slug(self) -> str:
@@ -35,9 +45,13 @@ class BenchmarkAttack:
         """Return what to run under a norm; nothing where the attack does not support it."""
         return self.linf if isinstance(norm, LInf) else self.l2
 
+    def of_steps(self, norm: Norm, steps: int) -> str:
+        """Return a transfer attack of some steps, with the step size of the white-box attack at the fixed eps."""
+        size = 0.125 if isinstance(norm, LInf) else 0.15
+        move = f"rel_step={size}" if self.by_steps == "bim" else f"path={round(size * steps, 6)}"
+        return f"{_THROUGH}{self.by_steps}(steps={steps},{move})"
 
-_ESTIMATED: Final = ":steps={steps},samples={samples}"
-_THROUGH: Final = "transfer:source={source},attack="
+
 ATTACKS: Final = (
     BenchmarkAttack("white-box", "FGSM", ("fgsm",) * 2, ("fg",) * 2),
     BenchmarkAttack(
@@ -55,9 +69,9 @@ ATTACKS: Final = (
     BenchmarkAttack("white-box", "DeepFool", ("deepfool:steps=100",), ("deepfool:steps=100",), can_target=False),
     BenchmarkAttack("white-box", "C&W", (), ("cw:search_steps={searches},steps={cw_steps},initial_c=1.0",)),
     BenchmarkAttack("transfer", "FGSM", (_THROUGH + "fgsm",) * 2, (_THROUGH + "fg",) * 2),
-    BenchmarkAttack("transfer", "BIM", *((_THROUGH + "bim(steps=10,rel_step=0.15)",) * 2,) * 2),
-    BenchmarkAttack("transfer", "MIM", *((_THROUGH + "mim(steps=10,path=1.5)",) * 2,) * 2),
-    BenchmarkAttack("transfer", "DIM", *((_THROUGH + "dim(steps=10,path=1.5)",) * 2,) * 2),
+    BenchmarkAttack("transfer", "BIM", *((_THROUGH + "bim(steps=10,rel_step=0.15)",) * 2,) * 2, by_steps="bim"),
+    BenchmarkAttack("transfer", "MIM", *((_THROUGH + "mim(steps=10,path=1.5)",) * 2,) * 2, by_steps="mim"),
+    BenchmarkAttack("transfer", "DIM", *((_THROUGH + "dim(steps=10,path=1.5)",) * 2,) * 2, by_steps="dim"),
     BenchmarkAttack("score", "ZOO", (), ("zoo",)),
     BenchmarkAttack("score", "NES", (f"nes{_ESTIMATED},rel_step=0.125",) * 2, (f"nes{_ESTIMATED},rel_step=0.15",) * 2),
     BenchmarkAttack(

@@ -1,16 +1,20 @@
-"""The counterparts of Dong et al.'s figures: which curves each shows."""
+"""The counterparts of Dong et al.'s figures, each with one panel per attack of a group."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from itertools import product
 from typing import Final, Literal, final, get_args
 
 from robustassay.analysis.curves import Curve
+from robustassay.analysis.rates import Rate
 from robustassay.studies.dong2020.attacks import ATTACKS, AttackGroup, BenchmarkAttack
 from robustassay.studies.dong2020.measurements import DongMeasurements
 from robustassay.studies.page import Figure
-from robustassay.threat import Norm
+from robustassay.threat import L2, Norm
 
 CurveAxis = Literal["eps", "strength"]
+Goal = Literal["untargeted", "untargeted-success", "targeted"]
+"""Accuracy under untargeted attacks, their success rate, or the success rate of targeted attacks."""
 
 NUMBERS: Final = {
     ("white-box", "Linf", "eps"): 1,
@@ -25,56 +29,83 @@ NUMBERS: Final = {
 APPENDIX: Final = 99
 """Number of figures that the main text of the paper does not show."""
 
+Lines = dict[int, Rate]
+
 
 @final
 @dataclass(frozen=True, eq=False)
-class DefenseCurves:
-    """The curves of all defenses against one attack."""
+class AttackPanel:
+    """The curves of all defenses against one attack, by defense; a transfer attack has rates by steps instead."""
 
+    attack: str
+    curves: dict[str, Curve | Lines] = field(repr=False)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class DefensePanels:
+    """The panels of one figure, which share their axes' meaning, and the defenses of the whole study."""
+
+    panels: tuple[AttackPanel, ...]
+    defenses: tuple[str, ...]  # all of the study, so that each has one colour everywhere
     norm: Norm
-    curves: tuple[Curve, ...]
+    normalised: bool  # whether L2 is divided by the root of the number of values
+    axis: CurveAxis
+    rate: str
 
 
 def figures(measured: DongMeasurements) -> list[Figure]:
     """Return every figure that has a curve, those of the paper's main text first."""
+    goals: tuple[Goal, ...] = get_args(Goal)
     wanted = [
-        (_number(measured, group, norm, axis) if not targeted else APPENDIX, group, norm, targeted, axis)
-        for targeted in (False, True)
-        for norm in measured.norms
-        for axis in get_args(CurveAxis)
-        for group in get_args(AttackGroup)
+        (_number(measured, group, norm, axis) if goal == "untargeted" else APPENDIX, group, norm, goal, axis)
+        for goal, norm, axis, group in product(goals, measured.norms, get_args(CurveAxis), get_args(AttackGroup))
     ]
     return [figure for what in sorted(wanted, key=lambda what: what[0]) for figure in _figures(measured, *what)]
 
 
 def _number(measured: DongMeasurements, group: AttackGroup, norm: Norm, axis: CurveAxis) -> int:
     """Return the number of the paper's figure; those of ImageNet follow those of CIFAR-10, in the same order."""
-    return NUMBERS.get((group, norm.name, axis), APPENDIX) + len(NUMBERS) * measured.photographs
+    number = NUMBERS.get((group, norm.name, axis), APPENDIX)
+    return number + len(NUMBERS) * measured.photographs if number < APPENDIX else APPENDIX
 
 
 def _figures(
-    measured: DongMeasurements, number: int, group: AttackGroup, norm: Norm, targeted: bool, axis: CurveAxis
+    measured: DongMeasurements, number: int, group: AttackGroup, norm: Norm, goal: Goal, axis: CurveAxis
 ) -> Iterator[Figure]:
-    """Yield one figure per attack of a group."""
-    rate = "success rate" if targeted else "accuracy"
+    """Yield the figure of a group, if any of its attacks has a curve."""
+    panels = tuple(
+        AttackPanel(attack.name, found)
+        for attack in ATTACKS
+        if attack.group == group and (found := _curves(measured, attack, norm, goal, axis))
+    )
+    if not panels:
+        return
+    normalised = measured.photographs and isinstance(norm, L2)
+    rate = "accuracy" if goal == "untargeted" else "success rate"
     versus = {"eps": "perturbation budget", "strength": "attack strength"}[axis]
-    goal = "targeted" if targeted else "untargeted"
+    what = goal.partition("-")[0]
     kind = f"{group}-based" if group != "white-box" else group
-    name = f"figure{number}" if number < APPENDIX else f"{group}-{norm.name.lower()}-{goal}-{axis}"
     label = f"Figure {number}" if number < APPENDIX else "As in Appendix C"
-    title = f"{label}: {rate} vs. {versus}, {goal} {kind} attacks under the {norm.name.replace('inf', '∞')} norm"
-    for attack in ATTACKS:
-        if attack.group == group:
-            found = [_curve(measured, defense, attack, norm, targeted, axis) for defense in measured.labels]
-            # Labels name the attack, as each image may be shown alone.
-            named = tuple(replace(curve, label=f"{curve.label}, {attack.name}") for curve in found if curve is not None)
-            if named:
-                file = f"{name}-{attack.name.lower().replace('&', '')}"
-                yield Figure(file, attack.name, DefenseCurves(norm, named), title)
+    shown = ("normalised " if normalised else "") + norm.name.replace("inf", "∞")
+    title = f"{label}: {rate} vs. {versus}, {what} {kind} attacks under the {shown} norm"
+    name = f"figure{number}" if number < APPENDIX else f"{group}-{norm.name.lower()}-{goal}-{axis}"
+    yield Figure(name, title, DefensePanels(panels, measured.labels, norm, normalised, axis, rate))
 
 
-def _curve(
-    measured: DongMeasurements, defense: str, attack: BenchmarkAttack, norm: Norm, targeted: bool, axis: CurveAxis
-) -> Curve | None:
-    find = measured.over_eps if axis == "eps" else measured.over_effort
-    return find(defense, attack, norm, targeted)
+def _curves(
+    measured: DongMeasurements, attack: BenchmarkAttack, norm: Norm, goal: Goal, axis: CurveAxis
+) -> dict[str, Curve | Lines]:
+    targeted, success = goal == "targeted", goal == "untargeted-success"
+    found: dict[str, Curve | Lines] = {}
+    for defense in measured.labels:
+        if axis == "strength" and attack.group == "transfer":
+            steps = measured.over_steps(defense, attack, norm, targeted, success)
+            if steps:
+                found[defense] = steps
+            continue
+        find = measured.over_eps if axis == "eps" else measured.over_effort
+        curve = find(defense, attack, norm, targeted, success)
+        if curve is not None:
+            found[defense] = curve
+    return found

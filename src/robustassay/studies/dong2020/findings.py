@@ -4,264 +4,273 @@ Two sides are compared on the samples that both have, by an exact McNemar test, 
 p-values within a finding are Holm-corrected. Where the samples are too few to decide, the verdict is "cannot be said".
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations, product
-from typing import Final, final
+from itertools import product
+from typing import Final
 
-import numpy as np
-
-from robustassay.analysis.compare import Paired, mcnemar, pair
-from robustassay.analysis.curves import Curve
-from robustassay.analysis.ranks import holm
+from robustassay.analysis.compare import Paired, pair
 from robustassay.eps import format_eps
-from robustassay.errors import BadRequest
-from robustassay.studies.dong2020.attacks import ATTACKS
-from robustassay.studies.dong2020.defenses import ADVERSARIAL, TRANSFORMATION
+from robustassay.studies.dong2020.attacks import ATTACKS, QUERY_GROUPS
+from robustassay.studies.dong2020.comparisons import (
+    LEVEL,
+    compare,
+    compare_distances,
+    every,
+    most,
+    points,
+    rate_of,
+    versus,
+)
+from robustassay.studies.dong2020.crossings import SHOWN, crossings, paired_at
 from robustassay.studies.dong2020.measurements import DongMeasurements
-from robustassay.studies.page import Answer, Finding, Verdict, combined, comma_list, numbered
-from robustassay.threat import Norm
+from robustassay.studies.page import Finding, Verdict, combined, comma_list
 
-LEVEL: Final = 0.05
-SHOWN: Final = 8  # crossings listed one by one
 ALIKE: Final = 0.05
-"""Two attacks perform alike if the interval of their difference stays within this."""
+"""Two attacks perform alike if the interval of their difference stays within this; the paper's own differences between
+BIM, MIM and DIM in Table 3 are at most 3 points."""
 
-BUDGETS: Final = {"Linf": [n / 255 for n in (1, 2, 4, 6, 8, 12, 16, 24, 32)], "L2": [0.125, 0.25, 0.5, 1, 1.5, 2, 3]}
-EFFORTS: Final = {"iterations": [1, 2, 5, 10, 20, 50, 100], "queries": [100, 200, 500, 1000, 2000, 5000, 10000, 20000]}
+MUCH: Final = 0.10
+"""What "much higher accuracy" means: a gain of ten points."""
 
 
 def findings(measured: DongMeasurements) -> list[Finding]:
     """Test all five."""
-    claims: tuple[tuple[str, Callable[[DongMeasurements], Answer]], ...] = (
-        ("Which of two defenses is more robust depends on the perturbation budget or the attack strength", _crossings),
-        ("The most robust models come from adversarial training, beyond their own norm, and cost accuracy", _training),
-        ("Randomized defenses resist score- and decision-based attacks", _randomized),
-        ("Input transformations help a little, and more against score- and decision-based attacks", _transformed),
-        ("On CIFAR-10, transfer-based attacks perform alike", _transfer),
-    )
-    return numbered((claim, test(measured)) for claim, test in claims)
+    return [
+        _crossings(measured),
+        _training(measured),
+        _randomized(measured),
+        _transformed(measured),
+        _transfer(measured),
+    ]
 
 
-@final
-@dataclass(frozen=True)
-class _CurvePoint:
-    """Two defenses at one point of the same curve."""
-
-    curve: str
-    one: str
-    two: str
-    where: str
-    paired: Paired
-
-
-def _crossings(measured: DongMeasurements) -> Answer:
+def _crossings(measured: DongMeasurements) -> Finding:
     """Look for two defenses each of which is more robust than the other somewhere on the same curve."""
-    points = list(_along_curves(measured))
-    if not points:
-        return "cannot be said", ["No two rows have curves against the same attack."]
-    curves: dict[tuple[str, str, str], list[tuple[float, float, _CurvePoint]]] = {}
-    for point, p in zip(points, holm([point.paired.chance for point in points]), strict=True):
-        curves.setdefault((point.curve, point.one, point.two), []).append((point.paired.difference, p, point))
-    ends = [(max(found, key=lambda end: end[0]), min(found, key=lambda end: end[0])) for found in curves.values()]
-    crossed = [(best, worst) for best, worst in ends if best[0] > 0 > worst[0]]
-    sure = [_crossing(best, worst) for best, worst in crossed if max(best[1], worst[1]) < LEVEL]
-    summary = f"{len(sure)} of {len(curves)} pairs of curves cross significantly in both directions, {len(crossed)} "
-    summary += f"cross at all ({len(points)} paired tests, Holm-corrected)."
-    apart = any(chance < LEVEL for found in curves.values() for _, chance, _ in found)
-    verdict: Verdict = "holds" if sure else "does not hold" if apart and not crossed else "cannot be said"
-    return verdict, [summary, *sure[:SHOWN], *([f"... and {len(sure) - SHOWN} more."] if len(sure) > SHOWN else [])]
-
-
-def _crossing(best: tuple[float, float, _CurvePoint], worst: tuple[float, float, _CurvePoint]) -> str:
-    point = best[2]
-    return (
-        f"{point.curve}: {point.one} is more robust than {point.two} at {point.where} ({_points(best[0])} points, "
-        f"p = {best[1]:.2g}) and less robust at {worst[2].where} ({_points(worst[0])} points, p = {worst[1]:.2g}; "
-        f"n = {point.paired.samples})."
+    claim = "Which of two defenses is more robust depends on the perturbation budget or the attack strength"
+    published = (
+        'no number: "the results in many different scenarios show the similar phenomenon" (section 5.3)'
+        if measured.photographs
+        else "white-box: TRADES above PGD-AT at eps 0.05, below it at 0.15 (text, Fig. 1)"
     )
+    found = crossings(measured)
+    if found is None:
+        return Finding(1, claim, "cannot be said", ("No two rows have curves against the same attack.",), published,
+                       because="no two rows have curves against the same attack")  # fmt: skip
+    verdict: Verdict = (
+        "holds" if found.sure else "does not hold" if found.differ and not found.crossed else "cannot be said"
+    )
+    low, high = found.samples
+    span = f"n = {low}" if low == high else f"n = {low} to {high}"
+    summary = f"{len(found.sure)} of {found.pairs} pairs of curves cross significantly in both directions ({span})"
+    because = {
+        "holds": "each side is significantly more robust somewhere on the same curve",
+        "does not hold": "curves differ significantly, and none cross",
+        "cannot be said": "no crossing is significant at both ends",
+    }[verdict]
+    more = [f"... and {len(found.sure) - SHOWN} more."] if len(found.sure) > SHOWN else []
+    detail = f"{summary}; {found.crossed} cross at all ({found.tests} paired tests, Holm-corrected)."
+    reasons = (detail, *_trades_and_pgd(measured), *found.sure[:SHOWN], *more)
+    return Finding(1, claim, verdict, reasons, published, summary, because)
 
 
-def _along_curves(measured: DongMeasurements) -> Iterator[_CurvePoint]:
-    for norm, attack in product(measured.norms, ATTACKS):
-        for curve_of in (measured.over_eps, measured.over_effort):
-            curves = [curve for row in measured.labels if (curve := curve_of(row, attack, norm)) is not None]
-            for one, two in combinations(curves, 2):
-                what = f"{attack.group} {attack.name}, {norm.name}, {one.versus}"
-                for where in BUDGETS[norm.name] if one.versus == "eps" else EFFORTS[one.versus]:
-                    paired = _paired_at(one, two, where)
-                    if paired is not None:
-                        shown = format_eps(where) if one.versus == "eps" else f"{where:,.0f}"
-                        yield _CurvePoint(what, one.label, two.label, f"{one.versus} {shown}", paired)
-
-
-def _paired_at(one: Curve, two: Curve, where: float) -> Paired | None:
-    try:
-        return pair(one.unbroken(where), two.unbroken(where))
-    except BadRequest:  # one of the runs has no value there
-        return None
-
-
-def _training(measured: DongMeasurements) -> Answer:
-    """Compare adversarially trained defenses with all others: worst case of all white-box attacks, under each norm."""
-    trained = [row for row in measured.labels if row in ADVERSARIAL]
-    others = [row for row in measured.labels if row not in ADVERSARIAL]
-    if not trained or not others:
-        return "cannot be said", [
-            f"It needs one of {comma_list(ADVERSARIAL)} and a row that is not, with white-box runs."
-        ]
-    tests = []
-    for norm in measured.norms:
-        for one in trained:
-            for two in others:
-                first, second = (measured.robust_to_all(row, norm, "white-box") for row in (one, two))
-                if first is not None and second is not None:
-                    where = f"{norm.name} {format_eps(norm.eps)}, worst case of {comma_list(first[1])}"
-                    tests.append((where, norm, one, two, pair(first[0], second[0])))
-    chances = holm([paired.chance for *_, paired in tests])
-    reasons = [
-        f"{where}: {_versus(one, two, paired, chance)}"
-        for (where, _, one, two, paired), chance in zip(tests, chances, strict=True)
-    ]
-    cost = _accuracy_cost(measured, trained)
-    reasons += [
-        f"Clean images: {_versus(measured.undefended, row, paired, paired.chance)}" for row, paired in cost.items()
-    ]
-    if {norm.name for _, norm, *_ in tests} != {norm.name for norm in measured.norms} or not cost:
-        return "cannot be said", [
-            *reasons,
-            f"It needs white-box runs under both norms, of {measured.undefended} among others.",
-        ]
-    robust = _verdict([paired.difference for *_, paired in tests], chances)
-    costs = all(paired.difference > 0 and paired.chance < LEVEL for paired in cost.values())
-    costly: Verdict = "holds" if costs else "cannot be said"
-    return combined([robust, costly]), reasons
-
-
-def _accuracy_cost(measured: DongMeasurements, trained: Sequence[str]) -> dict[str, Paired]:
-    """Compare the natural model with adversarially trained ones on clean images."""
-    natural, own = measured.clean(measured.undefended), {row: measured.clean(row) for row in trained}
-    if natural is None:
-        return {}
-    return {row: pair(natural[1], clean[1]) for row, clean in own.items() if clean is not None}
-
-
-def _randomized(measured: DongMeasurements) -> Answer:
-    """Compare the randomized defense with the best other one, attack by attack."""
-    if measured.randomized not in measured.labels:
-        return "cannot be said", [f"There is no randomized defense: {measured.randomized} is not among the models."]
-    tests = []
-    for norm in measured.norms:
-        for attack in ATTACKS:
-            if attack.group not in ("score", "decision"):
-                continue
-            own = measured.robust_samples(measured.randomized, attack, norm)
-            rest = {
-                row: measured.robust_samples(row, attack, norm) for row in measured.labels if row != measured.randomized
-            }
-            known = {row: robust for row, robust in rest.items() if robust is not None}
-            if own is not None and known:
-                best = max(known, key=lambda row: float(known[row].mean()))
-                tests.append((f"{attack.name}, {norm.name}", best, pair(own, known[best])))
-    if not tests:
-        return "cannot be said", ["No score- or decision-based runs of it and of another row."]
-    chances = holm([paired.chance for *_, paired in tests])
-    reasons = [
-        f"{where}: {_versus(measured.randomized, f'{best}, the best other row', paired, chance)}"
-        for (where, best, paired), chance in zip(tests, chances, strict=True)
-    ]
-    return _verdict([paired.difference for *_, paired in tests], chances), reasons
-
-
-def _transformed(measured: DongMeasurements) -> Answer:
-    """Compare, per sample, the distance that breaks the model with and without the transformation."""
-    if not {TRANSFORMATION, measured.undefended} <= set(measured.labels):
-        return "cannot be said", [f"It needs {TRANSFORMATION} and {measured.undefended}."]
-    tests = []
-    for norm in measured.norms:
-        for attack in ATTACKS:
-            one, two = (measured.over_eps(row, attack, norm) for row in (TRANSFORMATION, measured.undefended))
-            if one is not None and two is not None and attack.group != "transfer":
-                tests.append((attack, norm, one, two, *_larger_distances(one, two)))
-    if not tests:
-        return "cannot be said", ["No curves over eps of both."]
-    chances = holm([mcnemar(more, less) for *_, more, less in tests])
-    reasons = [
-        f"{attack.group} {attack.name}, {norm.name}: {TRANSFORMATION} needs a larger perturbation on {more} samples "
-        f"and a smaller one on {less} (p = {chance:.2g}); median {one.median:.3g} against {two.median:.3g}."
-        for (attack, norm, one, two, more, less), chance in zip(tests, chances, strict=True)
-    ]
-    return _verdict([more - less for *_, more, less in tests], chances), [*reasons, *_at_fixed_eps(measured)]
-
-
-def _larger_distances(one: Curve, two: Curve) -> tuple[int, int]:
-    """Count the samples with the larger distance on one side, and on the other; clean errors have distance 0."""
-    common = one.breaks_at.index.intersection(two.breaks_at.index)
-    first, second = (np.where(curve.clean_ok.loc[common], curve.breaks_at.loc[common], 0.0) for curve in (one, two))
-    return int((first > second).sum()), int((first < second).sum())
-
-
-def _at_fixed_eps(measured: DongMeasurements) -> list[str]:
-    """Compare with and without the transformation under attacks that were run at the fixed eps only."""
-    lines = []
-    for norm in measured.norms:
-        for attack in ATTACKS:
-            if attack.group in ("score", "decision"):
-                one, two = (measured.robust_samples(row, attack, norm) for row in (TRANSFORMATION, measured.undefended))
-                if one is not None and two is not None:
-                    paired = pair(one, two)
-                    where = f"{attack.group} {attack.name}, {norm.name} {format_eps(norm.eps)}"
-                    lines.append(
-                        f"{where}: {_versus(TRANSFORMATION, measured.undefended, paired, paired.chance)} (uncorrected)"
-                    )
+def _trades_and_pgd(measured: DongMeasurements) -> list[str]:
+    """Compare the two rows that the paper names, at the budgets that it names."""
+    if measured.photographs:
+        return []
+    norm, lines = measured.norms[0], []
+    for attack in (attack for attack in ATTACKS if attack.group == "white-box"):
+        one, two = (measured.over_eps(row, attack, norm) for row in ("TRADES", "PGD-AT"))
+        for where in (0.05, 0.15):
+            paired = None if one is None or two is None else paired_at(one, two, where)
+            if paired is not None:
+                text = versus("TRADES", "PGD-AT", paired, paired.chance)
+                lines.append(f"The paper's example, {attack.name} at eps {where:g}: {text} (uncorrected).")
     return lines
 
 
-def _transfer(measured: DongMeasurements) -> Answer:
-    """Compare MIM and DIM with BIM, all from the same substitute, on each defense."""
-    by_name = {attack.name: attack for attack in ATTACKS if attack.group == "transfer"}
-    tests: list[tuple[str, str, Norm, Paired]] = []
+def _training(measured: DongMeasurements) -> Finding:
+    """Compare adversarially trained defenses with all others: worst case of all white-box attacks, under each norm."""
+    claim = "The most robust models come from adversarial training, also under L2, and cost clean accuracy"
+    published = (
+        "FD above all others in Fig. 7 (no number); clean 64.3% against 78.0%"
+        if measured.photographs
+        else "BIM, L∞ 8/255: TRADES 56.8%, PGD-AT 48.3%, best other (Convex) 34.3%; clean 84.9% and 87.3% against 92.6%"
+    )
+    trained = measured.of_role("adversarial")
+    others = [row for row in measured.labels if row not in trained]
+    natural = next(iter(measured.of_role("natural")), None)
+    if not trained or not others or natural is None:
+        why = (
+            "no adversarially trained row is among the models"
+            if not trained
+            else "it needs other rows, and a natural one"
+        )
+        return Finding(2, claim, "cannot be said", (f"{why[0].upper()}{why[1:]}.",), published, because=why)
+    tests: dict[str, list[tuple[str, str, str, Paired]]] = {}
+    ours = []
     for norm in measured.norms:
-        for row in measured.labels:
-            plain = measured.robust_samples(row, by_name["BIM"], norm)
-            for name in ("MIM", "DIM"):
-                recent = measured.robust_samples(row, by_name[name], norm)
-                if plain is not None and recent is not None:
-                    tests.append((row, name, norm, pair(recent, plain)))
+        robust = {row: found for row in measured.labels if (found := measured.robust_to_all(row, norm, "white-box"))}
+        for one, two in product(trained, others):
+            if one in robust and two in robust:
+                where = f"{norm.name} {format_eps(norm.eps)}, worst case of {comma_list(robust[one][1])}"
+                tests.setdefault(norm.name, []).append((where, one, two, pair(robust[one][0], robust[two][0])))
+        rest = [row for row in others if row in robust]
+        if rest and norm.name in tests:
+            best = max(rest, key=lambda row: float(robust[row][0].mean()))
+            shown = [f"{row} {rate_of(robust[row][0])}" for row in trained if row in robust]
+            n = len(robust[best][0])
+            ours.append(f"{norm.name}: {', '.join(shown)}, best other ({best}) {rate_of(robust[best][0])}, n = {n}")
+    cost = _accuracy_cost(measured, natural, trained)
+    compared = compare([test for group in tests.values() for test in group])
+    reasons = [one.sentence for one in compared]
+    reasons += [f"Clean images: {versus(natural, row, paired, paired.chance)}." for row, paired in cost.items()]
+    if set(tests) != {norm.name for norm in measured.norms} or not cost:
+        why = f"it needs white-box runs under both norms, of {natural} among others"
+        return Finding(2, claim, "cannot be said", (*reasons, f"{why[0].upper()}{why[1:]}."), published, because=why)
+    costly: Verdict = (
+        "holds" if all(paired.difference > 0 and paired.chance < LEVEL for paired in cost.values())
+        else "does not hold" if any(paired.difference < 0 and paired.chance < LEVEL for paired in cost.values())
+        else "cannot be said"
+    )  # fmt: skip
+    parts = {
+        norm: every([one for one in compared if one.where.startswith(f"{norm} ")]) for norm in tests
+    } | {"cost in clean accuracy": costly}  # fmt: skip
+    clean = ", ".join(f"{row} {points(-paired.difference)} points clean" for row, paired in cost.items())
+    return Finding(2, claim, combined(list(parts.values())), tuple(reasons), published, f"{'; '.join(ours)}; {clean}",
+                   _parts(parts))  # fmt: skip
+
+
+def _accuracy_cost(measured: DongMeasurements, natural: str, trained: list[str]) -> dict[str, Paired]:
+    """Compare the natural model with adversarially trained ones on clean images."""
+    known = measured.clean(natural)
+    own = {row: measured.clean(row) for row in trained}
+    return {} if known is None else {row: pair(known[1], clean[1]) for row, clean in own.items() if clean is not None}
+
+
+def _randomized(measured: DongMeasurements) -> Finding:
+    """Compare each randomized defense with the best other row, attack by attack."""
+    claim = "Randomized defenses resist score- and decision-based attacks: in most cases more than any other defense"
+    published = (
+        "R&P and RandMix have higher accuracy than the others in most cases (Fig. 9 to 12, no number)"
+        if measured.photographs
+        else "RSE 79.7% (NES), 78.7% (SPSA), 48.6% (NAttack); best other (TRADES) 66.7%, 64.9%, 55.8%"
+    )
+    own = measured.of_role("randomized")
+    rest = [row for row in measured.labels if row not in own]
+    tests, ours = [], []
+    for norm, attack in product(measured.norms, (attack for attack in ATTACKS if attack.group in QUERY_GROUPS)):
+        robust = {
+            row: found for row in measured.labels if (found := measured.robust_samples(row, attack, norm)) is not None
+        }
+        others = [row for row in rest if row in robust]
+        for row in (row for row in own if row in robust and others):
+            best = max(others, key=lambda other: float(robust[other].mean()))
+            where = f"{attack.name}, {norm.name} {format_eps(norm.eps)}"
+            tests.append((where, row, f"{best}, the best other row", pair(robust[row], robust[best])))
+            ours.append(f"{attack.name} {norm.name} {row} {rate_of(robust[row])}, {best} {robust[best].mean():.1%}")
     if not tests:
-        return "cannot be said", ["No transfer runs of BIM and of MIM or DIM."]
-    chances = holm([paired.chance for *_, paired in tests])
-    reasons = [
-        f"{row}, {norm.name} {format_eps(norm.eps)}: accuracy {_versus(f'under {name}', 'under BIM', paired, chance)}"
-        for (row, name, norm, paired), chance in zip(tests, chances, strict=True)
+        why = "no score- or decision-based runs of a randomized row and of another one"
+        return Finding(3, claim, "cannot be said", (f"{why[0].upper()}{why[1:]}.",), published, because=why)
+    compared = compare(tests)
+    better, worse = sum(one.better for one in compared), sum(one.worse for one in compared)
+    because = f"of {len(compared)} comparisons with the best other row {better} are significantly better, {worse} worse"
+    sizes = sorted({paired.samples for *_, paired in tests})
+    summary = f"{'; '.join(ours)}; n = {' or '.join(map(str, sizes))}"
+    return Finding(3, claim, most(compared), tuple(one.sentence for one in compared), published, summary, because)
+
+
+def _transformed(measured: DongMeasurements) -> Finding:
+    """Compare the natural model with and without each transformation."""
+    claim = "Input transformations help a little against white-box attacks, and sometimes much against query-based ones"
+    published = (
+        "JPEG and Bit-Red above Inc-v3 (Fig. 7 to 12, no number)"
+        if measured.photographs
+        else "JPEG against Res-56: BIM 3.2% and 0.0% (median distance 0.008 and 0.002); NES 2.1% and 0.0%"
+    )
+    natural, changed = next(iter(measured.of_role("natural")), None), measured.of_role("transformation")
+    if natural is None or not changed:
+        why = "it needs the natural row and an input transformation"
+        return Finding(4, claim, "cannot be said", (f"{why[0].upper()}{why[1:]}.",), published, because=why)
+    distances, rates = [], []
+    for row, norm, attack in product(changed, measured.norms, ATTACKS):
+        where = f"{attack.group} {attack.name}, {norm.name}"
+        if attack.group == "white-box":
+            one, two = (measured.over_eps(each, attack, norm) for each in (row, natural))
+            if one is not None and two is not None:
+                distances.append((where, row, natural, one, two))
+        if attack.group in QUERY_GROUPS:
+            first, second = (measured.robust_samples(each, attack, norm) for each in (row, natural))
+            if first is not None and second is not None:
+                rates.append((f"{where} {format_eps(norm.eps)}", row, natural, pair(first, second)))
+    if not distances and not rates:
+        why = "no runs of both under the same attack"
+        return Finding(4, claim, "cannot be said", (f"{why[0].upper()}{why[1:]}.",), published, because=why)
+    white, query = compare_distances(distances), compare(rates)
+    gains = [one for one in query if one.better and one.difference >= MUCH]
+    small = all(paired.interval()[1] < MUCH for *_, paired in rates)
+    much: Verdict = "holds" if gains else "does not hold" if rates and small else "cannot be said"
+    parts: dict[str, Verdict] = {"white-box": most(white), "query-based": much}
+    summary = [
+        f"white-box: significantly larger distance in {sum(one.better for one in white)} of {len(white)} comparisons"
+    ] * bool(white)
+    if rates:
+        top, largest = max(((test, test[3].difference) for test in rates), key=lambda each: each[1])
+        low, high = top[3].interval()
+        summary.append(
+            f"query-based: largest gain {points(largest)} points ({points(low)} to {points(high)}; {top[1]}, {top[0]}, "
+            f"n = {top[3].samples})"
+        )
+    reasons = tuple(one.sentence for one in (*white, *query))
+    note = f"Much means here: a significant gain of {100 * MUCH:.0f} points or more under at least one attack."
+    return Finding(
+        4, claim, combined(list(parts.values())), (*reasons, note), published, "; ".join(summary), _parts(parts)
+    )
+
+
+def _transfer(measured: DongMeasurements) -> Finding:
+    """Compare MIM and DIM with BIM, all from the same substitute, on each defense."""
+    published = (
+        "MIM and DIM give lower accuracy than BIM (Fig. 8, no number)"
+        if measured.photographs
+        else "L∞ 8/255: MIM − BIM −1.0 to +1.2 points, DIM − BIM −1.7 to +3.0 points (Table 3)"
+    )
+    claim = "MIM and DIM transfer better than BIM" if measured.photographs else "Transfer-based attacks perform alike"
+    by_name = {attack.name: attack for attack in ATTACKS if attack.group == "transfer"}
+    tests = []
+    for norm, row in product(measured.norms, measured.labels):
+        plain = measured.robust_samples(row, by_name["BIM"], norm)
+        for name in ("MIM", "DIM"):
+            recent = measured.robust_samples(row, by_name[name], norm)
+            if plain is not None and recent is not None:
+                where = f"{row}, {norm.name} {format_eps(norm.eps)}"
+                tests.append((where, "under BIM", f"under {name}", pair(plain, recent)))
+    if not tests:
+        why = "no transfer runs of BIM and of MIM or DIM"
+        return Finding(5, claim, "cannot be said", (f"{why[0].upper()}{why[1:]}.",), published, because=why)
+    compared = compare(tests)
+    sizes = sorted({paired.samples for *_, paired in tests})
+    ends = [
+        points(extreme)
+        for extreme in (min(-one.difference for one in compared), max(-one.difference for one in compared))
     ]
+    n = " or ".join(map(str, sizes))
+    summary = f"MIM or DIM − BIM {ends[0]} to {ends[1]} points over {len(tests)} comparisons, n = {n}"
+    reasons = tuple(one.sentence for one in compared)
+    if measured.photographs:
+        better, worse = sum(one.better for one in compared), sum(one.worse for one in compared)
+        because = f"of {len(compared)} comparisons with BIM {better} have significantly lower accuracy, {worse} higher"
+        return Finding(5, claim, most(compared), reasons, published, summary, because)
     alike = all(low >= -ALIKE and high <= ALIKE for *_, paired in tests for low, high in [paired.interval()])
-    differ = any(
-        chance < LEVEL and abs(paired.difference) > ALIKE for (*_, paired), chance in zip(tests, chances, strict=True)
-    )
-    reasons.append(f"Alike means here: every interval of a difference stays within {_points(ALIKE)} points either way.")
-    if not measured.photographs:
-        reasons.append("Whether MIM and DIM transfer better on ImageNet, as the paper says, is not tested here.")
-    return "holds" if alike else "does not hold" if differ else "cannot be said", reasons
+    differ = [one for one in compared if one.chance < LEVEL and abs(one.difference) > ALIKE]
+    verdict: Verdict = "holds" if alike else "does not hold" if differ else "cannot be said"
+    limit = f"{100 * ALIKE:.0f} points"
+    because = {
+        "holds": f"every interval lies within {limit}",
+        "does not hold": f"{len(differ)} of {len(compared)} differences are significant and above {limit}",
+        "cannot be said": f"no difference is significant and above {limit}, but some intervals reach beyond",
+    }[verdict]
+    return Finding(5, claim, verdict, reasons, published, summary, because)
 
 
-def _verdict(differences: Sequence[float], chances: Sequence[float]) -> Verdict:
-    """Return the verdict on a claim that one side is better under each of several attacks."""
-    better = sum(d > 0 and p < LEVEL for d, p in zip(differences, chances, strict=True))
-    worse = sum(d < 0 and p < LEVEL for d, p in zip(differences, chances, strict=True))
-    if better == len(differences):
-        return "holds"
-    return "does not hold" if worse else "cannot be said"
-
-
-def _versus(one: str, two: str, paired: Paired, chance: float) -> str:
-    low, high = paired.interval()
-    first, second = ((paired.both + alone) / paired.samples for alone in (paired.only_first, paired.only_second))
-    return (
-        f"{one} {first:.1%}, {two} {second:.1%}: {_points(paired.difference)} points "
-        f"({_points(low)} to {_points(high)}; p = {chance:.2g}, n = {paired.samples})"
-    )
-
-
-def _points(difference: float) -> str:
-    return f"{100 * difference:+.1f}".replace("-", "−")
+def _parts(parts: dict[str, Verdict]) -> str:
+    """Say which part of a claim has which verdict."""
+    return "; ".join(f"{name}: {verdict}" for name, verdict in parts.items())

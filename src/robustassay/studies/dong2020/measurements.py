@@ -1,63 +1,88 @@
 """The finished runs of the benchmark by defense and attack, and the numbers that tables and findings share."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import final
 
 import pandas as pd
 
 from robustassay.analysis import curves
-from robustassay.analysis.curves import Curve, Versus
+from robustassay.analysis.curves import Curve, Measure, Versus
 from robustassay.analysis.rates import Rate, clean_accuracy
 from robustassay.evaluation import Result
-from robustassay.studies.dong2020.attacks import ATTACKS, NORMS, AttackGroup, BenchmarkAttack, RunKind
-from robustassay.studies.dong2020.defenses import RANDOMIZED, UNDEFENDED, BenchmarkDefense
+from robustassay.studies.dong2020.attacks import ATTACKS, AttackGroup, BenchmarkAttack, RunKind
+from robustassay.studies.dong2020.defenses import BenchmarkDefense, Role
+from robustassay.studies.dong2020.settings import FULL, DongSettings
 from robustassay.studies.task import Key
-from robustassay.threat import Norm
+from robustassay.threat import L2, Norm
 
 
 @final
 @dataclass(frozen=True)
 class DongMeasurements:
-    """The finished runs."""
+    """The finished runs; curves over normalised L2 are in its unit."""
 
     defenses: tuple[BenchmarkDefense, ...]
     missing: tuple[BenchmarkDefense, ...]  # asked for, and not in the zoo
     results: Mapping[Key, Result] = field(repr=False)
-    description: str = ""  # how much of the benchmark this is
-    norms: tuple[Norm, ...] = NORMS
-    undefended: str = UNDEFENDED  # label of the natural model
-    randomized: str = RANDOMIZED
+    settings: DongSettings = FULL
     photographs: bool = False
+    units: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    unfinished: tuple[Key, ...] = ()  # runs that a page of finished work leaves out
 
-    def on_imagenet(self, undefended: str, randomized: str) -> "DongMeasurements":
-        """Return the same with the rows of ImageNet in these roles."""
-        return replace(self, undefended=undefended, randomized=randomized, photographs=True)
+    @property
+    def norms(self) -> tuple[Norm, ...]:
+        """The threat models; of L2 on photographs normalised."""
+        return self.settings.norms
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The defenses' names."""
         return tuple(defense.label for defense in self.defenses)
 
+    def of_role(self, role: Role) -> list[str]:
+        """Return the names of the rows that a finding is about."""
+        return [row.label for row in self.defenses if row.role == role]
+
     def find(self, defense: str, attack: BenchmarkAttack, norm: Norm, targeted: bool, *kinds: RunKind) -> Result | None:
         """Return the first of these runs that exists."""
         keys = (run_key(defense, attack, norm, targeted, kind) for kind in kinds)
         return next((self.results[key] for key in keys if key in self.results), None)
 
-    def over_eps(self, defense: str, attack: BenchmarkAttack, norm: Norm, targeted: bool = False) -> Curve | None:
+    def over_eps(
+        self, defense: str, attack: BenchmarkAttack, norm: Norm, targeted: bool = False, success: bool = False
+    ) -> Curve | None:
         """Return the curve over eps."""
-        return self._curve(self.find(defense, attack, norm, targeted, "eps", "both"), defense, "eps", targeted)
+        found = self.find(defense, attack, norm, targeted, "eps", "both")
+        return self._curve(found, defense, "eps", norm, targeted or success)
 
-    def over_effort(self, defense: str, attack: BenchmarkAttack, norm: Norm, targeted: bool = False) -> Curve | None:
+    def over_effort(
+        self, defense: str, attack: BenchmarkAttack, norm: Norm, targeted: bool = False, success: bool = False
+    ) -> Curve | None:
         """Return the curve over iterations or queries at the fixed eps; attacks of one step or one query have none."""
         if attack.group == "transfer" or attack.name == "FGSM":
             return None
         versus: Versus = "iterations" if attack.group == "white-box" else "queries"
-        return self._curve(self.find(defense, attack, norm, targeted, "fixed", "both"), defense, versus, targeted)
+        found = self.find(defense, attack, norm, targeted, "fixed", "both")
+        return self._curve(found, defense, versus, norm, targeted or success)
+
+    def over_steps(
+        self, defense: str, attack: BenchmarkAttack, norm: Norm, targeted: bool = False, success: bool = False
+    ) -> dict[int, Rate]:
+        """Return the rate of a transfer attack at the fixed eps, by its iterations on the substitute model."""
+        rates = {}
+        for steps in self.settings.transfer_steps if attack.by_steps else ():
+            found = self.find(defense, attack, norm, targeted, f"steps-{steps}")
+            curve = self._curve(found, defense, "eps", norm, targeted or success)
+            if curve is not None:
+                rates[steps] = curve.at(norm.eps)
+        return rates
 
     def fixed(self, defense: str, attack: BenchmarkAttack, norm: Norm, targeted: bool = False) -> Curve | None:
         """Return a curve that is known at the fixed eps at least."""
-        return self._curve(self.find(defense, attack, norm, targeted, "fixed", "both"), defense, "eps", targeted)
+        found = self.find(defense, attack, norm, targeted, "fixed", "both")
+        return self._curve(found, defense, "eps", norm, targeted)
 
     def robust_samples(self, defense: str, attack: BenchmarkAttack, norm: Norm) -> pd.Series | None:
         """Say by sample id which samples the untargeted attack does not break at the fixed eps."""
@@ -84,11 +109,13 @@ class DongMeasurements:
         correct = pd.Series(most["clean_ok"].to_numpy(bool), pd.Index(most["sample_id"]))
         return clean_accuracy(most), correct
 
-    def _curve(self, result: Result | None, defense: str, versus: Versus, targeted: bool) -> Curve | None:
+    def _curve(self, result: Result | None, defense: str, versus: Versus, norm: Norm, success: bool) -> Curve | None:
         if result is None:
             return None
-        measure: curves.Measure = "success" if targeted else "accuracy"
-        return curves.of_run(result.manifest, result.records, versus, measure, None, defense)
+        measure: Measure = "success" if success else "accuracy"
+        curve = curves.of_run(result.manifest, result.records, versus, measure, None, defense)
+        unit = self.units.get(defense, 1.0) if isinstance(norm, L2) else 1.0
+        return curve if versus != "eps" or unit == 1.0 else curve.scaled(unit)
 
 
 def run_key(defense: str, attack: BenchmarkAttack, norm: Norm, targeted: bool, kind: RunKind) -> Key:

@@ -1,29 +1,29 @@
 """The plan of the benchmark: every defense against every attack, as runs."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from robustassay.errors import BadRequest
-from robustassay.studies.dong2020.attacks import ATTACKS, BenchmarkAttack, RunKind
+from robustassay.studies.dong2020.attacks import ATTACKS, QUERY_GROUPS, BenchmarkAttack, RunKind
 from robustassay.studies.dong2020.defenses import (
-    IMAGENET_RANDOMIZED,
-    IMAGENET_UNDEFENDED,
+    DEFENSES,
     BenchmarkDefense,
     choose,
     imagenet_defenses,
-    preferred,
     substitute_for,
 )
 from robustassay.studies.dong2020.measurements import DongMeasurements, run_key
 from robustassay.studies.dong2020.settings import SETTINGS, DongSettings
 from robustassay.studies.page import comma_list
-from robustassay.studies.photographs import networks
+from robustassay.studies.photographs import pixels
 from robustassay.studies.runs import AttackRun, Workspace
 from robustassay.studies.scope import Scope
 from robustassay.studies.study import Plan
 from robustassay.studies.task import Results
 from robustassay.studies.timing import Passes
-from robustassay.threat import Norm, RandomTarget, ThreatModel
+from robustassay.threat import L2, Norm, RandomTarget, ThreatModel
 
 ATTEMPTS: Final = 6
 """Attacks that the search of a sample's smallest eps takes, about; half of their gradients, as a success ends early."""
@@ -33,43 +33,60 @@ def plan(scope: Scope) -> Plan[DongMeasurements]:
     """Plan the runs of the defenses that are available."""
     settings = scope.settings(SETTINGS)
     names = scope.models or settings.rows
-    defenses, missing = choose(names, imagenet_defenses(preferred(networks(None)))) if scope.on_imagenet else (
-        choose(names)
-    )  # fmt: skip
+    defenses, missing = choose(names, imagenet_defenses() if scope.on_imagenet else DEFENSES)
     if not defenses:
         raise BadRequest("None of these rows has a model in the zoo: name others with --models.")
     workspace = Workspace(scope.images(settings.images), scope.out, scope.seed, scope.device)
+    units = {row.label: _unit(row.model, workspace) for row in defenses} if scope.on_imagenet else {}
+    runs = attack_runs(defenses, settings, units)
 
     def measure(results: Results) -> DongMeasurements:
-        found = DongMeasurements(tuple(defenses), tuple(missing), results, settings.description, settings.norms)
-        return found.on_imagenet(IMAGENET_UNDEFENDED, IMAGENET_RANDOMIZED) if scope.on_imagenet else found
+        unfinished = tuple(run.key for run in runs if run.key not in results)
+        return DongMeasurements(
+            tuple(defenses), tuple(missing), results, settings, scope.on_imagenet, units, unfinished
+        )  # fmt: skip
 
     notes = [f"Left out: {row.label}, as its model {row.model} is not in the zoo." for row in missing]
     if scope.quick:
         images = f"{len(workspace.dataset)} images, at most {settings.query_images} for query-based attacks"
         notes.append(f"Quick: {images}; {settings.description}; rows {comma_list(row.label for row in defenses)} only.")
-    return Plan(workspace.tasks(attack_runs(defenses, settings)), measure, tuple(notes))
+    return Plan(workspace.tasks(runs), measure, tuple(notes), partial=True)
 
 
-def attack_runs(defenses: Sequence[BenchmarkDefense], settings: DongSettings) -> tuple[AttackRun, ...]:
-    """List the runs, row by row, so that each model is loaded once."""
-    return tuple(
-        _attack_run(defense, attack, norm, targeted, kind, text, settings)
+def _unit(model: str, workspace: Workspace) -> float:
+    """Return what normalised L2 is measured in: the square root of the number of values of a model's input."""
+    return math.sqrt(3 * pixels(model, workspace.dataset))
+
+
+def attack_runs(
+    defenses: Sequence[BenchmarkDefense], settings: DongSettings, units: Mapping[str, float] = MappingProxyType({})
+) -> tuple[AttackRun, ...]:
+    """List the runs, the cheapest and most needed first; `units` are those of normalised L2, by row."""
+    runs = [
+        (_stage(attack, targeted, kind), _attack_run(defense, attack, norm, targeted, kind, text, settings, units))
         for defense in defenses
         for norm in settings.norms
         for targeted in settings.goals
         for attack in ATTACKS
         if attack.can_target or not targeted
-        for kind, text in _kinds(attack, norm)
+        for kind, text in _kinds(attack, norm, settings)
         if not settings.leaves_out(attack, norm, kind)
-    )
+    ]
+    return tuple(run for _, run in sorted(runs, key=lambda staged: staged[0]))
 
 
-def _kinds(attack: BenchmarkAttack, norm: Norm) -> list[tuple[RunKind, str]]:
+def _stage(attack: BenchmarkAttack, targeted: bool, kind: RunKind) -> tuple[bool, bool, bool]:
+    """Order runs: without queries before those with, then fixed eps before searches, then untargeted first."""
+    by_query = attack.group in QUERY_GROUPS
+    return by_query, by_query and kind == "eps", targeted
+
+
+def _kinds(attack: BenchmarkAttack, norm: Norm, settings: DongSettings) -> list[tuple[RunKind, str]]:
     texts = attack.specifications(norm)
     if len(texts) < 2:
         return [("both", text) for text in texts]
-    return [("eps", texts[0]), ("fixed", texts[1])]
+    steps = settings.transfer_steps if attack.by_steps else ()
+    return [("eps", texts[0]), ("fixed", texts[1]), *((f"steps-{n}", attack.of_steps(norm, n)) for n in steps)]
 
 
 def _attack_run(
@@ -80,26 +97,29 @@ def _attack_run(
     kind: RunKind,
     text: str,
     settings: DongSettings,
+    units: Mapping[str, float],
 ) -> AttackRun:
-    by_query = attack.group in ("score", "decision")
+    by_query = attack.group in QUERY_GROUPS
+    source = substitute_for(defense.model, bool(units)) if attack.group == "transfer" else None
+    radius = L2(norm.eps * units.get(defense.label, 1.0)) if isinstance(norm, L2) else norm
     return AttackRun(
         key=run_key(defense.label, attack, norm, targeted, kind),
         model=defense.model,
-        threat=ThreatModel(norm, RandomTarget() if targeted else None),
-        attack=settings.fill(text, substitute_for(defense.model) if attack.group == "transfer" else ""),
+        threat=ThreatModel(radius, RandomTarget() if targeted else None),
+        attack=settings.fill(text, source or ""),
         passes=_passes(attack, kind, text, settings),
         smallest_eps=kind == "eps",
         # The search of the smallest eps repeats whole attacks, each with the attack's own budget.
         query_budget=settings.queries if by_query and kind != "eps" else None,
-        limit=settings.query_images if by_query else None,
-        source=substitute_for(defense.model) if attack.group == "transfer" else None,
+        limit=None if not by_query else settings.search_images if kind == "eps" else settings.query_images,
+        source=source,
     )
 
 
 def _passes(attack: BenchmarkAttack, kind: RunKind, text: str, settings: DongSettings) -> Passes:
     """Count the passes per sample of a run, at most."""
     attempts = ATTEMPTS if kind == "eps" else 1
-    if attack.group in ("score", "decision"):
+    if attack.group in QUERY_GROUPS:
         return Passes(forwards=attempts * settings.queries)
     if attack.name == "C&W":
         return Passes(gradients=settings.searches * settings.cw_steps)

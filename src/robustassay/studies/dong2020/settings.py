@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Final, final
 
-from robustassay.studies.dong2020.attacks import NORMS, BenchmarkAttack, RunKind
+from robustassay.studies.dong2020.attacks import NORMS, TRANSFER_STEPS, BenchmarkAttack, RunKind
 from robustassay.studies.dong2020.defenses import QUICK_DEFENSES
 from robustassay.studies.scope import ScopeName
 from robustassay.threat import L2, LInf, Norm
@@ -23,6 +23,8 @@ class DongSettings:
     rows: tuple[str, ...] | None = None
     images: int | None = None
     query_images: int | None = None  # for score- and decision-based attacks
+    search_images: int | None = None  # for searches of the smallest eps by score-based attacks
+    transfer_steps: tuple[int, ...] = TRANSFER_STEPS
     without: frozenset[str] = frozenset()  # groups, attacks or kinds of run, with a norm or for both
     norms: tuple[Norm, ...] = NORMS
     description: str = "the budgets of the paper's released scripts"
@@ -39,7 +41,7 @@ class DongSettings:
         return text.format(source=source, steps=steps, **budgets)
 
 
-FULL: Final = DongSettings()
+FULL: Final = DongSettings(images=1_000, query_images=100, search_images=25)
 QUICK: Final = DongSettings(
     queries=1_000,
     samples=50,
@@ -49,6 +51,7 @@ QUICK: Final = DongSettings(
     rows=QUICK_DEFENSES,
     images=28,
     query_images=8,
+    transfer_steps=(1, 10),
     without=frozenset({"ZOO", "MIM L2", "transfer L2", "score L2", "score eps"}),
     description="untargeted; 1,000 queries instead of 20,000 (50 per step instead of 500); C&W 4 x 40 steps instead of "
     "12 x 100; no ZOO; of L2 only white-box attacks (without MIM) and decision-based ones; score-based attacks at the "
@@ -56,11 +59,11 @@ QUICK: Final = DongSettings(
 )
 
 
-IMAGENET_NORMS: Final[tuple[Norm, ...]] = (LInf(16 / 255), L2(12.3))
-"""The paper's radii; its L2 radius is sqrt(0.001 d) for d input values, of 224 x 224 images here."""
+IMAGENET_NORMS: Final[tuple[Norm, ...]] = (LInf(16 / 255), L2(math.sqrt(0.001)))
+"""The paper's radii; L2 is normalised: divided by the square root of the number of values of a network's input."""
 
 IMAGENET: Final = DongSettings(
-    images=100, query_images=20, norms=IMAGENET_NORMS, description="100 photographs, 20 for query-based attacks"
+    images=200, query_images=20, search_images=10, norms=IMAGENET_NORMS, description="photographs"
 )
 IMAGENET_QUICK: Final = DongSettings(
     queries=200,
@@ -71,6 +74,7 @@ IMAGENET_QUICK: Final = DongSettings(
     rows=("Natural", "JPEG", "Bit-Red"),
     images=8,
     query_images=4,
+    transfer_steps=(1, 10),
     norms=IMAGENET_NORMS,
     without=frozenset({"ZOO", "MIM", "DIM", "DeepFool", "white-box eps", "transfer L2", "score L2", "score eps",
                        "transfer eps", "Evolutionary", "SPSA", "NAttack"}),

@@ -1,38 +1,94 @@
 """How the benchmark was run here, what differs from the paper, and the flags of runs."""
 
 from collections import defaultdict
+from collections.abc import Callable
+from typing import Final
 
+from robustassay.studies.dong2020.attacks import QUERY_GROUPS
 from robustassay.studies.dong2020.measurements import DongMeasurements
-from robustassay.studies.page import Setup, comma_list
+from robustassay.studies.page import Scale, Setup, comma_list
 from robustassay.studies.task import Key
+
+SMALL_IMAGES: Final = (
+    "The networks are those of the zoo, smaller than the paper's and trained here: its own were not at hand.",
+)
+OTHER_NETWORK: Final = (
+    "Inc-v3 is replaced by the network in the first row, and JPEG, Bit-Red, R&P and RandMix stand before that one: "
+    "its weights are at hand. Ens-AT, ALP and FD need `--models paper` or a file.",
+)
+PHOTOGRAPHS: Final = (
+    "The photographs are those named by --data, not 1,000 of the validation set; they may have been selected among "
+    "those that some network classifies correctly.",
+)
 
 
 def setup(measured: DongMeasurements) -> Setup:
     """Describe the scale, the deviations, and the flags of runs."""
-    sizes = sorted({len(result.records) for result in measured.results.values()}, reverse=True)
-    fewer = f" ({comma_list(map(str, sizes[1:]))} in some runs)" if sizes[1:] else ""
     notes = (
-        f"Measured on {sizes[0]} images{fewer}: {measured.description}.",
-        "",
         "Differences are in percentage points, on the same samples, with 95 % intervals; p-values are exact and, "
-        "within a finding, Holm-corrected unless marked.",
+        "within a finding, Holm-corrected unless marked. Bands in figures are pointwise 95 % Wilson intervals.",
     )
-    return Setup((), tuple(deviations(measured)), notes, tuple(flags(measured)))
+    return Setup(tuple(scale(measured)), tuple(deviations(measured)), notes, tuple(flags(measured)))
+
+
+def scale(measured: DongMeasurements) -> list[Scale]:
+    """List the numbers of images, queries and steps beside the paper's."""
+    settings = measured.settings
+    images = "1,000 of the validation set" if measured.photographs else "10,000"
+    kinds = {
+        "images, white-box attacks": lambda key: key[2].startswith("white-box"),
+        "images, transfer-based attacks": lambda key: key[2].startswith("transfer"),
+        "images, score- and decision-based attacks": lambda key: key[2].startswith(QUERY_GROUPS) and key[3] != "eps",
+        "images, searches of the smallest eps by score-based attacks": (
+            lambda key: key[2].startswith(QUERY_GROUPS) and key[3] == "eps"
+        ),
+    }
+    rows = [Scale(what, _sizes(measured, chosen), images) for what, chosen in kinds.items()]
+    rows = [row for row in rows if row.here]
+    goals = "untargeted and targeted" if True in settings.goals else "untargeted"
+    names = sorted(
+        {str(result.manifest["spec"].get("data", {}).get("name", "")) for result in measured.results.values()}
+    )
+    return [
+        Scale("data", comma_list(names), "ImageNet" if measured.photographs else "CIFAR-10"),
+        *rows,
+        Scale("defenses", f"{len(measured.defenses)}", "8"),
+        Scale("goals", goals, "untargeted and targeted"),
+        Scale("queries of score- and decision-based attacks", f"{settings.queries:,}", "20,000"),
+        Scale("queries per step of NES, SPSA and NAttack", f"{settings.samples}", "500 (released scripts)"),
+        Scale("steps of C&W", f"{settings.searches} x {settings.cw_steps}", "12 x 100 (released scripts)"),
+    ]
+
+
+def _sizes(measured: DongMeasurements, chosen: Callable[[Key], bool]) -> str:
+    sizes = sorted({len(result.records) for key, result in measured.results.items() if chosen(key)})
+    return " or ".join(f"{size:,}" for size in sizes)
 
 
 def deviations(measured: DongMeasurements) -> list[str]:
-    """List what of the paper is left out or done differently."""
-    other = (
-        "Figures 1 to 6 are of CIFAR-10: see --dataset cifar10."
-        if measured.photographs
-        else ("Figures 7 to 12 are of ImageNet: see --dataset imagenet.")
-    )
-    return [
+    """List what of the paper is left out or done differently, each with its reason."""
+    left = len(measured.unfinished)
+    transfer = sorted({result.manifest["spec"]["attack"].get("source", "") for key, result in measured.results.items()
+                       if key[2].startswith("transfer")} - {""})  # fmt: skip
+    lines = [
         *(f"{row.label}: its model {row.model} is not in the zoo." for row in measured.missing),
-        other,
-        "Transfer attacks have no curve over strength: the attacked model receives one query per sample.",
+        *([f"{left} of {left + len(measured.results)} runs are not finished, and missing from figures and tables."] * (
+            left > 0
+        )),
+        *OTHER_NETWORK * (measured.photographs and "Natural" in measured.labels),
+        *PHOTOGRAPHS * measured.photographs,
+        *(f"{row.label}, {row.model}: {row.note}." for row in measured.defenses if row.note),
+        *SMALL_IMAGES * (not measured.photographs),
+    ]  # fmt: skip
+    if transfer:
+        paper = "ResNet-152" if measured.photographs else "TRADES, and PGD-AT against TRADES"
+        lines.append(f"Substitute models of transfer attacks: {comma_list(transfer)} (the paper: {paper}).")
+    return [
+        *lines,
         "Curves over eps show the smallest radius at which an attempt, or a point between it and the clean image, "
         "succeeded; at the fixed eps they can lie below the tables, whose rates come from one plain attack there.",
+        "Transfer attacks over attack strength are one run per number of iterations, with the step size of white-box "
+        "attacks, as the paper's main text gives none.",
     ]
 
 

@@ -1,21 +1,23 @@
 """The counterparts of Dong et al.'s Table 1 and Table 3."""
 
 import math
+from itertools import product
 
 import pandas as pd
 
 from robustassay.eps import format_eps
 from robustassay.studies.dong2020.attacks import ATTACKS, BenchmarkAttack
 from robustassay.studies.dong2020.measurements import DongMeasurements
+from robustassay.studies.dong2020.published import ROWS, TABLE3
 from robustassay.studies.page import MISSING, Table
-from robustassay.threat import Norm
+from robustassay.threat import L2, Norm
 
 
 def tables(measured: DongMeasurements) -> list[Table]:
     """Return every table whose runs exist."""
     made = [clean(measured)]
     made += [pointwise(measured, norm, targeted) for targeted in (False, True) for norm in measured.norms]
-    return [table for table in made if len(table.frame)]
+    return [table for table in (*made, by_steps(measured)) if len(table.frame)]
 
 
 def clean(measured: DongMeasurements) -> Table:
@@ -29,7 +31,7 @@ def clean(measured: DongMeasurements) -> Table:
         entries.append(
             {
                 "defense": row.label,
-                "model": row.model + (f" ({row.note})" if row.note else ""),
+                "model": row.model,
                 "category": row.category,
                 "intended_threat": row.intended,
                 "accuracy": found[0].value,
@@ -52,22 +54,46 @@ def clean(measured: DongMeasurements) -> Table:
 
 
 def pointwise(measured: DongMeasurements, norm: Norm, targeted: bool) -> Table:
-    """Return Table 3 under one norm: median distance / accuracy at the fixed eps; success where targeted."""
-    entries, lines = [], []
+    """Return Table 3 under one norm: median distance / accuracy at the fixed eps; success where targeted.
+
+    Where the paper prints numbers, they stand below ours.
+    """
+    entries, lines, printed = [], [], _is_printed(measured, norm, targeted)
     for attack in ATTACKS:
-        line = []
-        for defense in measured.labels:
-            entry = _entry(measured, defense, attack, norm, targeted)
-            entries += [entry] if entry else []
-            line.append(_pair(entry) if entry else MISSING)
-        if set(line) != {MISSING}:
-            lines.append((attack.group, attack.name, *line))
+        found = [_entry(measured, row, attack, norm, targeted) for row in measured.labels]
+        entries += [entry for entry in found if entry]
+        if any(found):
+            lines.append((attack.group, attack.name, *(_pair(entry) if entry else MISSING for entry in found)))
+        if any(found) and printed and (attack.group, attack.name, ROWS[0]) in TABLE3:
+            published = [TABLE3.get((attack.group, attack.name, row)) for row in measured.labels]
+            shown = [f"{pair[0]:.3f} / {pair[1]:.1%}" if pair else MISSING for pair in published]
+            lines.append(("", f"{attack.name}, the paper", *shown))
     rate = "success rate of targeted attacks" if targeted else "accuracy under untargeted attacks"
-    eps, shown = format_eps(norm.eps), norm.name.replace("inf", "∞")
-    title = f"median {shown} distance / {rate} at eps {eps}"
+    unit = "normalised " if measured.photographs and isinstance(norm, L2) else ""
+    eps, shown_norm = format_eps(norm.eps), unit + norm.name.replace("inf", "∞")
+    title = f"median {shown_norm} distance / {rate} at eps {eps}"
     name = "table3" + ("" if norm is measured.norms[0] else f"-{norm.name.lower()}") + ("-targeted" if targeted else "")
-    number = "Table 3" if name == "table3" else "As Table 3"
+    number = "Table 3" if printed else "As Table 3"
     return Table(name, f"{number}: {title}", ("", "attack", *measured.labels), tuple(lines), _frame(entries))
+
+
+def by_steps(measured: DongMeasurements) -> Table:
+    """Return the rates of transfer attacks by their iterations on the substitute model: the numbers of its figures."""
+    entries = [
+        {
+            "attack": attack.name, "norm": norm.name, "targeted": targeted, "defense": row, "steps": steps,
+            "success" if targeted else "accuracy": rate.value, "low": rate.interval()[0], "high": rate.interval()[1],
+            "samples": rate.total,
+        }
+        for attack, norm, targeted, row in product(ATTACKS, measured.norms, (False, True), measured.labels)
+        for steps, rate in measured.over_steps(row, attack, norm, targeted).items()
+    ]  # fmt: skip
+    title = "Transfer attacks by iterations on the substitute model, at the fixed eps"
+    return Table("transfer-strength", title, (), (), _frame(entries), printed=False)
+
+
+def _is_printed(measured: DongMeasurements, norm: Norm, targeted: bool) -> bool:
+    return not (measured.photographs or targeted) and norm is measured.norms[0]
 
 
 def _entry(
@@ -79,7 +105,7 @@ def _entry(
         return None
     rate = fixed.at(norm.eps)
     low, high = rate.interval()
-    return {
+    entry: dict[str, object] = {
         "group": attack.group,
         "attack": attack.name,
         "defense": defense,
@@ -90,6 +116,10 @@ def _entry(
         "high": high,
         "samples": rate.total,
     }
+    if _is_printed(measured, norm, targeted):
+        published = TABLE3.get((attack.group, attack.name, defense), (math.nan, math.nan))
+        entry |= {"published_median_distance": published[0], "published_accuracy": published[1]}
+    return entry
 
 
 def _pair(entry: "dict[str, object]") -> str:

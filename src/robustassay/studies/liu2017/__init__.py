@@ -10,6 +10,7 @@ from typing import Final
 from robustassay.studies.liu2017.experiment import LiuExperiment
 from robustassay.studies.liu2017.figures import figures
 from robustassay.studies.liu2017.findings import findings
+from robustassay.studies.liu2017.models import PAPER_MODELS
 from robustassay.studies.liu2017.plan import plan
 from robustassay.studies.liu2017.setup import setup
 from robustassay.studies.liu2017.tables import tables
@@ -25,4 +26,5 @@ STUDY: Final = Study[LiuExperiment](
     findings=findings,
     tables=tables,
     figures=figures,
+    paper_models=PAPER_MODELS,
 )

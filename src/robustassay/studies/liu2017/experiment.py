@@ -1,11 +1,12 @@
 """The models, the images that all of them classify correctly, and the sets of examples, each computed once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, final
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -21,12 +22,22 @@ from robustassay.studies.liu2017.settings import ExampleSet, LiuSettings
 from robustassay.studies.measures import line_search
 from robustassay.studies.measures.geometry import unit
 from robustassay.studies.measures.transfer_matrix import Examples, ranks, transfer_outcomes
+from robustassay.studies.photographs import check_framed_once
 from robustassay.target import EnsembleModel, TargetModel
-from robustassay.threat import L2, Goal, LInf, Norm, RandomTarget, Targeted, ThreatModel, Untargeted, labels_of
+from robustassay.threat import L2, Ball, Goal, LInf, Norm, RandomTarget, Targeted, ThreatModel, Untargeted, labels_of
 from robustassay.threat.rmsd import l2_of_rmsd, rmsd
 
 UNBOUNDED: Final = LInf(1.0)
 """The radius of an attack without a budget: the whole pixel box."""
+
+SURE: Final = 0.9
+"""Confidence of a model that is far from a boundary."""
+
+STRETCH: Final = 16
+"""Longest step of FG, in multiples of the whole range of pixels."""
+
+SMALLEST: Final = 1e-6
+"""Strength that stands for none: a radius must be positive."""
 
 NO_PROGRESS: Final = NoProgress()
 
@@ -41,6 +52,7 @@ class LiuExperiment:
     settings: LiuSettings
     out: Path
     seed: int
+    families: Mapping[str, str] = field(default_factory=dict)  # of models, where known
 
     def table(self, name: str, depends_on: object) -> CachedTable:
         """Return a table of the study's cache."""
@@ -53,8 +65,8 @@ class LiuExperiment:
 
     @cached_property
     def clean(self) -> pd.DataFrame:
-        """What each model predicts for every image: columns model, sample_id, label, label_rank."""
-        table = self.table("clean", [self.dataset.sha256, list(self.dataset.ids), self._identities])
+        """What each model predicts for every image: columns model, sample_id, label, said, confidence, label_rank."""
+        table = self.table("clean", ["confidence", self.dataset.sha256, list(self.dataset.ids), self._identities])
         return table.get(lambda: pd.concat(list(self._predictions()), ignore_index=True))
 
     @cached_property
@@ -64,7 +76,28 @@ class LiuExperiment:
         rows = [row for row, sample in enumerate(self.dataset.ids) if sample not in wrong]
         if not rows:
             raise BadRequest("No image is classified correctly by all models: take more images, or other models.")
-        return self.dataset.select(rows[: self.settings.images])
+        return self.dataset.select(rows[: self.settings.sizes.images])
+
+    @cached_property
+    def sure(self) -> list[int]:
+        """The rows of images of which all models are sure, else the one they are surest of.
+
+        Around an image next to a boundary there is no region to see.
+        """
+        least = self.clean.groupby("sample_id")["confidence"].min().loc[list(self.images.ids)].to_numpy(float)
+        return np.flatnonzero(least >= SURE).tolist() or [int(least.argmax())]
+
+    @property
+    def reference(self) -> tuple[str, str]:
+        """The source and the target of the paper's examples: a VGG, and the first model of another family."""
+        names = list(self.models)
+        source = next((name for name in names if "vgg" in name.lower()), names[0])
+        others = [name for name in names if name != source]
+        return source, next((name for name in others if self.family(name) != self.family(source)), others[0])
+
+    def family(self, name: str) -> str:
+        """Return the family of a model; a model of unknown family is one by itself."""
+        return self.families.get(name, name)
 
     @cached_property
     def x(self) -> Tensor:
@@ -100,9 +133,15 @@ class LiuExperiment:
 
     def depends_on(self, example_set: ExampleSet) -> list[object]:
         """Return everything that the outcomes of a set depend on."""
-        base = [example_set.name, self.dataset.sha256, list(self.images.ids), self._identities, self.seed]
-        rates = (self.settings.rate_of(each, len(self.models)) for each in (example_set, example_set.matched_to))
-        return [*base, self.settings.steps, *rates]
+        ids = list(self.samples(example_set).ids)
+        base = [example_set.name, self.dataset.sha256, ids, self._identities, self.seed]
+        settings = self.settings
+        rates = [settings.rates.of(each) for each in (example_set, example_set.matched_to)]
+        return [*base, settings.sizes.steps, *rates, settings.weight_of(example_set)]
+
+    def samples(self, example_set: ExampleSet) -> Dataset:
+        """Return the images of a set, the first ones."""
+        return self.images.take(min(self.settings.images_of(example_set), len(self.images)))
 
     def examples(self, example_set: ExampleSet, source: str, progress: Progress = NO_PROGRESS) -> Examples:
         """Return the examples of one source, from its folder."""
@@ -117,34 +156,62 @@ class LiuExperiment:
     def crafting(self, example_set: ExampleSet, source: str) -> Crafting:
         """Return how the examples of one source are crafted.
 
-        FG and FGS get the average RMSD that optimisation reached on the same source.
+        FG, FGS and the alternative objective get the average RMSD that optimisation reached on the same source.
         """
         models, rule = self.sources(example_set)[source], RandomTarget() if example_set.targeted else None
+        samples = self.samples(example_set)
         if example_set.method.startswith("opt"):
-            attack: Any = Liu(self.settings.steps, self.settings.rate_of(example_set, len(models)) / 255)
             threat, join = ThreatModel(UNBOUNDED, rule), "updates" if example_set.ensemble else "probabilities"
-            return Crafting(source, models, attack, threat, self.images, self.seed, join)  # type: ignore[arg-type]
+            attack = self._optimisation(example_set, source)
+            return Crafting(source, models, attack, threat, samples, self.seed, join)  # type: ignore[arg-type]
+        fast: Any = FG() if example_set.method == "fg" else FGSM()
+        threat = ThreatModel(self.matched_norm(example_set, source, self.wanted(example_set, source)), rule)
+        return Crafting(source, models, fast, threat, samples, self.seed)
+
+    def wanted(self, example_set: ExampleSet, source: str) -> float:
+        """Return the average RMSD that optimisation reached on a source, on the images of a set."""
         reference = self.outcomes(example_set.matched_to)
-        wanted = float(reference.loc[reference["source"] == source, "rmsd"].mean())
-        fast = FG() if example_set.method == "fg" else FGSM()
-        threat = ThreatModel(self.matched_norm(example_set, source, wanted), rule)
-        return Crafting(source, models, fast, threat, self.images, self.seed)
+        own = (reference["source"] == source) & (reference["sample"] < len(self.samples(example_set)))
+        return float(reference.loc[own, "rmsd"].mean())
+
+    def _optimisation(self, example_set: ExampleSet, source: str) -> Liu:
+        settings = self.settings
+        weight = settings.weight_of(example_set)
+        tau = self.wanted(example_set, source) if example_set.method == "opt-tau" else 0.0
+        return Liu(settings.sizes.steps, settings.rates.of(example_set) / 255, weight, tau)
+
+    def gradient(self, example_set: ExampleSet, source: str) -> Tensor:
+        """Return the gradient at every image that a set of fast gradients starts with."""
+        models = self.sources(example_set)[source]
+        target = models[0].target if len(models) == 1 else EnsembleModel([model.target for model in models])
+        found, _ = target.gradient(self.x, lambda logits, goal: goal.loss(logits), self.goal(example_set.targeted))
+        return found
 
     def direction(self, example_set: ExampleSet, source: str) -> Tensor:
         """Return the direction of a fast-gradient set, of unit RMS."""
-        models = self.sources(example_set)[source]
-        target = models[0].target if len(models) == 1 else EnsembleModel([model.target for model in models])
-        gradient, _ = target.gradient(self.x, lambda logits, goal: goal.loss(logits), self.goal(example_set.targeted))
+        gradient = self.gradient(example_set, source)
         return unit(gradient if example_set.method == "fg" else gradient.sign())
 
     def matched_norm(self, example_set: ExampleSet, source: str, wanted: float) -> Norm:
-        """Return the radius at which the images of a fast-gradient set have an average RMSD of `wanted`."""
-        direction = self.direction(example_set, source)
-        move: Callable[[float], Tensor] = lambda strength: line_search.along(self.x, direction, strength)  # noqa: E731
-        strength = line_search.strength_for_rmsd(move, self.x, wanted)
-        if example_set.method == "fgs":
-            return LInf(min(1.0, strength / 255))
-        return L2(l2_of_rmsd(strength, self.x[0].numel()))
+        """Return the radius at which the images of a fast-gradient set have an average RMSD of `wanted`.
+
+        The images are made as the attack makes them, so that zeros in gradients and the pixel box count.
+        """
+        gradient = self.gradient(example_set, source)
+
+        def norm(strength: float) -> Norm:
+            if example_set.method == "fgs":
+                return LInf(min(1.0, strength / 255))
+            return L2(l2_of_rmsd(strength, self.x[0].numel()))
+
+        def move(strength: float) -> Tensor:
+            radius = norm(max(strength, SMALLEST))
+            ball = Ball(radius, self.x, torch.full((len(self.x),), radius.eps, device=self._device))
+            return ball.step(self.x, gradient, ball.eps)
+
+        # A gradient that sits on few pixels is clipped, and its step must be longer to get as far.
+        high = 255.0 if example_set.method == "fgs" else 255.0 * STRETCH
+        return norm(line_search.strength_for_rmsd(move, self.x, wanted, high))
 
     def _outcomes(self, example_set: ExampleSet) -> pd.DataFrame:
         made = {source: self.examples(example_set, source) for source in self.sources(example_set)}
@@ -157,9 +224,16 @@ class LiuExperiment:
     def _predictions(self) -> Iterator[pd.DataFrame]:
         labels = self.dataset.labels
         for name, target in self.targets.items():
-            _check(name, target, self.dataset.images(slice(0, 8)).to(self._device))
+            x = self.dataset.images(slice(0, 8)).to(self._device)
+            check_framed_once(name, target.module, x.shape[-1])
+            _check(name, target, x)
             logits = target.logits(self.dataset.images(slice(None)).to(self._device)).cpu()
-            columns = {"label": labels.numpy(), "said": labels_of(logits).numpy(), "label_rank": ranks(logits, labels)}
+            columns = {
+                "label": labels.numpy(),
+                "said": labels_of(logits).numpy(),
+                "confidence": logits.double().softmax(1).amax(1).numpy(),
+                "label_rank": ranks(logits, labels),
+            }
             yield pd.DataFrame({"model": name, "sample_id": list(self.dataset.ids), **columns})
 
     @property

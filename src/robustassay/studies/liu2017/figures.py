@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from robustassay.analysis.geometry import Linearity, Regions, intervals
 from robustassay.studies.liu2017 import measures, planes
+from robustassay.studies.liu2017.comparisons import best_single, held_out
 from robustassay.studies.liu2017.experiment import LiuExperiment
-from robustassay.studies.liu2017.findings import best_single, held_out
 from robustassay.studies.liu2017.settings import ExampleSet
 from robustassay.studies.liu2017.tables import MATRIX_TABLES, SHOWN, matrix
 from robustassay.studies.page import Figure
@@ -76,9 +76,17 @@ class LogitLines:
     classes: tuple[str, ...]
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class ExampleImage:
+    """One image of the data, with its label."""
+
+    pixels: Numbers  # height x width x channels
+    title: str
+
+
 def figures(experiment: LiuExperiment) -> list[Figure]:
     """Return all figures."""
-    source, target = measures.reference(experiment)
     made = [
         Figure(
             "main",
@@ -95,35 +103,36 @@ def figures(experiment: LiuExperiment) -> list[Figure]:
         for matrix_table in MATRIX_TABLES
         if f"table{matrix_table.number}" in SHOWN
     ]
+    return [*made, *_geometry(experiment)]
+
+
+def _geometry(experiment: LiuExperiment) -> list[Figure]:
+    """Return Figures 1 to 7."""
+    source, target = experiment.reference
+    classes, row = experiment.dataset.classes, planes.example(experiment)
     near, far = (planes.regions_around(experiment, reach) for reach in (planes.NEAR, planes.FAR))
     left, wanted = planes.regions_towards_target(experiment)
-    lines = LogitLines(planes.logits_along_gradient(experiment), experiment.dataset.classes)
-    along, own = f"gradient of {source}", experiment.dataset.classes[near.about]
-    return [
-        *made,
-        Figure("figure1", f"Figure 1: minimal transferable RMSD from {source} to {target}", minimal_rmsd(experiment)),
-        Figure(
-            "figure3",
-            "Figure 3: decision regions",
-            RegionMaps({"near": near, "far": far}, along, experiment.dataset.classes),
+    along, own = f"gradient of {source}", classes[near.about]
+    pixels = experiment.x[row].permute(1, 2, 0).cpu().numpy().astype(float)
+    lines = LogitLines(planes.logits_along_gradient(experiment), classes)
+    contents: tuple[tuple[str, str, object], ...] = (
+        ("1", f"minimal transferable RMSD from {source} to {target}", minimal_rmsd(experiment)),
+        ("2", f"the example image of Figures 3, 4 and 7, {experiment.images.ids[row]}", ExampleImage(pixels, own)),
+        ("3", "decision regions", RegionMaps({"zoom-in": near, "zoom-out": far}, along, classes)),
+        (
+            "4",
+            "decision boundaries",
+            BoundaryMap(planes.closed_regions(experiment), f"region of {own}, the true label", along),
         ),
-        Figure(
-            "figure4", "Figure 4: decision boundaries", BoundaryMap(near, f"region of {own}, the true label", along)
+        (
+            "5",
+            f"where the models predict the target label; the example was made without {left}",
+            BoundaryMap(wanted, f"region of {classes[wanted.about]}, the target", "targeted example"),
         ),
-        Figure(
-            "figure5",
-            f"Figure 5: where the models give the target label; the examples were made without {left}",
-            BoundaryMap(
-                wanted, f"region of {experiment.dataset.classes[wanted.about]}, the target", "targeted example"
-            ),
-        ),
-        Figure(
-            "figure6",
-            f"Figure 6: where other models are wrong along the gradient of {source}",
-            error_intervals(experiment),
-        ),
-        Figure("figure7", "Figure 7: logits along each model's own gradient", lines),
-    ]
+        ("6", f"where other models are wrong along the gradient of {source}", error_intervals(experiment)),
+        ("7", "logits along each model's own gradient", lines),
+    )
+    return [Figure(f"figure{number}", f"Figure {number}: {title}", content) for number, title, content in contents]
 
 
 def ensemble_against_single(experiment: LiuExperiment) -> SuccessCounts:
@@ -142,7 +151,7 @@ def ensemble_against_single(experiment: LiuExperiment) -> SuccessCounts:
 def minimal_rmsd(experiment: LiuExperiment) -> Histograms:
     """Return the minimal transferable RMSD to the reference target."""
     least = measures.MINIMAL_RMSD.get(experiment)
-    here = least[least["target"] == measures.reference(experiment)[1]]
+    here = least[least["target"] == experiment.reference[1]]
     values = {name.upper(): here.loc[here["method"] == name, "rmsd"].to_numpy(float) for name in ("fg", "fgs")}
     return Histograms(values, "minimal transferable RMSD")
 
@@ -155,7 +164,9 @@ def error_intervals(experiment: LiuExperiment) -> ErrorIntervals:
         for target in found["target"].unique()
         for sample, line in found[found["target"] == target].groupby("sample")
     }
-    order = sorted(wrong, key=lambda name: -len(wrong[name]))[:12]
+    most = max(len(found) for found in wrong.values())
+    shown = [name for name, found in wrong.items() if len(found) > 1 or most < 2]
+    order = sorted(shown, key=lambda name: -len(wrong[name]))[:12]
     return ErrorIntervals(
         {name: wrong[name] for name in order}, experiment.settings.line_end, "distortion B (RMSD before clipping)"
     )

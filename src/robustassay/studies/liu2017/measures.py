@@ -43,14 +43,8 @@ class Measure:
         return self.table(experiment).get(lambda: self.make(experiment))
 
 
-def reference(experiment: LiuExperiment) -> tuple[str, str]:
-    """Return the source and the target of the paper's examples: a VGG, and the first other model."""
-    source = next((name for name in experiment.models if "vgg" in name.lower()), next(iter(experiment.models)))
-    return source, next(name for name in experiment.models if name != source)
-
-
 def _noise(experiment: LiuExperiment) -> pd.DataFrame:
-    x, draws = experiment.x, experiment.settings.draws
+    x, draws = experiment.x, experiment.settings.sizes.draws
     labels, targets, found = experiment.goal(False).labels, experiment.goal(True).labels, []
     for std in DEVIATIONS:
         streams = Streams.of(experiment.seed, [f"noise/{std}/{sample}" for sample in experiment.images.ids], x.device)
@@ -68,21 +62,21 @@ def _noise(experiment: LiuExperiment) -> pd.DataFrame:
 
 
 def _minimal_rmsd(experiment: LiuExperiment) -> pd.DataFrame:
-    source, _ = reference(experiment)
+    source, _ = experiment.reference
     found, goal, settings = [], experiment.goal(targeted=False), experiment.settings
     for fast in FAST:
         direction = experiment.direction(fast, source)
         for name, target in experiment.targets.items():
             both = [experiment.targets[source]] if name == source else [experiment.targets[source], target]
             distances = line_search.minimal_rmsd(
-                both, experiment.x, direction, goal, settings.line_step, settings.line_end
+                both, experiment.x, direction, goal, settings.sizes.line_step, settings.line_end
             )
             found += [(fast.method, name, at, value) for at, value in enumerate(distances.tolist())]
     return pd.DataFrame(found, columns=["method", "target", "sample", "rmsd"])
 
 
 def _errors_along(experiment: LiuExperiment) -> pd.DataFrame:
-    source, _ = reference(experiment)
+    source, _ = experiment.reference
     strengths = np.linspace(0, experiment.settings.line_end, LINE_POINTS).tolist()
     direction, goal, found = experiment.direction(FAST[0], source), experiment.goal(targeted=False), []
     for name, target in experiment.targets.items():
@@ -98,13 +92,29 @@ def _cosines(experiment: LiuExperiment) -> pd.DataFrame:
     return found.reset_index(names="model")
 
 
-NOISE: Final = Measure("noise", "Gaussian noise", lambda it: (it.settings.draws, DEVIATIONS), _noise)
+def _diameters(experiment: LiuExperiment) -> pd.DataFrame:
+    """Search how far each model keeps the true label along and against the gradient, and along random directions."""
+    source, _ = experiment.reference
+    gradient = experiment.direction(FAST[0], source)
+    drawn = Streams.of(experiment.seed, [f"across/{sample}" for sample in experiment.images.ids], gradient.device)
+    across = geometry.unit(drawn.normal(*gradient.shape[1:]))
+    lines = {"gradient": gradient, "against": -gradient, "random": across, "random back": -across}
+    labels, frames = experiment.goal(targeted=False).labels, []
+    for name, target in experiment.targets.items():
+        for line, direction in lines.items():
+            kept = line_search.reach(target, experiment.x, direction, labels, 1.0, experiment.settings.line_end)
+            columns = {"model": name, "line": line, "sample": range(len(kept)), "reach": kept.tolist()}
+            frames.append(pd.DataFrame(columns))
+    return pd.concat(frames, ignore_index=True)
+
+
+NOISE: Final = Measure("noise", "Gaussian noise", lambda it: (it.settings.sizes.draws, DEVIATIONS), _noise)
 """Accuracy under Gaussian noise (Table 11): columns std, rmsd, model, right, matched, total."""
 
 MINIMAL_RMSD: Final = Measure(
     "least",
     "minimal transferable RMSD",
-    lambda it: (reference(it), it.settings.line_step, it.settings.line_end),
+    lambda it: (it.reference, it.settings.sizes.line_step, it.settings.line_end),
     _minimal_rmsd,
 )
 """The minimal transferable RMSD from the reference source (Figure 1): columns method, target, sample, rmsd.
@@ -115,10 +125,18 @@ The image must be misclassified by the source too. The row of the source itself 
 ERRORS_ALONG_GRADIENT: Final = Measure(
     "along",
     "errors along the gradient",
-    lambda it: (reference(it)[0], LINE_POINTS, it.settings.line_end),
+    lambda it: (it.reference[0], LINE_POINTS, it.settings.line_end),
     _errors_along,
 )
 """Where other models are wrong along the reference source's gradient (Figure 6): target, sample, strength, wrong."""
 
 COSINES: Final = Measure("cosines", "gradient cosines", lambda it: None, _cosines)
 """The mean cosine between the gradients of each two models (Table 33); the first column names the model."""
+
+DIAMETERS: Final = Measure(
+    "diameters", "diameters of regions", lambda it: (it.reference[0], it.settings.line_end), _diameters
+)
+"""How far from the image a model keeps the true label: columns model, line, sample, reach (infinite beyond the end).
+
+As in Figure 4, lines leave the pixel box: the gradient of the reference source, and a random direction.
+"""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, final
 
-from robustassay.data.frame import Frame
-from robustassay.data.photo_frames import apply_frame
+import torch
+
 from robustassay.evaluation.model_ref import choose_device
 from robustassay.evaluation.progress import Progress
 from robustassay.studies.crafting import LoadedModel
@@ -16,16 +16,26 @@ from robustassay.studies.liu2017.experiment import LiuExperiment
 from robustassay.studies.liu2017.measures import (
     COSINES,
     DEVIATIONS,
+    DIAMETERS,
     ERRORS_ALONG_GRADIENT,
     LINE_POINTS,
     MINIMAL_RMSD,
     NOISE,
     Measure,
 )
-from robustassay.studies.liu2017.models import choose
-from robustassay.studies.liu2017.planes import FAR, LINEARITY, NEAR, TARGET_PLANE, plane_measure
-from robustassay.studies.liu2017.settings import SETTINGS, ExampleSet
-from robustassay.studies.photographs import available_networks, networks
+from robustassay.studies.liu2017.models import choose, family_of
+from robustassay.studies.liu2017.planes import (
+    CLOSED,
+    FAR,
+    LINEARITY,
+    NEAR,
+    PLANES,
+    TARGET_PLANE,
+    TARGET_PLANES,
+    plane_measure,
+)
+from robustassay.studies.liu2017.settings import ON_CPU, SETTINGS, ExampleSet, LiuSettings
+from robustassay.studies.photographs import COMMON, available_networks, framed, networks
 from robustassay.studies.scope import Scope
 from robustassay.studies.study import Plan
 from robustassay.studies.task import ComputeTask, Key, Results, Task, TaskCost
@@ -39,21 +49,32 @@ SEARCHED: Final = 0.15
 
 def plan(scope: Scope) -> Plan[LiuExperiment]:
     """Load the models, choose the images that all of them classify correctly, and plan the tasks."""
-    settings = scope.settings(SETTINGS)
-    settings = settings if scope.limit is None else dataclasses.replace(settings, images=scope.limit)
-    dataset, device = scope.whole_dataset(), choose_device(scope.device)
+    device = choose_device(scope.device)
+    settings = settings_for(scope, device)
+    whole = scope.whole_dataset()
+    dataset = whole if settings.candidates is None else whole.take(min(settings.candidates, len(whole)))
     if scope.on_imagenet:
-        # All models see the same image; those of another input size resize it themselves.
-        dataset = dataset.take(min(settings.candidates or len(dataset), len(dataset)))
-        dataset = apply_frame(dataset, Frame((224, 224), 256))
+        dataset = framed(dataset, COMMON)
         named = choose(networks(scope.models) if scope.models else available_networks(settings.models))
     else:
         named = choose(scope.models or settings.models)
-    models = {name: LoadedModel.of(model, name, len(dataset.classes), device) for name, model in named.items()}
-    experiment = LiuExperiment(models, dataset, settings, scope.out, scope.seed)
-    notes = [f"Quick: {settings.description}."] if scope.quick else []
-    notes.append(f"{len(experiment.images)} images that all {len(models)} models classify correctly.")
-    return Plan(tasks(experiment), lambda _: experiment, tuple(notes))
+    frame = COMMON if scope.on_imagenet else None
+    models = {name: LoadedModel.of(model, name, len(dataset.classes), device, frame) for name, model in named.items()}
+    families = {name: family_of(model) for name, model in named.items()}
+    experiment = LiuExperiment(models, dataset, settings, scope.out, scope.seed, families)
+    found = len(experiment.images)
+    fewer = f", fewer than the {settings.sizes.images} asked for" if found < settings.sizes.images else ""
+    note = f"{found} images that all {len(models)} models classify correctly{fewer}."
+    return Plan(tasks(experiment), lambda _: experiment, (note,))
+
+
+def settings_for(scope: Scope, device: torch.device) -> LiuSettings:
+    """Return the settings of a scope; a CPU measures less, and `--limit` sets the number of images."""
+    settings = scope.settings(SETTINGS)
+    settings = ON_CPU.get(scope.name, settings) if device.type == "cpu" else settings
+    if scope.limit is None:
+        return settings
+    return dataclasses.replace(settings, sizes=dataclasses.replace(settings.sizes, images=scope.limit))
 
 
 def tasks(experiment: LiuExperiment) -> tuple[Task, ...]:
@@ -87,9 +108,13 @@ def _measures(experiment: LiuExperiment, costs: "_Costs") -> Iterator[ComputeTas
         (MINIMAL_RMSD, costs.minimal_rmsd),
         (ERRORS_ALONG_GRADIENT, costs.errors_along),
         (COSINES, costs.free),
+        (DIAMETERS, costs.diameters),
+        (PLANES, costs.planes),
         (plane_measure(NEAR), costs.plane),
         (plane_measure(FAR), costs.plane),
+        (CLOSED, costs.plane),
         (TARGET_PLANE, costs.plane),
+        (TARGET_PLANES, costs.planes),
         (LINEARITY, costs.free),
     )
     for measure, cost in seconds:
@@ -99,7 +124,7 @@ def _measures(experiment: LiuExperiment, costs: "_Costs") -> Iterator[ComputeTas
 def _measure_task(experiment: LiuExperiment, measure: Measure, cost: Callable[[], float]) -> ComputeTask:
     def finished() -> bool:
         # What the target plane depends on is an outcome, which is known only after that task.
-        if measure is TARGET_PLANE and not experiment.outcome_table(measure.needs).exists():
+        if measure in (TARGET_PLANE, TARGET_PLANES) and not experiment.outcome_table(measure.needs).exists():
             return False
         return measure.table(experiment).exists()
 
@@ -130,8 +155,8 @@ class CraftTask(Task):
         """Count the images without an example; none are needed once the outcomes are known."""
         if self.experiment.outcome_table(self.example_set).exists():
             return 0
-        if not self._is_optimisation and not self.experiment.outcome_table(self.example_set.matched_to).exists():
-            return len(self.experiment.images)  # its radius is not known yet
+        if self.example_set.is_matched and not self.experiment.outcome_table(self.example_set.matched_to).exists():
+            return len(self.experiment.samples(self.example_set))  # its radius is not known yet
         crafting = self.experiment.crafting(self.example_set, self.source)
         return len(crafting.missing(self.experiment.folder(self.example_set, crafting)))
 
@@ -140,7 +165,7 @@ class CraftTask(Task):
         missing = self.missing()
         if not missing:
             return TaskCost()
-        passes = self.experiment.settings.steps if self._is_optimisation else 2
+        passes = self.experiment.settings.sizes.steps if self._is_optimisation else 2
         models = self.experiment.sources(self.example_set)[self.source]
         per_image = sum(self.costs.times[model.name].gradient for model in models)
         return TaskCost(missing * passes * per_image)
@@ -150,7 +175,7 @@ class CraftTask(Task):
         if self.missing():
             self.experiment.examples(self.example_set, self.source, progress)
         else:
-            images = len(self.experiment.images)
+            images = len(self.experiment.samples(self.example_set))
             progress.start(f"{self.example_set.description}, examples on {self.source}", images, images)
             progress.finish()
 
@@ -182,12 +207,12 @@ class _Costs:
 
     def noise(self) -> float:
         """Every draw of noise through every model."""
-        return self._images * self._forward * len(DEVIATIONS) * self.experiment.settings.draws
+        return self._images * self._forward * len(DEVIATIONS) * self.experiment.settings.sizes.draws
 
     def minimal_rmsd(self) -> float:
         """The searched part of two lines, through two models each."""
         settings = self.experiment.settings
-        return self._images * self._forward * 4 * SEARCHED * settings.line_end / settings.line_step
+        return self._images * self._forward * 4 * SEARCHED * settings.line_end / settings.sizes.line_step
 
     def errors_along(self) -> float:
         """Every point of a line through every model."""
@@ -196,6 +221,15 @@ class _Costs:
     def plane(self) -> float:
         """Every point of a plane through every model."""
         return self.experiment.settings.grid**2 * self._forward
+
+    def planes(self) -> float:
+        """Every point of the planes that are counted through every model."""
+        settings = self.experiment.settings
+        return settings.sizes.planes * settings.coarse**2 * self._forward
+
+    def diameters(self) -> float:
+        """The searched part of four lines through every model."""
+        return self._images * self._forward * 4 * SEARCHED * self.experiment.settings.line_end
 
     def free(self) -> float:
         """Too little to count."""

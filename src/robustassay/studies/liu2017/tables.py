@@ -17,6 +17,8 @@ from robustassay.studies.page import Table
 SHOWN: Final = ("table1a", "table1b", "table2", "table3", "table4")
 """The tables that are drawn as well, and that the terminal prints."""
 
+PLANE_REACHES: Final = (planes.NEAR, planes.FAR)
+
 MANY: Final = 100
 """Classes from which on the paper's top-5 makes sense; among ten, nearly every label is in the top 5."""
 
@@ -42,7 +44,9 @@ MATRIX_TABLES: Final = (
     MatrixTable("2", ExampleSet("opt", True, False), "12"),
     MatrixTable("3", ExampleSet("opt", True, True), "13"),
     MatrixTable("4", ExampleSet("opt", False, True), "14"),
+    MatrixTable("1a-tau", ExampleSet("opt-tau", False, False)),
     MatrixTable("15", ExampleSet("opt-small", False, False), "16"),
+    MatrixTable("15-lambda", ExampleSet("opt-lambda", False, False)),
     MatrixTable("17", ExampleSet("opt-large", True, False), "18"),
     MatrixTable("19", ExampleSet("fgs", False, False), "20"),
     MatrixTable("21", ExampleSet("fg", False, True), "22"),
@@ -63,7 +67,8 @@ def top_of(experiment: LiuExperiment) -> int:
 def tables(experiment: LiuExperiment) -> list[Table]:
     """Return every table, in the order of the paper."""
     sets = experiment.settings.example_sets()
-    made = [accuracies(experiment), noise(experiment), labels_on_planes(experiment), cosines(experiment)]
+    made = [accuracies(experiment), noise(experiment), noise_matches(experiment), labels_on_planes(experiment)]
+    made += [cosines(experiment), diameters(experiment), minimal_rmsd(experiment)]
     for matrix_table in MATRIX_TABLES:
         if matrix_table.example_set in sets:
             made.append(rates(experiment, matrix_table, matrix_table.number, 1))
@@ -103,12 +108,18 @@ def rates(experiment: LiuExperiment, matrix_table: MatrixTable, number: str, top
     what = f"top-{top} {'matching rate' if matrix_table.measure == 'matching' else 'accuracy'}"
     return Table(
         f"table{number}",
-        f"Table {number.upper()}: {what} (95 % interval), {matrix_table.example_set.description}",
+        f"{_title(number)}: {what} (95 % interval), {matrix_table.example_set.description}",
         ("made on", "RMSD", *map(str, found.counts.columns)),
         tuple(lines),
         pd.DataFrame(entries, columns=columns),
         printed=f"table{number}" in SHOWN,
     )
+
+
+def _title(number: str) -> str:
+    """Name a table as the paper does, or the table of the paper that it stands beside."""
+    base, _, more = number.partition("-")
+    return f"Beside Table {base.upper()}" if more else f"Table {base.upper()}"
 
 
 def accuracies(experiment: LiuExperiment) -> Table:
@@ -127,30 +138,75 @@ def accuracies(experiment: LiuExperiment) -> Table:
 
 def noise(experiment: LiuExperiment) -> Table:
     """Return Table 11: the models under Gaussian noise."""
-    found, lines = measures.NOISE.get(experiment), []
+    found = measures.NOISE.get(experiment)
+    heading = ("standard deviation", "RMSD", *experiment.models)
+    lines = _noise_lines(experiment, found, "right")
+    return Table("table11", "Table 11: accuracy under Gaussian noise", heading, lines, found, printed=False)
+
+
+def noise_matches(experiment: LiuExperiment) -> Table:
+    """Return the matching rate of Gaussian noise, which the paper states in its section 4."""
+    found = measures.NOISE.get(experiment)
+    heading = ("standard deviation", "RMSD", *experiment.models)
+    lines = _noise_lines(experiment, found, "matched")
+    title = "Section 4: matching rate of Gaussian noise"
+    return Table("table11-matching", title, heading, lines, found, printed=False)
+
+
+def _noise_lines(experiment: LiuExperiment, found: pd.DataFrame, column: str) -> tuple[tuple[str, ...], ...]:
+    lines = []
     for std, rows in found.groupby("std"):
-        shares = (rows["right"] / rows["total"]).set_axis(rows["model"])
+        shares = (rows[column] / rows["total"]).set_axis(rows["model"])
         cells = [f"{shares[name]:.1%}" for name in experiment.models]
         lines.append((f"{std}", f"{rows['rmsd'].iloc[0]:.2f}", *cells))
-    heading = ("standard deviation", "RMSD", *experiment.models)
-    return Table("table11", "Table 11: accuracy under Gaussian noise", heading, tuple(lines), found, printed=False)
+    return tuple(lines)
 
 
 def labels_on_planes(experiment: LiuExperiment) -> Table:
-    """Return Table 5: how many labels each model gives on a plane around one image."""
-    reached = (planes.NEAR, planes.FAR)
-    counts = [planes.regions_around(experiment, reach).distinct() for reach in reached]
-    frame = pd.DataFrame(
-        [(reach, name, count) for reach, found in zip(reached, counts, strict=True) for name, count in found.items()],
-        columns=["reach", "model", "labels"],
-    )
-    lines = tuple(
-        (f"{reach:g}", *(str(found[name]) for name in experiment.models))
-        for reach, found in zip(reached, counts, strict=True)
-    )
-    of = f"of {len(experiment.dataset.classes)}"
-    heading = ("plane reaches to RMSD", *experiment.models)
-    return Table("table5", f"Table 5: labels ({of}) on the plane of Figure 3", heading, lines, frame)
+    """Return Table 5: how many labels each model predicts on the planes of Figure 3, and on planes of other images."""
+    drawn = {f"Figure 3, to RMSD {reach:g}": planes.regions_around(experiment, reach) for reach in PLANE_REACHES}
+    counted = planes.counted_planes(experiment)
+    rows = [(plane, name, count) for plane, found in drawn.items() for name, count in found.distinct().items()]
+    rows += [
+        (f"image {at}, to RMSD {planes.FAR:g}", name, count)
+        for at, found in enumerate(counted)
+        for name, count in found.distinct().items()
+    ]
+    frame = pd.DataFrame(rows, columns=["plane", "model", "labels"])
+    names = list(experiment.models)
+    lines = [(plane, *(str(found.distinct()[name]) for name in names)) for plane, found in drawn.items()]
+    summaries = (("mean", np.mean), ("most", np.max))
+    for word, summary in summaries:
+        values = [summary([found.distinct()[name] for found in counted]) for name in names]
+        lines.append((f"{word} over {len(counted)} images", *(f"{value:.3g}" for value in values)))
+    title = f"Table 5: labels, of {len(experiment.dataset.classes)}, on planes"
+    return Table("table5", title, ("plane", *names), tuple(lines), frame)
+
+
+def diameters(experiment: LiuExperiment) -> Table:
+    """Return how far each model keeps the true label along the lines of Figure 4, on all images."""
+    found, end = measures.DIAMETERS.get(experiment), experiment.settings.line_end
+    lines = []
+    for line in found["line"].unique():
+        own = found[found["line"] == line].groupby("model")["reach"].median()
+        lines.append(
+            (line, *(f"{own[name]:.0f}" if np.isfinite(own[name]) else f"> {end:g}" for name in experiment.models))
+        )
+    title = f"Section 6: median distance to the boundary along the gradient of {experiment.reference[0]} and others"
+    return Table("diameters", title, ("line", *experiment.models), tuple(lines), found, printed=False)
+
+
+def minimal_rmsd(experiment: LiuExperiment) -> Table:
+    """Return the minimal transferable RMSD from the reference source to every model."""
+    found, lines = measures.MINIMAL_RMSD.get(experiment), []
+    for method in ("fg", "fgs"):
+        for name in experiment.models:
+            values = found.loc[(found["method"] == method) & (found["target"] == name), "rmsd"]
+            half, most = quantiles(values)
+            lines.append((method.upper(), name, reached(half), reached(most), f"{np.isfinite(values).mean():.0%}"))
+    title = f"Section 3.2.2: minimal transferable RMSD from {experiment.reference[0]}"
+    heading = ("method", "to", "median", "90 %", f"found below {experiment.settings.line_end:g}")
+    return Table("minimal-rmsd", title, heading, tuple(lines), found, printed=False)
 
 
 def cosines(experiment: LiuExperiment) -> Table:
@@ -164,7 +220,7 @@ def cosines(experiment: LiuExperiment) -> Table:
 
 def same(experiment: LiuExperiment, number: str, example_set: ExampleSet) -> Table:
     """Return a table of same mistakes, on the examples of the reference source."""
-    source, _ = measures.reference(experiment)
+    source, _ = experiment.reference
     outcomes = experiment.outcomes(example_set)
     equal, both = transfer.same_mistakes(outcomes[outcomes["source"] == source])
     low, high = wilson(equal.to_numpy(), both.to_numpy())
@@ -183,7 +239,7 @@ def same(experiment: LiuExperiment, number: str, example_set: ExampleSet) -> Tab
 
 def common(experiment: LiuExperiment) -> Table:
     """Return Table 32: the most common wrong labels on the examples of the reference source."""
-    source, _ = measures.reference(experiment)
+    source, _ = experiment.reference
     example_set = MATRIX_TABLES[0].example_set
     outcomes = experiment.outcomes(example_set)
     found = transfer.wrong_labels(outcomes[outcomes["source"] == source])
@@ -199,8 +255,14 @@ def common(experiment: LiuExperiment) -> Table:
 
 
 def _order(name: str) -> tuple[int, str]:
+    """Order tables by their number in the paper; those without one come last."""
     digits = "".join(letter for letter in name.partition("-")[0] if letter.isdigit())
-    return int(digits), name
+    return int(digits or 99), name
+
+
+def reached(value: float) -> str:
+    """Write an RMSD, or that it was not reached."""
+    return f"{value:.1f}" if np.isfinite(value) else "not reached"
 
 
 def quantiles(values: pd.Series) -> tuple[float, float]:

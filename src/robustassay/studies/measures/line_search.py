@@ -14,6 +14,9 @@ from robustassay.threat.rmsd import rmsd
 POINTS_PER_QUERY: Final = 8
 """Points of a line that are queried together: a row that is finished wastes few of them."""
 
+LONGEST: Final = 6.0
+"""How much longer a step may be than the RMSD that it leads to, before the search of a line ends."""
+
 
 def along(x: Tensor, direction: Tensor, strength: float) -> Tensor:
     """Move images along directions of unit RMS, by a strength on the 0 to 255 scale, and clip to the pixel box."""
@@ -45,19 +48,37 @@ def minimal_rmsd(
     """Return the RMSD of the first image along each row's line that reaches the goal on all models; infinite if none.
 
     A search in small steps, not a bisection: the images that reach the goal may lie in several intervals (Liu et al.
-    2017, section 3.2.2), and bisection finds any one of them.
+    2017, section 3.2.2), and bisection finds any one of them. A row is searched up to an RMSD of `end`; clipping makes
+    that a longer step along a gradient that sits on few values, by a factor of `LONGEST` at most.
     """
     found = torch.full((len(x),), torch.inf, dtype=torch.float64, device=x.device)
     rows = torch.arange(len(x), device=x.device)
-    strengths = torch.arange(int(end / step + 1e-6) + 1, device=x.device) * step
+    strengths = torch.arange(int(LONGEST * end / step + 1e-6) + 1, device=x.device) * step
     for some in torch.split(strengths, POINTS_PER_QUERY):
         if not len(rows):
             break
         points = torch.stack([along(x[rows], direction[rows], float(strength)) for strength in some], 1)
-        reached = _reached_on_all(targets, points, goal.among(rows))
+        far = torch.stack([rmsd(points[:, at], x[rows]) for at in range(len(some))], 1)
+        reached = _reached_on_all(targets, points, goal.among(rows)) & (far <= end + 1e-6)
         hit, first = reached.any(1), reached.int().argmax(1)
-        found[rows[hit]] = rmsd(points[hit, first[hit]], x[rows[hit]])
-        rows = rows[~hit]
+        found[rows[hit]] = far[hit, first[hit]]
+        rows = rows[~hit & (far[:, -1] < end)]
+    return found
+
+
+def reach(target: TargetModel, x: Tensor, direction: Tensor, labels: Tensor, step: float, end: float) -> Tensor:
+    """Return how far along each row's line, not clipped to the pixel box, a model first leaves its label.
+
+    Distances are in steps of unit RMS on the 0 to 255 scale; infinite where the label is kept to the end.
+    """
+    found = torch.full((len(x),), torch.inf, dtype=torch.float64, device=x.device)
+    rows = torch.arange(len(x), device=x.device)
+    for at in range(1, int(end / step + 1e-6) + 1):
+        if not len(rows):
+            break
+        left = labels_of(target.mean_logits(x[rows] + at * step / 255 * direction[rows])) != labels[rows]
+        found[rows[left]] = at * step
+        rows = rows[~left]
     return found
 
 

@@ -1,71 +1,99 @@
-"""The findings of Croce et al. (2021, section 4 and appendix F), tested on the models."""
+"""The findings of Croce et al. (2021, section 4 and appendices E and F), tested on the models measured here."""
 
-from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from robustassay.analysis.compare import mcnemar, pair
-from robustassay.analysis.shift import Trend, trend
-from robustassay.studies.analyses import Analysis
-from robustassay.studies.analyses.analysis import ADVERSARIAL, NATURAL, group
-from robustassay.studies.analyses.model_measurements import ModelMeasurements, card_of
+from robustassay.analysis.shift import trend
+from robustassay.studies.analyses.analysis import ADVERSARIAL, L2_TRAINED, NATURAL, group
+from robustassay.studies.analyses.model_measurements import MEMBERS, ModelMeasurements, card_of
 from robustassay.studies.measures.smoothness import OUTPUT
-from robustassay.studies.page import Answer, Finding, Verdict, combined, numbered
+from robustassay.studies.page import Finding, Verdict, combined
+from robustassay.studies.robustbench2021.answers import (
+    LEVEL,
+    Claim,
+    Outcome,
+    findings_of,
+    rises,
+    trend_text,
+    unknown,
+)
+from robustassay.studies.robustbench2021.measurements import RobustBenchMeasurements
+from robustassay.studies.robustbench2021.published_entries import CLAIMS as PUBLISHED_CLAIMS
+from robustassay.studies.robustbench2021.repeated_runs import restarts, seeds
 
-LEVEL: Final = 0.05
-Analyses = Mapping[str, Analysis]
+MADE: Final = frozenset({"noise", "scrambled", "shuffled"})
+"""Out-of-distribution images made from the test images, where no other dataset is given."""
+
+STRONG: Final = 0.5
+"""Transfer is called strong where it misleads half as often as an attack on the target itself; ours."""
 
 
-def findings_of(measured: ModelMeasurements, made: Analyses) -> list[Finding]:
-    """Test all seven."""
-    claims: tuple[tuple[str, Callable[[ModelMeasurements, Analyses], Answer]], ...] = (
-        ("Models that are robust lose clean accuracy", _cost),
-        ("Robust accuracy goes with accuracy under distribution shift", _shift),
-        ("Most models trained against attacks are underconfident", _calibration),
-        ("Training against attacks makes out-of-distribution inputs harder to detect", _ood),
-        ("Higher robust accuracy goes with less difference between classes", _fairness),
-        ("Privacy leakage follows the generalisation gap, not robustness", _privacy),
-        ("For a fixed architecture, natural training gives less smooth models", _smoothness),
-    )
-    return numbered((claim, test(measured, made)) for claim, test in claims)
+def findings(study: RobustBenchMeasurements) -> list[Finding]:
+    """Test the statements about published entries, then those about models."""
+    first = findings_of(PUBLISHED_CLAIMS, study)
+    return [*first, *findings_of(CLAIMS, study, len(first) + 1)]
 
 
-def _cost(measured: ModelMeasurements, made: Analyses) -> Answer:
+def _cost(study: RobustBenchMeasurements) -> Outcome:
     """Compare the most robust model with the most accurate natural one, on the same images."""
+    measured = study.measured
     natural = [model for model in measured.models if group(model) == NATURAL]
     best = max(measured.models, key=lambda model: measured.robust(model).value)
     if not natural or best in natural:
-        return "cannot be said", ["No natural model, or none more robust than it."]
+        return unknown("no natural model, or none less robust than another")
     right = {model: pd.Series(measured.predictions(model).correct) for model in (*natural, best)}
     most_accurate = max(natural, key=lambda model: float(right[model].mean()))
     paired = pair(right[most_accurate], right[best])
     low, high = paired.interval()
-    reason = (
+    text = (
         f"{most_accurate} {right[most_accurate].mean():.1%}, {best} {right[best].mean():.1%} clean: "
-        f"{100 * paired.difference:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}; p = {paired.chance:.2g}, "
-        f"n = {paired.samples})."
+        f"{100 * paired.difference:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}; n = {paired.samples} images)"
     )
     sure = paired.chance < LEVEL
-    return ("holds" if sure and paired.difference > 0 else "does not hold" if sure else "cannot be said"), [reason]
+    verdict: Verdict = "holds" if sure and paired.difference > 0 else "does not hold" if sure else "cannot be said"
+    return Outcome(verdict, text, f"exact McNemar test, p = {paired.chance:.1g}", (f"{text}.",))
 
 
-def _shift(measured: ModelMeasurements, made: Analyses) -> Answer:
-    table = made["shift"].table
-    found = trend(table["robust"], table["mean over shifts"])
-    return _rises(found), [
-        *made["shift"].notes,
-        "Shifts are corruptions of the test images, unless --shift names others.",
-    ]
+def _shift(study: RobustBenchMeasurements) -> Outcome:
+    """Correlate over the models that were not trained on clean images only: the paper's are robust models."""
+    if "shift" not in study.analyses:
+        return unknown("not measured yet")
+    table = study.analyses["shift"].table
+    own = table[[group(model) != NATURAL for model in table["model"]]]
+    shifts = [name for name in table if f"{name}, share kept" in table]
+    found = {name: trend(own["robust"], own[name]) for name in shifts}
+    reasons = [f"Models trained otherwise than naturally, {name}: {trend_text(one)}." for name, one in found.items()]
+    clean = trend(own["robust"], own["test"])
+    reasons += [f"Robust and clean accuracy of the same models: {trend_text(clean)}.", *study.analyses["shift"].notes]
+    verdict = combined([rises(one) for one in found.values()])
+    text = "; ".join(f"{name}: {trend_text(one)}" for name, one in found.items())
+    because = {"holds": "on every shift", "does not hold": "not on every shift"}.get(verdict, "too few models to tell")
+    return Outcome(verdict, text, because, tuple(reasons))
 
 
-def _calibration(measured: ModelMeasurements, made: Analyses) -> Answer:
+def _robust_shift(study: RobustBenchMeasurements) -> Outcome:
+    if "robust-shift" not in study.analyses:
+        return unknown("not measured yet")
+    table = study.analyses["robust-shift"].table
+    own = table[[group(model) != NATURAL for model in table["model"]]]
+    found = {str(data): trend(part["robust"], part["robust_under_shift"]) for data, part in own.groupby("data")}
+    verdict = combined([rises(one) for one in found.values()])
+    text = "; ".join(f"{name}: {trend_text(one)}" for name, one in found.items())
+    because = "among models trained otherwise than naturally"
+    return Outcome(verdict, text, because, (*study.analyses["robust-shift"].notes, f"Among these: {text}."))
+
+
+def _calibration(study: RobustBenchMeasurements) -> Outcome:
     """Call a model underconfident if the interval of its accuracy minus its confidence lies above zero."""
-    table = made["calibration"].table.set_index("model")
-    own = [model for model in measured.models if group(model) == ADVERSARIAL]
+    if "calibration" not in study.analyses:
+        return unknown("not measured yet")
+    table, measured = study.analyses["calibration"].table.set_index("model"), study.measured
+    own = [model for model in table.index if group(model) == ADVERSARIAL]
     if not own:
-        return "cannot be said", ["No model here was trained against attacks."]
+        return unknown("no model was trained against attacks")
     gaps = {model: _gap(measured, model) for model in own}
     under = [model for model, (low, _) in gaps.items() if low > 0]
     over = [model for model, (_, high) in gaps.items() if high < 0]
@@ -74,84 +102,150 @@ def _calibration(measured: ModelMeasurements, made: Analyses) -> Answer:
         f"temperature {table['temperature'].loc[model]:.2f}, ECE {table['ece'].loc[model]:.1%}."
         for model, (low, high) in gaps.items()
     ]
+    natural = [model for model in table.index if group(model) == NATURAL]
+    mean = float(table.loc[own, "ece"].mean())
+    text = f"{len(under)} of {len(own)} underconfident, {len(over)} overconfident; mean ECE {mean:.1%}"
+    text += f", of {len(natural)} natural models {float(table.loc[natural, 'ece'].mean()):.1%}" if natural else ""
+    text += f"; n = {len(measured.predictions(own[0]).labels)} images"
     verdict: Verdict = "cannot be said"
     if len(under) > len(own) / 2:
         verdict = "holds"
     elif len(over) > len(own) / 2:
         verdict = "does not hold"
-    return verdict, reasons + list(made["calibration"].notes)
+    return Outcome(verdict, text, "95 % interval of accuracy minus confidence, per model", tuple(reasons))
 
 
-def _ood(measured: ModelMeasurements, made: Analyses) -> Answer:
+def _ood(study: RobustBenchMeasurements) -> Outcome:
     """Compare the AUROC of both kinds of training, per out-of-distribution dataset."""
     from scipy.stats import mannwhitneyu
 
-    table = made["ood"].tables["ood-all"]
-    kinds = table["model"].map(group)
-    verdicts: list[Verdict] = []
-    reasons = []
-    for ood, own in table.groupby("ood", sort=False):
+    if "ood" not in study.analyses:
+        return unknown("not measured yet")
+    table = study.analyses["ood"].tables["ood-all"]
+    kinds, verdicts, texts, reasons = table["model"].map(group), [], [], []
+    made = set(table["ood"]) <= MADE
+    for name, own in table.groupby("ood", sort=False):
         natural, against = (own["auroc"][kinds[own.index] == kind] for kind in (NATURAL, ADVERSARIAL))
         if min(len(natural), len(against)) < 2:
-            return "cannot be said", ["Fewer than two models of either kind of training."]
+            return unknown("fewer than two models of either kind of training")
         chance = float(mannwhitneyu(natural, against).pvalue)
+        text = (
+            f"{name}: mean AUROC {natural.mean():.3f} of {len(natural)} natural models, {against.mean():.3f} of "
+            f"{len(against)} trained against L∞ attacks (p = {chance:.1g})"
+        )
+        reasons.append(f"{text}.")
         lower = natural.mean() > against.mean()
         verdicts.append("cannot be said" if chance >= LEVEL else "holds" if lower else "does not hold")
-        reasons.append(
-            f"{ood}: mean AUROC {natural.mean():.3f} of {len(natural)} natural models, {against.mean():.3f} of "
-            f"{len(against)} trained against attacks (Mann-Whitney p = {chance:.2g})."
-        )
-    reasons.append("Noise, scrambled and shuffled images replace the paper's CIFAR-100, SVHN and textures.")
-    return combined(verdicts), reasons
+        texts.append(text)
+    because = "Mann-Whitney test over models" + ("; images made from the test images only" if made else "")
+    return Outcome(combined(verdicts), "; ".join(texts), because, tuple(reasons))
 
 
-def _fairness(measured: ModelMeasurements, made: Analyses) -> Answer:
-    if "fairness" not in made:
-        return "cannot be said", ["There are too few images per class to compare classes."]
-    table = made["fairness"].table
-    caution = "Part of the effect is arithmetic: by chance alone, a lower mean has a larger relative deviation."
-    return _rises(trend(table["robust"], -table["robust_rsd"])), [*made["fairness"].notes, caution]
+def _fairness(study: RobustBenchMeasurements) -> Outcome:
+    """Correlate robust accuracy with the spread over classes that chance does not explain."""
+    if "fairness" not in study.analyses:
+        return unknown("too few images per class, or not measured yet")
+    table = study.analyses["fairness"].table
+    own = table[(table["robust"] > 0) & (table["model"].map(group) != NATURAL)]
+    beyond = np.sqrt((own["robust_rsd"] ** 2 - own["robust_rsd_by_chance"] ** 2).clip(lower=0))
+    found = trend(own["robust"], -beyond)
+    text = f"robust accuracy and RSD beyond chance: {trend_text(trend(own['robust'], beyond))}"
+    return Outcome(
+        rises(found), text, "RSD less what equal classes would show by chance", study.analyses["fairness"].notes
+    )
 
 
-def _privacy(measured: ModelMeasurements, made: Analyses) -> Answer:
-    if "privacy" not in made:
-        return "cannot be said", ["It needs images that the models were trained on: name their dataset with --members."]
-    table = made["privacy"].table
+def _deer(study: RobustBenchMeasurements) -> Outcome:
+    """Compare the share of clean accuracy that deer keep with that of the other classes, model by model."""
+    classes = study.analyses["fairness"].tables["fairness-classes"] if "fairness" in study.analyses else pd.DataFrame()
+    if "deer" not in set(classes.get("class", ())):
+        return unknown("no class of this name, or not measured yet")
+    own = classes[[group(model) == ADVERSARIAL for model in classes["model"]]]
+    kept = own.assign(kept=own["robust"] / own["clean"]).pivot(index="model", columns="class", values="kept")
+    below = int((kept["deer"] < kept.drop(columns="deer").median(axis=1)).sum())
+    chance = mcnemar(below, len(kept) - below)
+    reasons = tuple(
+        f"{model}: deer keep {row['deer']:.0%} of their clean accuracy, the median of the other classes is "
+        f"{row.drop('deer').median():.0%}; lowest: {row.idxmin()}."
+        for model, row in kept.iterrows()
+    )
+    verdict: Verdict = "cannot be said"
+    if chance < LEVEL:
+        verdict = "holds" if below > len(kept) / 2 else "does not hold"
+    text = f"deer keep less than the median class in {below} of {len(kept)} models trained against L∞ attacks"
+    return Outcome(verdict, text, f"sign test over models, p = {chance:.1g}", reasons)
+
+
+def _privacy(study: RobustBenchMeasurements) -> Outcome:
+    if "privacy" not in study.analyses:
+        named = MEMBERS in study.setup.datasets
+        return unknown("not measured yet" if named else "it needs images that the models were trained on (--members)")
+    table = study.analyses["privacy"].table
     own = table[table["images"] == "adversarial"]
     gap, robust = (trend(own[x], own["inference_accuracy"]) for x in ("gap", "robust"))
-    follows = _rises(gap)
-    verdict: Verdict = follows
-    if follows == "holds" and robust.p_value < LEVEL:
-        verdict = "does not hold"  # it follows robustness, too
-    return verdict, list(made["privacy"].notes)
+    above = 100 * float((own["inference_accuracy"] - own["baseline"]).max())
+    text = f"with the gap: {trend_text(gap)}; with robust accuracy: {trend_text(robust)}; at most {above:.1f} points "
+    text += "above the baseline of the gap"
+    verdict = rises(gap)
+    if verdict == "holds" and robust.p_value < LEVEL:
+        verdict = "does not hold"
+    because = "it must follow the gap, and not robust accuracy"
+    return Outcome(verdict, text, because, study.analyses["privacy"].notes)
 
 
-def _smoothness(measured: ModelMeasurements, made: Analyses) -> Answer:
+def _transfer(study: RobustBenchMeasurements) -> Outcome:
+    """Compare the rate between two kinds of models with that of attacks on the target itself."""
+    if "transfer" not in study.analyses:
+        return unknown("not measured yet")
+    made = study.analyses["transfer"]
+    rates = made.tables["transfer-groups"].set_index(["from", "to"])["rate"].to_dict()
+    itself = made.table.groupby("training")["on itself"].mean().to_dict()
+    wanted = {(ADVERSARIAL, ADVERSARIAL): True, (NATURAL, ADVERSARIAL): True, (NATURAL, NATURAL): True,
+              (ADVERSARIAL, NATURAL): False}  # fmt: skip
+    if not wanted.keys() <= rates.keys():
+        return unknown("fewer than two models of either kind of training")
+    shares = {ends: rates[ends] / itself[ends[1]] for ends in wanted}
+    names = {NATURAL: "natural", ADVERSARIAL: "robust"}
+    parts = {f"{names[a]} to {names[b]}": (shares[a, b], rates[a, b], wanted[a, b]) for a, b in wanted}
+    verdicts: list[Verdict] = [
+        "holds" if (share >= STRONG) is strong else "does not hold" for share, _, strong in parts.values()
+    ]
+    text = "; ".join(f"{name} {rate:.0%} ({share:.0%} of white-box)" for name, (share, rate, _) in parts.items())
+    wrong = [name for name, verdict in zip(parts, verdicts, strict=True) if verdict != "holds"]
+    because = f"not so: {', '.join(wrong)}" if wrong else "all four directions"
+    reasons = (*made.notes, f"Strong means half as often as an attack on the target itself, or more: {text}.")
+    return Outcome(combined(verdicts), text, because, reasons)
+
+
+def _smoothness(study: RobustBenchMeasurements) -> Outcome:
     """Compare models of one architecture by sign tests of their relative Lipschitz estimates per image."""
+    if "smoothness" not in study.analyses:
+        return unknown("not measured yet")
+    models = study.analyses["smoothness"].table["model"].tolist()
     verdicts: list[Verdict] = []
-    reasons = []
-    for natural in (model for model in measured.models if group(model) == NATURAL):
-        for other in (
-            model for model in measured.models if group(model) == ADVERSARIAL and _same_architecture(model, natural)
-        ):
-            one, two = _relative(measured, natural), _relative(measured, other)
+    reasons, factors = [], []
+    for natural in (model for model in models if group(model) == NATURAL):
+        for other in (model for model in models if group(model) == ADVERSARIAL and _same_architecture(model, natural)):
+            one, two = _relative(study, natural), _relative(study, other)
             larger, smaller = int((one > two).sum()), int((one < two).sum())
             chance = mcnemar(larger, smaller)
-            if chance < LEVEL:
-                verdicts.append("holds" if larger > smaller else "does not hold")
-            else:
-                verdicts.append("cannot be said")
+            sure: Verdict = "holds" if larger > smaller else "does not hold"
+            verdicts.append(sure if chance < LEVEL else "cannot be said")
+            factors.append(float((one / two).median()))
             reasons.append(
                 f"{natural} has a larger estimate than {other} at {larger} of {len(one)} images, by a factor of "
-                f"{(one / two).median():.1f} at the median (sign test p = {chance:.2g})."
+                f"{factors[-1]:.1f} at the median (sign test p = {chance:.2g})."
             )
-    return combined(verdicts), reasons or ["No two models of one architecture, natural and trained against attacks."]
+    if not verdicts:
+        return unknown("no two models of one architecture, natural and trained against attacks")
+    text = f"natural training: {min(factors):.1f} to {max(factors):.1f} times the local slope, {len(factors)} pairs"
+    return Outcome(combined(verdicts), text, "sign tests over images, within each architecture", tuple(reasons))
 
 
-def _rises(found: Trend) -> Verdict:
-    if found.p_value >= LEVEL:
-        return "cannot be said"
-    return "holds" if found.value > 0 else "does not hold"
+def _l2_models(study: RobustBenchMeasurements) -> Outcome:
+    if not any(group(model) == L2_TRAINED for model in study.measured.models):
+        return unknown("the zoo has no model trained against L2 attacks")
+    return unknown("too few models trained against L2 attacks to compare with the others")
 
 
 def _gap(measured: ModelMeasurements, model: str) -> tuple[float, float]:
@@ -164,8 +258,8 @@ def _gap(measured: ModelMeasurements, model: str) -> tuple[float, float]:
     return float(each.mean() - reach), float(each.mean() + reach)
 
 
-def _relative(measured: ModelMeasurements, model: str) -> pd.Series:
-    frame = measured.lipschitz(model)
+def _relative(study: RobustBenchMeasurements, model: str) -> pd.Series:
+    frame = study.measured.lipschitz(model)
     own = frame[frame["stage"] == OUTPUT].set_index("sample_id")
     return own["slope"] / own["size"].clip(lower=1e-12)
 
@@ -173,3 +267,28 @@ def _relative(measured: ModelMeasurements, model: str) -> pd.Series:
 def _same_architecture(one: str, two: str) -> bool:
     first, second = card_of(one), card_of(two)
     return first is not None and second is not None and first.architecture == second.architecture
+
+
+CLAIMS: Final[tuple[Claim[RobustBenchMeasurements], ...]] = (
+    Claim("Models that are robust lose clean accuracy (here)", "Figure 2, no number", _cost),
+    Claim("Robust accuracy goes with accuracy under distribution shift", "Figure 3, no number", _shift),
+    Claim("Robust accuracy goes with robust accuracy under shift", "Figure 10: clear positive correlation, no number",
+          _robust_shift),
+    Claim("Most models trained against L∞ attacks are underconfident",
+          "all but 2 models (Figure 4); ECE 21 % on average, up to 70 %, of the standard model 4 %", _calibration),
+    Claim("L2-robust models are better calibrated, and detect out-of-distribution inputs like standard models",
+          "Appendix F, no number in the main text", _l2_models),
+    Claim("Training against L∞ attacks makes out-of-distribution inputs harder to detect", "Figure 5, no number", _ood),
+    Claim("Higher robust accuracy goes with less difference between classes",
+          "Figure 6: strong linear trend, no number", _fairness),
+    Claim("Under L∞ attacks the class deer loses more than other classes", "Figure 6, no number", _deer),
+    Claim("Privacy leakage follows the generalisation gap, not robustness", "Figure 7, no number", _privacy),
+    Claim("Adversarial examples transfer strongly, but poorly from robust to natural models",
+          "Appendix F, no number in the main text", _transfer),
+    Claim("For a fixed architecture, natural training gives less smooth models",
+          "Appendix F, no number in the main text", _smoothness),
+    Claim("AutoAttack's robust accuracy varies little over random seeds", "Appendix E, no number in the main text",
+          seeds),
+    Claim("Where Square improves on white-box attacks, restarts of Square lower robust accuracy further",
+          "30 restarts: 18.50 % to 7.40 % (Xiao et al.)", restarts),
+)  # fmt: skip

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Final, final
 
@@ -9,30 +10,31 @@ import pandas as pd
 
 from robustassay.leaderboard import Board
 from robustassay.leaderboard import write as write_boards
-from robustassay.leaderboard.columns import HEADING, lines
+from robustassay.leaderboard.columns import HEADING, csv_rows, lines
 from robustassay.names import slug
 from robustassay.studies.analyses import Analysis
 from robustassay.studies.analyses.model_measurements import ModelMeasurements, key
-from robustassay.studies.page import Figure, Finding, Setup, Table
-from robustassay.studies.robustbench2021.findings import findings_of
+from robustassay.studies.analyses.setup import AnalysisSetup
+from robustassay.studies.page import Figure, Table
+from robustassay.studies.robustbench2021.published_figures import published_figures, published_tables
 from robustassay.studies.robustbench2021.settings import RobustBenchSettings
+from robustassay.studies.task import Results
 
 FIGURES: Final = {
     "time": "Figure 2",
     "shift": "Figure 3",
+    "robust-shift": "Figure 10",
     "calibration": "Figure 4",
     "ood": "Figure 5",
     "fairness": "Figure 6",
     "privacy": "Figure 7",
     "smoothness": "appendix F",
+    "transfer": "appendix F",
 }
 """The paper's counterpart of each analysis."""
 
-REQUIREMENTS: Final = {
-    "privacy": "it needs images the models were trained on (--members)",
-    "fairness": "it needs several images per class",
-}
-"""Why an analysis may be missing."""
+SHOWN: Final = 5
+"""The published entries of a board that the page shows beside the measured ones; the CSV file has all."""
 
 
 @final
@@ -40,57 +42,51 @@ REQUIREMENTS: Final = {
 class RobustBenchMeasurements:
     """The finished measurements, the analyses made of them, and the leaderboards."""
 
-    measured: ModelMeasurements
+    setup: AnalysisSetup = field(repr=False)
+    results: Results = field(repr=False)
     analyses: Mapping[str, Analysis] = field(repr=False)
     boards: tuple[Board, ...] = field(repr=False)
     problems: tuple[str, ...]  # runs that the leaderboard could not read
     settings: RobustBenchSettings
+    left_out: Mapping[str, int]  # models without a finished measurement, by analysis
 
+    @cached_property
+    def measured(self) -> ModelMeasurements:
+        """The models with a finished attack run and predictions."""
+        own = tuple(model for model in self.setup.models if self.has(model))
+        return ModelMeasurements(own, self.setup.datasets, self.setup.threat, self.results)
 
-def setup(study: RobustBenchMeasurements) -> Setup:
-    """Describe the scale and the deviations."""
-    measured = study.measured
-    attacked = max(len(measured.results[key("run", model)].records) for model in measured.models)
-    missing = [f"{figure}: {REQUIREMENTS[name]}." for name, figure in FIGURES.items() if name not in study.analyses]
-    lines = [
-        f"{len(measured.models)} models, {study.settings.description}; {attacked} images under attack "
-        f"({study.settings.attack}). Deviations from the paper:",
-        "",
-        "- The models are those available here; none was trained with extra data.",
-        "- Years and venues are those of the methods' papers.",
-        "- Shifts are corruptions of the test images, and out-of-distribution images are made from them, unless others "
-        "are named.",
-        "- Temperatures are fitted on other images than they are evaluated on; the paper's variant is shown too.",
-        *(f"- Left out, {sentence}" for sentence in missing),
-        "",
-        "Leaderboard per attack, with costs and flags: [leaderboard/board.md](leaderboard/board.md).",
-    ]
-    return Setup(notes=tuple(lines))
-
-
-def findings(study: RobustBenchMeasurements) -> list[Finding]:
-    """Return the seven findings."""
-    return findings_of(study.measured, study.analyses)
+    def has(self, model: str) -> bool:
+        """Say whether a model was attacked and queried."""
+        return key("run", model) in self.results and key("predictions", model) in self.results
 
 
 def tables(study: RobustBenchMeasurements) -> list[Table]:
-    """Return the leaderboards and the tables of all analyses."""
-    made = []
-    for board in study.boards:
-        rows = [tuple(row) for row in lines(board)]
-        frame = pd.DataFrame(rows, columns=list(HEADING))
-        title = f"Leaderboard: {board.threat}, {len(board.entries)} entries"
-        made.append(Table(f"leaderboard-{slug(str(board.threat))}", title, tuple(HEADING), tuple(rows), frame))
-    return [*made, *(table for analysis in study.analyses.values() for table in _tables(analysis))]
+    """Return the leaderboards, the tables of the published entries, and those of all analyses."""
+    of_analyses = [table for analysis in study.analyses.values() for table in _tables(analysis)]
+    return [*(_board_table(board) for board in study.boards), *published_tables(), *of_analyses]
+
+
+def _board_table(board: Board) -> Table:
+    """Show the measured entries and the best published ones; the file has all entries and columns."""
+    kinds = [entry.kind for entry in board.entries]
+    best = [at for at, kind in enumerate(kinds) if kind == "published"][:SHOWN]
+    rows = [tuple(row) for row in lines(board)]
+    shown = tuple(row for at, row in enumerate(rows) if kinds[at] == "measured" or at in best)
+    title = f"Leaderboard: {board.threat}, {len(rows)} entries, {kinds.count('measured')} of them measured here"
+    notes = (f"Shown are the measured entries and the {len(best)} best published ones; the CSV file has all.",)
+    frame = pd.DataFrame([*csv_rows(board)])
+    return Table(f"leaderboard-{slug(str(board.threat))}", title, tuple(HEADING), shown, frame, notes, printed=False)
 
 
 def figures(study: RobustBenchMeasurements) -> list[Figure]:
-    """Return the figures of all analyses."""
-    return [
+    """Return the figures of the published entries and of all analyses."""
+    of_analyses = [
         Figure(panel.name, panel.title, panel.content, f"{analysis.title} (as {FIGURES[analysis.name]})")
         for analysis in study.analyses.values()
         for panel in analysis.panels
     ]
+    return [*published_figures(), *of_analyses]
 
 
 def attach(study: RobustBenchMeasurements, out: Path) -> None:

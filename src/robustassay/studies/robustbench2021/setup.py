@@ -1,0 +1,94 @@
+"""The scale of the study beside the paper's, and every deviation with its reason."""
+
+from typing import Final
+
+from robustassay.studies.analyses.model_measurements import MEMBERS, OOD, SHIFT, TEST, key
+from robustassay.studies.page import Scale, Setup, comma_list
+from robustassay.studies.robustbench2021.further_runs import SQUARE, seed_name
+from robustassay.studies.robustbench2021.measurements import FIGURES, RobustBenchMeasurements
+
+REQUIREMENTS: Final = {
+    "privacy": "it needs images the models were trained on (--members)",
+    "fairness": "it needs several images per class",
+}
+"""Why an analysis may be missing."""
+
+
+def setup(study: RobustBenchMeasurements) -> Setup:
+    """Describe the scale and the deviations."""
+    notes = [
+        "Measured numbers, published numbers: findings 1 to 6 and the first figures are about the entries that "
+        "RobustBench published; all others are measured here.",
+        "",
+        "All entries with costs and flags: [leaderboard/board.md](leaderboard/board.md).",
+    ]
+    return Setup(tuple(_scale(study)), tuple(_deviations(study)), tuple(notes))
+
+
+def _scale(study: RobustBenchMeasurements) -> list[Scale]:
+    measured, settings = study.measured, study.settings
+    attacked = sorted({len(measured.records(model)) for model in measured.models}, reverse=True)
+    shifts = [name for name in study.setup.datasets if name.startswith(SHIFT)]
+    return [
+        Scale("models", f"{len(measured.models)}, {settings.description}", "39 for L∞, 17 for L2, 7 for corruptions"),
+        Scale("attack", settings.attack, "autoattack"),
+        Scale("images under attack", _images(attacked), "10,000"),
+        Scale("images for calibration and out-of-distribution detection", f"{len(study.setup.datasets[TEST]):,}",
+              "not stated in its main text"),
+        Scale("shifts", f"{len(shifts)} datasets; {settings.shift_images} images for each corruption",
+              "CIFAR-10-C, CIFAR-10.1, CINIC-10"),
+        Scale("out-of-distribution sets", comma_list(_names(study, OOD)), "CIFAR-100, SVHN, Describable Textures"),
+    ]  # fmt: skip
+
+
+def _images(counts: list[int]) -> str:
+    if len(counts) == 1:
+        return f"{counts[0]:,}"
+    return f"{counts[0]:,} ({comma_list(str(count) for count in counts[1:])} for models that do not fall at once)"
+
+
+def _deviations(study: RobustBenchMeasurements) -> list[str]:
+    data, results, models = study.setup.datasets, study.results, study.setup.models
+    lines = [
+        "The networks are the small ones of this zoo: the paper's need weights that are not embedded.",
+        "`express` replaces AutoAttack, which takes many times as long; their agreement is measured in the page on "
+        "express.",
+        "Models with a random forward pass are left out, as the paper does not admit them.",
+        "Years and venues are those of the methods' papers; the weights are newer.",
+        "Temperatures are fitted on other images than they are evaluated on, as fitting on the same images flatters; "
+        "the paper's variant is shown too.",
+        "Robust accuracy under shift uses one corruption per image: an attack on each of the 75 combinations would "
+        "take 75 times as long.",
+    ]
+    if not any(_trained_for_l2(model) for model in models):
+        lines.append("No model was trained against L2 attacks: the zoo has none yet.")
+    lines += [
+        f"Left out, {FIGURES[name]}: {why}."
+        for name, why in REQUIREMENTS.items()
+        if name not in study.analyses and (name != "privacy" or MEMBERS not in data)
+    ]
+    for name, count in study.left_out.items():
+        if count:
+            some = "not measured yet" if name not in study.analyses else f"{count} of {len(models)} models not measured"
+            lines.append(f"{FIGURES[name]} ({name}): {some}.")
+    restarts = [model for model in study.settings.restart_models if key("run", model, SQUARE) in results]
+    seeds = [
+        model
+        for model in study.settings.seed_models
+        if key("run", model, seed_name(study.settings.seeds[0])) in results
+    ]
+    if study.settings.restart_images and not restarts:
+        lines.append("Square with 30 restarts is not measured yet: it makes 150,000 queries per image.")
+    if study.settings.seed_images and not seeds:
+        lines.append("Runs with other seeds (appendix E) are not measured yet.")
+    return lines
+
+
+def _trained_for_l2(model: str) -> bool:
+    from robustassay.studies.analyses.analysis import L2_TRAINED, group
+
+    return group(model) == L2_TRAINED
+
+
+def _names(study: RobustBenchMeasurements, prefix: str) -> list[str]:
+    return [name.removeprefix(prefix) for name in study.setup.datasets if name.startswith(prefix)]

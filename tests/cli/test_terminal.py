@@ -1,0 +1,151 @@
+"""What the terminal shows: narrow tables, estimates, warnings, lists, and finished runs."""
+
+import json
+import socket
+import threading
+import urllib.request
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from robustassay.cli import app, main
+from robustassay.cli.examples import EXAMPLES
+from robustassay.evaluation.plausibility import notes
+from tests.cli.test_cli import MODEL
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two models under two attacks, evaluated by one command."""
+    place = tmp_path_factory.mktemp("runs")
+    (place / "model.py").write_text(MODEL + "\ndef other():\n    torch.manual_seed(1)\n    return make()\n")
+    models = [f"{place}/model.py:make", f"{place}/model.py:other"]
+    request = ["eval", *models, "--attack", "fgsm", "bim:steps=2", "--limit", "12", "--eps", "1/255"]
+    assert main([*request, "--self-test", "0", "--out", str(place / "out"), "--quiet"]) == 0
+    return sorted((place / "out").iterdir())
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_several_models_get_a_folder_each(runs):
+    assert len(runs) == 2
+    assert all({part.name for part in folder.iterdir()} == {"fgsm", "bim"} for folder in runs)
+
+
+def test_eighty_columns_drop_columns_and_cut_no_word(runs, narrow, capsys):
+    assert main(["show", str(runs[0])]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in out
+    heading = next(line for line in out.splitlines() if "robust" in line)
+    assert "attack" in heading
+    assert "seconds" not in heading
+    assert "Worst case of" in out
+
+
+def test_a_wide_terminal_has_all_columns(runs, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "250")
+    assert main(["show", str(runs[0])]) == 0
+    assert "gradients/image" in capsys.readouterr().out
+
+
+def test_show_prints_the_same_numbers_as_json(runs, capsys):
+    assert main(["show", str(runs[0]), "--json"]) == 0
+    *parts, worst = json.loads(capsys.readouterr().out)
+    assert worst["attack"]["name"] == "worst case"
+    assert worst["robust_accuracy"] <= min(part["robust_accuracy"] for part in parts)
+
+
+def test_compare_counts_pairs(runs, capsys):
+    assert main(["compare", *map(str, runs), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sum(found[name] for name in ("both", "only_first", "only_second", "neither")) == found["samples"] == 12
+    assert main(["compare", *map(str, runs)]) == 0
+    assert "McNemar" in capsys.readouterr().out
+
+
+def test_a_dry_run_estimates_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    (tmp_path / "model.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    assert main(["eval", "model.py:make", "--limit", "4", "--norm", "l2", "--dry-run"]) == 0
+    said = capsys.readouterr().err
+    assert "4 samples, up to about" in said
+    assert "GiB of memory" in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_lists_are_grouped_filtered_and_show_one(capsys, narrow):
+    assert main(["list", "attacks"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("Gradients:") < out.index("pgd") < out.index("Scores:") < out.index("simba")
+    assert main(["list", "attacks", "labels", "L2"]) == 0
+    out = capsys.readouterr().out
+    assert "boundary" in out
+    assert "fgsm" not in out
+    assert main(["list", "attacks", "pgd"]) == 0
+    assert "rel_step" in capsys.readouterr().out
+    assert main(["list", "attacks", "no-such-word"]) == 2
+    assert main(["list", "models"]) == 0
+    assert "resnet20-ensemble-adv" in capsys.readouterr().out
+
+
+def test_every_example_is_a_command_that_can_be_read():
+    import shlex
+
+    for examples in EXAMPLES.values():
+        for line in examples:
+            app.parse_args(shlex.split(line)[1:], print_error=False, exit_on_error=False)
+
+
+def test_shells_can_complete():
+    assert "eval" in app.generate_completion(shell="bash")
+
+
+def test_a_report_is_served_to_this_machine(tmp_path):
+    from robustassay.cli.stored import _file_server
+
+    (tmp_path / "index.html").write_text("report")
+    with _file_server(tmp_path, 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        host, port = server.server_address[:2]
+        with urllib.request.urlopen(f"http://{host}:{port}/") as page:
+            assert page.read() == b"report"
+        server.shutdown()
+        thread.join()
+    assert host == "127.0.0.1"
+
+
+def test_a_host_without_a_service_is_named():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert main(["eval", f"http://127.0.0.1:{port}", "--limit", "2"]) == 2
+
+
+def result(labels, said, norm="Linf", eps=8 / 255):
+    manifest = {"spec": {"model": {}, "threat": {"norm": norm, "eps": eps, "target": None}}}
+    records = pd.DataFrame({"label": labels, "clean_label": said})
+    return SimpleNamespace(parts={}, robust_accuracy=0.0, records=records, manifest=manifest)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (result(list(range(10)) * 3, [9, *range(9)] * 3), "probably shifted"),
+        (result(list(range(10)) * 3, [3] * 30), "no better than guessing"),
+        (result([0] * 4 + [1] * 28, [0] * 4 + [2, 3, 4, 5] * 7), "28 of 32 images were misclassified"),
+        (result([0, 1], [0, 1], eps=0.9), "unusually large"),
+        (result([0, 1], [0, 1], "L2", 0.001), "unusually small"),
+    ],
+)
+def test_implausible_results_are_noted(found, said):
+    assert any(said in note for note in notes(found))
+
+
+def test_plausible_results_get_no_note():
+    assert not list(notes(result(list(range(10)) * 3, [*range(9), 0] * 3)))
