@@ -20,6 +20,8 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), 0.225
 class Normalised(nn.Module):
     """A network behind the normalisation that it was trained with."""
 
+    mean: Tensor
+
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network

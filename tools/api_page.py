@@ -46,8 +46,8 @@ def main() -> None:
 def page() -> str:
     """Return the page: every public name, then the exception tree."""
     parts = [HEAD, "## robustassay\n"]
-    names = [*FIRST, *(name for name in ra.__all__ if name not in (*FIRST, "__version__"))]
-    parts += [entry(f"robustassay.{name}", getattr(ra, name)) for name in names]
+    wanted = [*FIRST, *(name for name in ra.__all__ if name not in (*FIRST, "__version__"))]
+    parts += [entry(f"robustassay.{name}", getattr(ra, name)) for name in wanted]
     for room, (module, names) in MORE.items():
         parts.append(f"## {room}\n\n{summary(module)}\n")
         parts += [entry(f"{room}.{name}", getattr(module, name)) for name in names]

@@ -27,13 +27,13 @@ def main() -> None:
     for name in (chosen.check,) if chosen.check else NAMES:
         notebook = executed(FOLDER / f"{name}.ipynb")
         if not chosen.check:
-            (FOLDER / f"{name}.ipynb").write_text(nbformat.writes(notebook) + "\n")
+            (FOLDER / f"{name}.ipynb").write_text(nbformat.writes(notebook) + "\n")  # type: ignore[no-untyped-call]
             (FOLDER / f"{name}.md").write_text(page(name, notebook, FOLDER))
 
 
 def executed(path: Path) -> Any:
     """Return a notebook with the outputs of all cells; what changes with every run is left out."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     NotebookClient(notebook, timeout=SECONDS, kernel_name="python3").execute()
     for cell in notebook.cells:
         cell.metadata.clear()
@@ -45,7 +45,7 @@ def executed(path: Path) -> Any:
 
 def _is_removed_bar(output: Any) -> bool:
     """Say whether an output is the place of a progress bar, or a warning about the terminal."""
-    return output.get("data", {}).get("text/html") == "" or output.get("name") == "stderr"
+    return bool(output.get("data", {}).get("text/html") == "" or output.get("name") == "stderr")
 
 
 def page(name: str, notebook: Any, folder: Path) -> str:

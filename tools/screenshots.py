@@ -3,6 +3,7 @@
 Needs chromium and Python's playwright (`pip install playwright`; its own browser is not needed).
 """
 
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,6 @@ class Shot:
     width: int = 1200
     height: int = 900
     scheme: str = "light"
-    top: str = "body"  # the element at the top of the picture
     click: str = ""  # what is clicked before
 
 
@@ -35,7 +35,7 @@ SHOTS: Final = (
     Shot("curves", "curves.html"),
     Shot("tradeoff", "tradeoff.html", height=820),
     Shot("model", "models/*pgd*.html"),
-    Shot("run", RUN, top="#repeat-title"),
+    Shot("run", RUN),
     Shot("sample", RUN, click="table.samples tbody tr:has(.outcome.b)"),
 )
 
@@ -49,11 +49,18 @@ def main(site: Path, out: Path = Path("docs/pictures")) -> None:
         browser = driver.chromium.launch(executable_path=found, args=[*chromium.FLAGS, "--hide-scrollbars"])
         for shot in SHOTS:
             pages = sorted(site.glob(shot.page))
-            if shot.page == RUN:  # one with many broken samples and their images
-                pages = sorted(pages, key=lambda path: -len(list((site / "images" / path.stem).glob("*.png"))))
+            if shot.page == RUN:
+                pages = sorted(pages, key=mixed_outcomes, reverse=True)
             if pages:
                 take(browser, pages[0].resolve().as_uri(), shot, out / f"{shot.name}.png")
         browser.close()
+
+
+def mixed_outcomes(run: Path) -> int:
+    """Count the rarer of broken and standing samples of a run: a picture should show both."""
+    data = run.parent.parent / "data" / f"samples-{run.stem}.js"
+    found = re.search(r'"outcome":"(\w+)"', data.read_text(encoding="utf-8")) if data.is_file() else None
+    return min(found[1].count("b"), found[1].count("s")) if found else 0
 
 
 def take(browser: Browser, address: str, shot: Shot, path: Path) -> None:
@@ -68,8 +75,6 @@ def take(browser: Browser, address: str, shot: Shot, path: Path) -> None:
     if shot.click:
         page.locator(shot.click).first.click()
         page.wait_for_timeout(300)
-    elif shot.top != "body":
-        page.evaluate("top => document.querySelector(top).scrollIntoView()", shot.top)
     page.screenshot(path=path)
     context.close()
     shrink(path, path)

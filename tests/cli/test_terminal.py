@@ -8,9 +8,13 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import torch
 
 from robustassay.cli import app, main
+from robustassay.cli.evaluate import _named
 from robustassay.cli.examples import EXAMPLES
+from robustassay.errors import BadModel, BadRequest
+from robustassay.evaluation.model_ref import ModelRef
 from robustassay.evaluation.plausibility import notes
 from tests.cli.test_cli import MODEL
 
@@ -113,11 +117,11 @@ def test_a_report_is_served_to_this_machine(tmp_path):
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         host, port = server.server_address[:2]
-        with urllib.request.urlopen(f"http://{host}:{port}/") as page:
+        assert host == "127.0.0.1"
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as page:
             assert page.read() == b"report"
         server.shutdown()
         thread.join()
-    assert host == "127.0.0.1"
 
 
 def test_a_host_without_a_service_is_named():
@@ -149,3 +153,19 @@ def test_implausible_results_are_noted(found, said):
 
 def test_plausible_results_get_no_note():
     assert not list(notes(result(list(range(10)) * 3, [*range(9), 0] * 3)))
+
+
+def test_checkpoints_and_classes_become_part_of_the_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(MODEL)
+    assert _named("timm:resnet18", tmp_path / "model.py", "3,1") == f"classes:3,1:timm:resnet18:{tmp_path}/model.py"
+    assert main(["eval", "resnet20-natural", "--checkpoint", "weights.pt"]) == 2
+    assert "--checkpoint needs a model such as timm:NAME" in capsys.readouterr().err
+    module = ModelRef.of("classes:3,1:model.py:make").module
+    x = torch.rand(2, 3, 32, 32)
+    assert torch.equal(module(x), ModelRef.of("model.py:make").module(x)[:, [3, 1]])
+    for wrong in ("classes:3,3:model.py:make", "classes:3,x:model.py:make", "classes:1,2"):
+        with pytest.raises(BadRequest, match="distinct class numbers"):
+            ModelRef.of(wrong)
+    with pytest.raises(BadModel, match="no class 99"):
+        ModelRef.of("classes:1,99:model.py:make").module(x)

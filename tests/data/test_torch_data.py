@@ -1,5 +1,7 @@
 """Samples of torch.utils.data as data: every form gives the same images, ids and labels."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,7 @@ X = torch.rand(12, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(12) % 3
 
 
-class Samples(Dataset):
+class Samples(Dataset[Any]):
     """Map-style samples, in a form given by a function."""
 
     def __init__(self, form=lambda x, y: (x, int(y)), transform=None):
@@ -28,7 +30,7 @@ class Samples(Dataset):
         return self.form(X[row] if self.transform is None else self.transform(X[row]), Y[row])
 
 
-class Stream(IterableDataset):
+class Stream(IterableDataset[Any]):
     def __iter__(self):
         yield from ((X[row], Y[row]) for row in range(len(X)))
 

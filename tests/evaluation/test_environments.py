@@ -7,6 +7,7 @@ import profile
 import sys
 import threading
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -100,7 +101,7 @@ def one_thread():
         torch.set_num_threads(before)
 
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "cProfile": cProfile.Profile,
     "sys.settrace": lambda: tracing(sys.settrace, sys.gettrace),
     "sys.setprofile": lambda: tracing(sys.setprofile, sys.getprofile),
@@ -142,7 +143,7 @@ def hooked(network):
     return network
 
 
-MODELS = {
+MODELS: dict[str, Any] = {
     "scripted": torch.jit.script,
     "traced": lambda network: torch.jit.trace(network, X[:2]),
     "frozen": lambda network: torch.jit.freeze(torch.jit.script(network)),

@@ -189,6 +189,26 @@ def test_wilson_interval_by_its_formula(count, total):
     assert Rate(count, total).interval() == pytest.approx((centre - half, centre + half), abs=1e-9)
 
 
+def test_of_failures_the_worst_case_takes_the_one_inside_the_ball():
+    """A minimum-norm attack ends at a margin of about zero, beyond eps: that says nothing about the ball."""
+    row = {
+        "sample_id": "a",
+        "success": False,
+        "iterations": 1,
+        "forwards": 1,
+        "backwards": 1,
+        "queries": 1,
+        "seconds": 1.0,
+    }
+    inside = pd.DataFrame([row | {"distance": None, "margin": 2.0}])
+    beyond = pd.DataFrame([row | {"distance": 0.5, "margin": -0.001}])
+    for parts in ({"fmn": beyond, "pgd": inside}, {"pgd": inside, "fmn": beyond}):
+        merged = worst_case(parts)
+        assert merged["attack"].tolist() == ["pgd"]
+        assert merged["margin"].tolist() == [2.0]
+        assert merged["queries"].tolist() == [2]
+
+
 def test_worst_case_takes_the_closest_success():
     def table(success, distance):
         n = len(success)

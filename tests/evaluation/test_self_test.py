@@ -232,7 +232,12 @@ def test_a_negative_number_of_samples_is_refused():
 
 def test_attacks_of_one_evaluation_share_the_planted_examples(model, dataset, monkeypatch):
     calls = []
-    monkeypatch.setattr(self_test, "plant", lambda *given: calls.append(given) or plant(*given))
+
+    def counted(*given):
+        calls.append(given)
+        return plant(*given)
+
+    monkeypatch.setattr(self_test, "plant", counted)
     result = ra.evaluate(model, dataset, THREAT, ["fgsm", "bim:steps=2"], limit=4, search=TESTED)
     assert len(calls) == 1
     assert all(part.self_test.examined for part in result.parts.values())

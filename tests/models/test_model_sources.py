@@ -425,7 +425,10 @@ class TestRobustBench:
             ra.load_model("robustbench:Small2021")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in SOURCES if kind not in ("imagenet", "background")])  # no extras
+WITHOUT_EXTRAS = ("imagenet", "background", "classes")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SOURCES if kind not in WITHOUT_EXTRAS])
 def test_a_missing_extra_is_one_sentence(kind, monkeypatch, tmp_path):
     (tmp_path / "config.json").write_text('{"architecture": "resnet18"}')
     (tmp_path / "file.onnx").write_bytes(b"")

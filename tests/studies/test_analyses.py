@@ -20,7 +20,8 @@ from robustassay.models.sources.extras import need
 from robustassay.report.charts import panels
 from robustassay.studies import out_of_distribution
 from robustassay.studies.analyses import ANALYSES
-from robustassay.studies.analyses.setup import AdversarialPredictionsTask, AnalysisSetup
+from robustassay.studies.analyses.adversarial import AdversarialPredictionsTask
+from robustassay.studies.analyses.setup import AnalysisSetup
 from robustassay.studies.measures.smoothness import OUTPUT, LipschitzEstimate
 from robustassay.target import LocalModel
 from robustassay.threat import L1, L2, LInf

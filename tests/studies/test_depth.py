@@ -27,7 +27,8 @@ class Gated(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.conv(x)
-        return self.head((h * self.gate(h.mean((2, 3)))[:, :, None, None]).mean((2, 3)))
+        logits: Tensor = self.head((h * self.gate(h.mean((2, 3)))[:, :, None, None]).mean((2, 3)))
+        return logits
 
 
 class Cut(nn.Module):
@@ -38,7 +39,8 @@ class Cut(nn.Module):
         self.head = nn.Linear(3, 5)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(x.detach().mean((2, 3)))
+        logits: Tensor = self.head(x.detach().mean((2, 3)))
+        return logits
 
 
 def test_a_gate_is_no_layer_and_no_graph_is_no_depth():

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from robustassay.analysis.geometry import Regions
 from robustassay.attacks.gradient.fgsm import FGSM
 from robustassay.attacks.gradient.liu import Liu, hidden_or_found, penalty_gradient
 from robustassay.cli.study.drawing import draw
@@ -21,7 +22,7 @@ from robustassay.rng import Streams
 from robustassay.studies import crafting
 from robustassay.studies.cache import CachedTable
 from robustassay.studies.crafting import Crafting, LoadedModel
-from robustassay.studies.liu2017 import STUDY, measures
+from robustassay.studies.liu2017 import STUDY, measures, planes
 from robustassay.studies.liu2017.comparisons import best_single, difference, held_out
 from robustassay.studies.liu2017.experiment import LiuExperiment
 from robustassay.studies.liu2017.findings import CLAIMS
@@ -188,6 +189,40 @@ def test_a_linear_search_finds_the_interval_that_bisection_misses():
     assert float(line_search.minimal_rmsd([source, target], x, way, goal, end=7)) == np.inf
     wrong = line_search.reached_along(target, x, way, goal, [0, 8.5, 20, 50])
     assert wrong.tolist() == [[False, True, False, True]]
+
+
+def test_how_far_a_label_is_kept_along_a_line():
+    target = LocalModel(Ruler((5, 10), (30, 300)), 2, CPU, 8)
+    x, ones = torch.full((2, 1, 2, 2), 0.0), torch.ones(2, 1, 2, 2)
+    kept = line_search.reach(target, x, torch.stack((ones[0], -ones[1])), torch.zeros(2, dtype=torch.int64), 1.0, 50.0)
+    assert kept.tolist() == [6.0, np.inf]
+
+
+def test_an_image_that_clipping_holds_back_is_searched_up_to_the_same_rmsd():
+    """Along one of four pixels, an RMSD of 60 takes a step of 60 in unit RMS and 120 in that pixel."""
+    target = LocalModel(Ruler((29, 300)), 2, CPU, 8)  # mean brightness: a quarter of the pixel's
+    x, goal = torch.zeros(1, 1, 2, 2), Untargeted(torch.tensor([0]))
+    way = torch.zeros(1, 1, 2, 2)
+    way[..., 0, 0] = 2.0
+    found = line_search.minimal_rmsd([target], x, way, goal, step=0.5, end=100.0)
+    assert float(found) == pytest.approx(58.5, abs=0.6)
+    assert float(line_search.minimal_rmsd([target], x, way, goal, step=0.5, end=50.0)) == np.inf
+    held = torch.tensor([1.0, 0.02, 0.02, 0.02]).view(1, 1, 2, 2)  # the bright pixel is soon full; the others follow
+    held = held / held.square().mean().sqrt()
+    assert float(line_search.minimal_rmsd([target], x + 0.0, held, goal, step=0.5, end=100.0)) < 100
+
+
+def test_regions_overlap_and_close():
+    labels = {"a": np.zeros((5, 5), np.int64), "b": np.ones((5, 5), np.int64)}
+    labels["a"][1:4, 1:4] = 7
+    labels["b"][2:4, 1:4] = 7
+    square = Regions(np.arange(-2.0, 3.0), 7, labels, {})
+    assert square.overlap("a", "b") == pytest.approx(6 / 9)
+    elsewhere = Regions(square.ticks, 7, {"a": labels["a"] * 0, "b": labels["b"] * 0}, {})
+    assert square.overlap("a", "b", elsewhere) == 0
+    assert square.closed()
+    labels["b"][0, 2] = 7
+    assert not square.closed()
 
 
 def test_matching_strength_reaches_the_rmsd_though_the_box_cuts_it():
@@ -365,10 +400,17 @@ def test_the_reference_pair_is_of_two_families(tmp_path):
     assert pair == ("m1", "m3")
 
 
-def test_the_example_image_is_away_from_boundaries(tmp_path):
+def test_the_example_image_is_away_from_boundaries(tmp_path, monkeypatch):
     it = experiment(tmp_path)
     least = torch.stack([model.target.logits(it.x).softmax(1).amax(1) for model in it.models.values()]).amin(0)
-    assert float(least[it.example]) >= min(0.9, float(least.max()) - 1e-6)
+    assert float(least[it.sure[0]]) >= min(0.9, float(least.max()) - 1e-6)
+    edge, inner = np.full((3, 3), 7), np.zeros((3, 3), np.int64)
+    inner[1, 1] = 7
+    found = [Regions(np.arange(3.0), 7, {"a": labels}, {}) for labels in (edge, edge, inner, inner)]
+    monkeypatch.setattr(planes, "counted_planes", lambda _: found)
+    for sure, wanted in (([0, 1, 3], 3), ([0, 1], 0), ([2, 3], 2)):
+        it.__dict__["sure"] = sure
+        assert planes.example(it) == wanted
 
 
 def test_an_interrupted_study_goes_on_where_it_was(tmp_path, monkeypatch):

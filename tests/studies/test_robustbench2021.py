@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -18,11 +19,12 @@ from robustassay.studies.analyses.analysis import ADVERSARIAL, L2_TRAINED, NATUR
 from robustassay.studies.analyses.setup import AnalysisSetup
 from robustassay.studies.robustbench2021 import STUDY
 from robustassay.studies.robustbench2021.answers import findings_of
-from robustassay.studies.robustbench2021.findings import CLAIMS, PUBLISHED_CLAIMS, _fairness, _ood, _shift, _transfer
+from robustassay.studies.robustbench2021.findings import CLAIMS, _fairness, _ood, _shift, _transfer
 from robustassay.studies.robustbench2021.measurements import FIGURES, RobustBenchMeasurements
 from robustassay.studies.robustbench2021.mixture import mixture
 from robustassay.studies.robustbench2021.models import PAPER_MODELS
 from robustassay.studies.robustbench2021.plan import analysis_kinds, choose
+from robustassay.studies.robustbench2021.published_entries import CLAIMS as PUBLISHED_CLAIMS
 from robustassay.studies.robustbench2021.published_entries import corruption_scores
 from robustassay.studies.robustbench2021.settings import FULL, QUICK, SETTINGS, RobustBenchSettings
 from robustassay.studies.scope import Scope
@@ -152,17 +154,18 @@ def test_the_papers_own_models_have_names_architectures_and_groups():
 def test_the_mixture_has_every_corruption_equally_often_and_does_not_depend_on_the_batch():
     test = data.load("cifar10-1k")
     mixed = mixture(test, 150)
-    assert sorted(Counter(mixed.read.cells).values()) == [2] * 75
+    cells: Any = mixed.read.cells  # type: ignore[attr-defined]
+    assert sorted(Counter(cells).values()) == [2] * 75
     x = mixed.images(slice(0, 6))
     assert torch.equal(x[3:4], mixed.images([3]))
-    cell = mixed.read.cells[3]
+    cell = cells[3]
     assert torch.equal(x[3:4], corrupt(test, cell).images([3]))
 
 
 def study_of(name, table, more=None):
     """A finished study with one analysis."""
     made = {name: analyses.Analysis(name, name, {name: table, **(more or {})}, (), ())}
-    return RobustBenchMeasurements(None, {}, made, (), (), TINY, {})
+    return RobustBenchMeasurements(cast(Any, None), {}, made, (), (), TINY, {})
 
 
 def test_verdicts_follow_from_the_numbers():

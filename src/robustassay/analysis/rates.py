@@ -55,12 +55,15 @@ def attack_success_rate(records: pd.DataFrame) -> Rate:
 def worst_case(parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """Merge evaluations of the same samples: each row comes from an attack that succeeded, if one did.
 
-    Among successes the closest counts; the costs of all attacks add up. `attack` names whose row it is.
+    Among successes the closest counts. Of failures, those inside the ball come first: the margin of a minimum-norm
+    attack is that of a point beyond eps. The costs of all attacks add up. `attack` names whose row it is.
     """
     stacked = pd.concat([records.assign(attack=name) for name, records in parts.items()], ignore_index=True)
     costs = ["iterations", "forwards", "backwards", "queries", "seconds"]
     order = stacked["sample_id"].drop_duplicates()
-    ranked = stacked.assign(_lost=~stacked["success"]).sort_values(["_lost", "distance", "margin"], kind="stable")
-    worst = ranked.drop_duplicates("sample_id").set_index("sample_id").drop(columns="_lost")
+    lost = ~stacked["success"].astype(bool)
+    ranked = stacked.assign(_lost=lost, _beyond=lost & stacked["distance"].notna())
+    ranked = ranked.sort_values(["_lost", "_beyond", "distance", "margin"], kind="stable")
+    worst = ranked.drop_duplicates("sample_id").set_index("sample_id").drop(columns=["_lost", "_beyond"])
     worst[costs] = stacked.groupby("sample_id")[costs].sum()
     return worst.loc[order].reset_index()

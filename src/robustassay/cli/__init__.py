@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Final
 
 from cyclopts import App, CycloptsError, Parameter
@@ -47,12 +48,24 @@ app = App(
     version=ra.__version__,
     default_parameter=Parameter(negative=()),
 )
-for command in (run.run, doctor.doctor, report.report, curve.curve, corruptions.corruptions, analyze.analyze):
-    app.command(command, help_epilogue=examples_of(command.__name__))
-app.command(evaluate.evaluate, name="eval", help_epilogue=examples_of("eval"))
-app.command(listing.listing, name="list", help_epilogue=examples_of("list"))
-for command in (stored.show, stored.compare, stored.view, train.train, serve.serve, bench.bench):
-    app.command(command, help_epilogue=examples_of(command.__name__))
+COMMANDS: Final[dict[str, Callable[..., None]]] = {
+    "run": run.run,
+    "eval": evaluate.evaluate,
+    "doctor": doctor.doctor,
+    "list": listing.listing,
+    "show": stored.show,
+    "compare": stored.compare,
+    "report": report.report,
+    "view": stored.view,
+    "curve": curve.curve,
+    "corruptions": corruptions.corruptions,
+    "analyze": analyze.analyze,
+    "train": train.train,
+    "serve": serve.serve,
+    "bench": bench.bench,
+}
+for name, command in COMMANDS.items():
+    app.command(command, name=name, help_epilogue=examples_of(name))
 for group in (leaderboard, study, zoo):
     app.command(group)
 app.register_install_completion_command()

@@ -30,6 +30,7 @@ def evaluate(
     seed: int = 0,
     device: str | None = None,
     checkpoint: Path | None = None,
+    classes: str | None = None,
     defense: str | None = None,
     naive: bool = False,
     dry_run: bool = False,
@@ -60,7 +61,9 @@ def evaluate(
     device
         Device to run on, such as cpu, cuda, cuda:1 or mps; by default a GPU where there is one.
     checkpoint
-        Weights file for a model of timm, torchvision or `imagenet:`, or for the module of a Python file.
+        Weights file for a model of timm, torchvision or `imagenet:`.
+    classes
+        Classes of the model that the data have, in the order of the data, such as `0,217,482`.
     defense
         Defense before the model, such as `jpeg:quality=75`, or several as `jpeg|bit-depth`; attacks take it into
         account.
@@ -74,7 +77,7 @@ def evaluate(
     from robustassay.evaluation.pipeline import evaluate_prepared
 
     terminal, dataset = Terminal(quiet=output.quiet or output.json), datasets.load(data)
-    names = [_defended(with_checkpoint(model, checkpoint), defense, naive) for model in dict.fromkeys(models)]
+    names = [_defended(_named(model, checkpoint, classes), defense, naive) for model in dict.fromkeys(models)]
     found: list[tuple[Result, Path]] = []
     with terminal.progress(len(names) * (max(1, len(attack or ())) + search.confirm)) as progress:
         for name in names:
@@ -166,10 +169,13 @@ def _defended(model: str, defense: str | None, naive: bool) -> str:
     return "|".join([*(["naive"] if naive else []), *([defense] if defense else []), model])
 
 
-def with_checkpoint(model: str, checkpoint: Path | None) -> str:
-    """Write a model with its weights file as one name."""
-    if checkpoint is None:
-        return model
+def _named(model: str, checkpoint: Path | None, classes: str | None) -> str:
+    """Write a model with its weights file and its classes as one name."""
+    whole = model if checkpoint is None else _with_checkpoint(model, checkpoint)
+    return whole if classes is None else f"classes:{classes}:{whole}"
+
+
+def _with_checkpoint(model: str, checkpoint: Path) -> str:
     kind, _, rest = model.partition(":")
     if kind not in ("timm", "torchvision", "imagenet") or ":" in rest:
         raise BadRequest("--checkpoint needs a model such as timm:NAME, torchvision:NAME or imagenet:NAME.")

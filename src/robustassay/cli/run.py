@@ -63,12 +63,12 @@ def _show(terminal: "Terminal", found: "Showcase") -> None:
             row.label,
             f"{row.clean:.1%}",
             "–" if row.pgd is None else f"{row.pgd:.1%}",
-            f"{row.assay:.1%} ({row.low:.1%} to {row.high:.1%})",
+            f"{row.assay:.1%} ({100 * row.low:.1f} to {100 * row.high:.1f})",
             row.why,
         ]
         for row in found.rows
     ]
-    terminal.listing(["model", "clean", "PGD says", "assay says (95 % interval)", "why"], rows)
+    terminal.listing(["model", "clean", "PGD says", "assay says (interval)", "why"], rows)
     kinds = ", ".join(found.corruptions.kinds)
     bars = [
         [bar.model, f"{'█' * round(20 * bar.corrupted):<20}", f"{bar.corrupted:.1%} (clean {bar.clean:.1%})"]

@@ -121,7 +121,9 @@ class Terminal:
             kept.remove(left_out.pop(0))
         table = Table(box=box.SIMPLE_HEAD)
         for at in kept:
-            table.add_column(columns[at], overflow="fold", no_wrap=widths[at] <= LONG_TEXT)
+            words = (word for row in (columns, *rows) for word in row[at].split())
+            least = min(LONG_TEXT, max(map(cell_len, words), default=1))  # words are cut only where they are long
+            table.add_column(columns[at], overflow="fold", no_wrap=widths[at] <= LONG_TEXT, min_width=least)
         for row in rows:
             table.add_row(*(_text(row[at]) for at in kept))
         self._out.print(table)

@@ -3,6 +3,7 @@
 import sys
 import time
 from html import escape
+from importlib import import_module
 from typing import Any, Final
 
 from robustassay.analysis.rates import Rate, percent
@@ -22,15 +23,15 @@ class NotebookProgress:
 
     def __init__(self) -> None:
         self._shown: Any = None
+        self._html: Any = None
 
     def start(self, title: str, samples: int, finished: int) -> None:
         """Show the bar of a run."""
-        from IPython.display import HTML, display
-
+        ipython: Any = import_module("IPython.display")  # present in every notebook, and without types
         self._title, self._samples, self._began, self._started_at = title, samples, finished, time.monotonic()
         self._due = self._started_at + SECONDS_BETWEEN
-        self._html = HTML
-        self._shown = display(HTML(self._bar(finished, "")), display_id=True)
+        self._html = ipython.HTML
+        self._shown = ipython.display(self._html(self._bar(finished, "")), display_id=True)
 
     def update(self, finished: float, robust: Rate) -> None:
         """Move the bar, a few times per second at most."""

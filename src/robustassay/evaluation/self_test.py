@@ -75,7 +75,7 @@ def _plant_once(prepared: PreparedEvaluation, chosen: Dataset, by_gradient: bool
     """Plant examples, or return those of an earlier attack of this evaluation, which then cost nothing more."""
     target, norm = prepared.target, prepared.threat.norm
     key = ("planted", chosen.sha256, chosen.ids, norm, prepared.seed, by_gradient)
-    known = prepared.model_ref.inspections.get(key)
+    known: Planted | None = prepared.model_ref.inspections.get(key)
     if known is not None and known.base is target:
         return replace(known, forwards=0, backwards=0)
     x0 = chosen.images(slice(None)).to(target.device)

@@ -45,7 +45,7 @@ _RENAMED: Final = {f"Hendrycks2020AugMix{name}": f"Hendrycks2020AugMix_{name}" f
 @lru_cache(maxsize=1)
 def published_table() -> pd.DataFrame:
     """Return the table of all published entries, in percent; missing values are NaN or empty."""
-    table = pd.read_csv(FOLDER / "entries.csv", dtype={"eps": str, "unreliable": "boolean"})
+    table = pd.read_csv(FOLDER / "entries.csv", dtype={"eps": "str", "unreliable": "boolean"})
     return table.assign(venue=table["venue"].str.replace("<br>", " ").str.strip())
 
 
@@ -57,8 +57,8 @@ def published_entries() -> list[Entry]:
 def published_corruptions(dataset: str) -> pd.DataFrame:
     """Return the accuracy of published models under corruptions: model, kind, severity, accuracy."""
     wide = pd.read_csv(FOLDER / f"corruptions_{dataset}.csv", header=[0, 1], index_col=0).rename(index=_RENAMED)
-    long = wide.stack([0, 1], future_stack=True).rename("accuracy").rename_axis(["model", "kind", "severity"])
-    return long.reset_index().assign(
+    long = wide.stack([0, 1], future_stack=True).rename_axis(["model", "kind", "severity"])
+    return long.to_frame("accuracy").reset_index().assign(
         kind=lambda frame: frame["kind"].str.replace("_", "-"), severity=lambda frame: frame["severity"].astype(int)
     )
 

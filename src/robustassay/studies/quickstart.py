@@ -145,6 +145,8 @@ def _corruptions(refs: Mapping[str, ModelRef], folder: Path, limit: int, seed: i
 
 
 def _bars(predictions: pd.DataFrame) -> Iterator[CorruptionBar]:
-    clean = analysis.by_kind(predictions)[analysis.CLEAN]
-    for name, mean in analysis.mean_accuracy(predictions).iterrows():
-        yield CorruptionBar(str(name), float(clean[name]), *(float(mean[key]) for key in ("accuracy", "low", "high")))
+    clean = analysis.by_kind(predictions)[analysis.CLEAN].to_dict()
+    for name, mean in analysis.mean_accuracy(predictions).to_dict("index").items():
+        yield CorruptionBar(
+            str(name), float(clean[name]), float(mean["accuracy"]), float(mean["low"]), float(mean["high"])
+        )

@@ -61,12 +61,15 @@ class Scope:
         return self.dataset == "imagenet"
 
     def command(self, study: str) -> str:
-        """Return the command that a study of this scope is repeated with."""
-        options = {"--dataset": self.dataset if self.on_imagenet else None, "--data": self.data, "--limit": self.limit}
+        """Return the command that a study of this scope is repeated with; folders of this machine are left out."""
+        kind, colon, _ = (self.data or "").partition(":")
+        data = f"{kind}:FOLDER" if colon else self.data
+        options = {"--dataset": self.dataset if self.on_imagenet else None, "--data": data, "--limit": self.limit}
         words = [f"{option} {value}" for option, value in options.items() if value is not None]
-        words += ["--models " + " ".join(f'"{name}"' if " " in name else name for name in self.models)] * bool(
-            self.models
-        )
+        names = [Path(name).name if Path(name).is_absolute() else name for name in self.models]
+        if names:
+            words.append("--models " + " ".join(f'"{name}"' if " " in name else name for name in names))
+        words += [f"--device {self.device}"] * bool(self.device)
         words += [f"--seed {self.seed}"] * bool(self.seed) + ["--quick"] * self.quick
         return " ".join(["assay study", study, *words, *self.extra.words])
 

@@ -13,8 +13,7 @@ import pandas as pd
 from torch import Tensor
 
 from robustassay.errors import BadRequest
-from robustassay.remote import Service, ServiceTransfer, submit
-from robustassay.remote.transfer import Submitted
+from robustassay.remote import Service, ServiceTransfer, Submitted, submit
 from robustassay.rng import Streams
 from robustassay.studies.cache import CachedTable
 from robustassay.studies.liu2017.experiment import LiuExperiment

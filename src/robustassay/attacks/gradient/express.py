@@ -22,8 +22,11 @@ UNMOVED: Final = 0.95
 FALLING: Final = 2.0
 """A margin below this many times its decrease over the last stage may fall to a longer attack."""
 
-CLOSEST: Final = 0.05
-"""Under the long plan, a sample with less margin left is attacked from further starts and towards all classes."""
+CLOSEST: Final = 0.2
+"""Under the long plan, a sample with less margin left is attacked from further starts and towards all classes.
+
+At large radii, samples with a tenth of their margin left still fall to AutoAttack.
+"""
 
 CHECKED: Final = 1 / 8
 """The part of the unbroken samples that attacks without a gradient of the loss look at."""

@@ -63,6 +63,11 @@ SOURCES = MappingProxyType(
             "a model of 1,001 classes, of which the first is background: its logit is dropped",
             "robustassay.models.sources.background",
         ),
+        "classes": ModelSource(
+            "classes:NUMBERS:MODEL",
+            "a model restricted to some classes, in the order of those of the data: classes:0,217,482:timm:resnet18",
+            "robustassay.models.sources.chosen_classes",
+        ),
         "onnx": ModelSource("onnx:FILE", "an ONNX file, made differentiable", "robustassay.models.sources.onnx"),
         "onnx-scores": ModelSource(
             "onnx-scores:FILE",

@@ -129,7 +129,7 @@
     let state = { sheet: index.sheets[0], curves: [], models: index.models, measure: "a", log: false, bands: true };
     const current = { option: () => curveOption(state, figure.clientWidth), rows: () => curveRows(state) };
     let drawn = null;
-    const first = index.sheets.find((sheet) => sheet.lines) ?? index.sheets[0]; // start with curves, not with single points
+    const first = index.sheets.reduce((best, sheet) => (sheet.models > best.models ? sheet : best)); // most to compare
     for (const versus of new Set(index.sheets.map((sheet) => sheet.versus))) fields.versus.add(new Option(versus === "eps" ? "radius" : versus, versus));
     const listSheets = () => {
       fields.sheet.replaceChildren();

@@ -4,7 +4,8 @@
 (() => {
   const { held, at, root, make, badge, thumbnail, classes, className, signed, distance, foundAt } = assay;
   const SVG = "http://www.w3.org/2000/svg";
-  const percent = (value) => `${(100 * value).toFixed(value > 0 && value < 0.01 ? 2 : 1)} %`;
+  const percent = (value) => (value < 0.0001 ? "< 0.01 %" : `${(100 * value).toFixed(value < 0.01 ? 2 : 1)} %`);
+  const atMost = (value) => (value < 0.0001 ? percent(value) : `≤ ${percent(Math.min(value, 1))}`);
 
   function sentence(row) {
     const letter = held.data.outcome[row];
@@ -61,7 +62,7 @@
     const end = broken && p !== null;
     if (target === null && held.data.outcome[row] !== "w") {
       add([`${className(truth)} (true)`, known(p0), end ? known(p * Math.exp(m)) : "–"]);
-      if (end) add([className(at("adv", row)), p0 === null || m0 === null ? "–" : `≤ ${known(p0 * Math.exp(-m0))}`, known(p)]);
+      if (end) add([className(at("adv", row)), p0 === null || m0 === null ? "–" : atMost(p0 * Math.exp(-m0)), known(p)]);
       else if (p0 !== null && m0 !== null) add(["best other class", known(p0 * Math.exp(-m0)), "–"]);
     } else if (target !== null) {
       add([`${className(at("clean", row))} (before)`, known(p0), "–"]);

@@ -1,7 +1,7 @@
 """Draws the figures of Dong et al.: one panel per attack, one line per defense, one legend."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -17,15 +17,18 @@ REACH: Final = 4.0
 
 PANEL: Final = (2.75, 2.5)  # inches
 ACROSS: Final = 3
+FIXED: Final = "#888888"
+WIDTH: Final = 7.2
+"""Of a figure with few panels, for the legend and the labels below it."""
 
 
 def draw(shown: DefensePanels, path: Path) -> None:
     """Draw all panels with a common legend below them."""
-    columns = min(len(shown.panels), ACROSS)
+    columns = 2 if len(shown.panels) == 4 else min(len(shown.panels), ACROSS)
     rows = -(-len(shown.panels) // columns)
     entries = 4 if columns > 1 else 2
-    legend = 0.5 + 0.22 * -(-len(shown.defenses) // entries)
-    width = max(PANEL[0] * columns, 4.2)
+    legend = 0.6 + 0.22 * -(-(len(shown.defenses) + 1) // entries)
+    width = max(PANEL[0] * columns, WIDTH)
     with figure_of((width, PANEL[1] * rows + legend), path) as figure:
         from matplotlib.lines import Line2D
         from matplotlib.ticker import PercentFormatter
@@ -38,11 +41,14 @@ def draw(shown: DefensePanels, path: Path) -> None:
             axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         for axes in grid[:, 0]:
             axes.set_ylabel(shown.rate)
-        figure.supxlabel(_axis(shown), fontsize=10)
+        for axes in grid.flat[max(0, len(shown.panels) - columns) : len(shown.panels)]:  # the lowest of each column
+            axes.set_xlabel(_axis(shown), fontsize=9)
         lines = [
             Line2D([], [], color=colour, linestyle=style, label=name)
             for name, (colour, style) in zip(shown.defenses, map(_look, range(len(shown.defenses))), strict=True)
         ]
+        if shown.axis == "eps":
+            lines.append(Line2D([], [], color=FIXED, linewidth=0.8, linestyle=":", label="the fixed eps"))
         figure.legend(handles=lines, loc="outside lower center", ncols=entries, frameon=False, handlelength=3.2)
 
 
@@ -57,7 +63,7 @@ def _draw_panel(axes: "Axes", panel: AttackPanel, shown: DefensePanels) -> None:
         axes.plot(x, rate, color=colour, linestyle=style, linewidth=1.4, drawstyle=drawn, marker=mark)
         axes.fill_between(x, low, high, step="post" if is_step else None, color=colour, alpha=0.1, linewidth=0)
     if shown.axis == "eps":
-        axes.axvline(shown.norm.eps * scale, color="#999999", linewidth=0.8, linestyle=":")
+        axes.axvline(shown.norm.eps * scale, color=FIXED, linewidth=0.8, linestyle=":")
         axes.set_xlim(0, end)
     elif end > 100:
         axes.set_xscale("symlog", linthresh=10)
@@ -65,7 +71,8 @@ def _draw_panel(axes: "Axes", panel: AttackPanel, shown: DefensePanels) -> None:
     else:
         axes.set_xlim(0, end)
     samples = sorted({_samples(curve) for curve in panel.curves.values()})
-    axes.set(ylim=(0, 1.02), title=f"{panel.attack} (n = {' or '.join(f'{n:,}' for n in samples)})")
+    span = f"{samples[0]:,}" if len(samples) == 1 else f"{samples[0]:,} to {samples[-1]:,}"
+    axes.set(ylim=(0, 1.02), title=f"{panel.attack} (n = {span})")
     axes.title.set_fontsize(10)
 
 
@@ -94,7 +101,10 @@ def _end(curve: Curve | Lines, shown: DefensePanels) -> float:
 
 
 def _samples(curve: Curve | Lines) -> int:
-    return len(curve.breaks_at) if isinstance(curve, Curve) else max(rate.total for rate in curve.values())
+    """Return how many samples a rate is of; success of untargeted attacks counts correctly classified ones only."""
+    if isinstance(curve, Curve):
+        return int(curve.to_frame()["total"].iloc[0])
+    return max(rate.total for rate in curve.values())
 
 
 def _scale(shown: DefensePanels) -> float:
@@ -104,11 +114,13 @@ def _scale(shown: DefensePanels) -> float:
 def _axis(shown: DefensePanels) -> str:
     first = next(iter(shown.panels[0].curves.values()))
     if shown.axis == "strength":
-        return first.versus if isinstance(first, Curve) else "iterations on the substitute model"
+        return first.versus if isinstance(first, Curve) else "iterations on the substitute"
     norm = shown.norm.name.replace("inf", "∞")
     unit = "in 1/255" if _scale(shown) != 1 else "normalised" if shown.normalised else "pixels in [0, 1]"
-    return f"perturbation budget, {norm} ({unit}); dotted: the fixed eps"
+    return f"budget, {norm} ({unit})"
 
 
-def _look(at: int) -> tuple[str, str]:
-    return COLOURS[at % len(COLOURS)], STYLES[(at // len(COLOURS) + at) % len(STYLES)]
+def _look(at: int) -> tuple[str, Any]:
+    """Return the colour and style of a defense; one that repeats a colour has another style."""
+    around, colour = divmod(at, len(COLOURS))
+    return COLOURS[colour], STYLES[(colour + 2 * around) % len(STYLES)]

@@ -98,9 +98,8 @@ def _lines(found: Lines, title: str, path: Path) -> None:
             look: dict[str, Any] = {"color": COLOURS[at % len(COLOURS)], "linewidth": 1.6}
             style = STYLES[at % len(STYLES)] if found.dotted is None else "-"
             known = frame[model].notna().to_numpy(bool)
-            axes.plot(
-                x[known], frame[model][known], style, marker=MARKS[at % len(MARKS)], ms=5, label=str(model), **look
-            )
+            mark = MARKS[(at + at // len(COLOURS)) % len(MARKS)]  # not the same with the same colour
+            axes.plot(x[known], frame[model][known], style, marker=mark, ms=5, label=str(model), **look)
             if found.dotted is not None:
                 axes.plot(x, found.dotted[model], ":", **look)
         if not numeric:

@@ -68,9 +68,19 @@ def draw_boundaries(found: Regions, path: Path, title: str = "", along: str = "g
             lines.append(Line2D([], [], color=colour, ls=style, label=label))
         axes.plot(0, 0, "+", color="black", ms=9)
         axes.set(xlabel=f"{along} ({UNIT})", ylabel=f"random direction ({UNIT})")
+        end = _extent(found)
+        axes.set(xlim=(-end, end), ylim=(-end, end))
         axes.set_box_aspect(1)  # both directions have the same unit
         axes.set_title(title, fontsize=10)
         figure.legend(handles=lines, loc="outside lower center", ncols=3, frameon=False, handlelength=3, fontsize=8)
+
+
+def _extent(found: Regions) -> float:
+    """Return how far from the centre to draw: just beyond the farthest point of the class, or the whole square."""
+    inside = np.any([margin >= 0 for margin in found.margins.values()], axis=0)
+    far = np.abs(found.ticks)
+    farthest = max(float((far * inside.any(axis)).max()) for axis in (0, 1))
+    return min(float(far.max()), 1.2 * farthest) or float(far.max())
 
 
 def draw_linearity(found: Mapping[str, Linearity], path: Path, class_names: Sequence[str] = ()) -> None:

@@ -1,13 +1,12 @@
 """What each attack added to the worst case of a model, and which classes its broken samples were taken for."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import pandas as pd
 
-from robustassay.analysis import rates
 from robustassay.analysis.rates import Rate
 from robustassay.results.models import AttackSummary, Frames, ModelResult
 
@@ -45,22 +44,20 @@ class Breakdown:
 
 
 def break_down(result: ModelResult, frames: Frames) -> Breakdown:
-    """Split the broken samples of one model by attack, and by class."""
-    worst = rates.worst_case({one.key: frames[one.key] for one in result.counted})
-    return Breakdown(tuple(_steps(result, frames)), tuple(confusions(worst)))
-
-
-def _steps(result: ModelResult, frames: Frames) -> Iterator[AddedBy]:
-    left, total = result.clean.count, result.clean.total
-    seen: set[str] = set()
+    """Split the broken samples of one model by attack and by class; the first attack that broke a sample counts."""
+    steps: list[AddedBy] = []
+    broken: list[pd.DataFrame] = []
+    left, total, seen = result.clean.count, result.clean.total, set[str]()
     for attack in sorted(result.counted, key=lambda one: bool(one.stages)):  # composed attacks last
         records = frames[attack.key]
         won = records[records["clean_ok"].astype(bool) & records["success"].astype(bool)]
         fresh = won[~won["sample_id"].isin(seen)]
         seen.update(fresh["sample_id"])
+        broken.append(fresh)
         for name, added in _parts(attack, fresh):
-            yield AddedBy(name, attack.run.page, added, Rate(left, total), Rate(left - added, total))
+            steps.append(AddedBy(name, attack.run.page, added, Rate(left, total), Rate(left - added, total)))
             left -= added
+    return Breakdown(tuple(steps), tuple(confusions(broken)))
 
 
 def _parts(attack: AttackSummary, fresh: pd.DataFrame) -> Iterator[tuple[str, int]]:
@@ -73,11 +70,12 @@ def _parts(attack: AttackSummary, fresh: pd.DataFrame) -> Iterator[tuple[str, in
         yield attack.label, rest
 
 
-def confusions(worst: pd.DataFrame) -> Iterator[Confusion]:
+def confusions(broken: Iterable[pd.DataFrame]) -> Iterator[Confusion]:
     """Count what the broken samples of each class were taken for, the most frequent pair first."""
-    won = worst[worst["clean_ok"].astype(bool) & worst["success"].astype(bool) & worst["adv_label"].notna()]
-    pairs: Any = zip(won["label"].astype(int), won["adv_label"].astype(int), strict=True)
-    counts = Counter(pairs)
+    counts: Counter[tuple[int, int]] = Counter()
+    for records in broken:
+        known = records[records["adv_label"].notna()]
+        counts.update(zip(known["label"].astype(int), known["adv_label"].astype(int), strict=True))
     own: Counter[int] = Counter()
     for (truth, _), many in counts.items():
         own[truth] += many

@@ -41,8 +41,8 @@ class CurveSheet:
     @property
     def entry(self) -> dict[str, Any]:
         """What the page needs before it loads the curves."""
-        lines = any(not curve["points"] for curve in self.curves)
-        return {"name": self.name, "versus": self.versus, "title": self.title, "axis": self.axis, "lines": lines}
+        models = len({curve["model"] for curve in self.curves})
+        return {"name": self.name, "versus": self.versus, "title": self.title, "axis": self.axis, "models": models}
 
 
 def curve_sheets(content: Content) -> list[CurveSheet]:

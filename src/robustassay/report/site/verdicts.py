@@ -26,7 +26,9 @@ class Verdict:
 
 
 def trust_in(result: ModelResult) -> Trust:
-    """Say how far the robust accuracy of one model can be trusted."""
+    """Say how far the robust accuracy of one model can be trusted; zero cannot be too high."""
+    if not result.robust.count:
+        return "good"
     if result.warnings:
         return "warning"
     return "good" if result.evidence.earned else "note"
@@ -48,7 +50,7 @@ def _said(result: ModelResult, rate: str, where: str) -> str:
 
 def _reason(result: ModelResult) -> str:
     """Say why the number can be believed, or what speaks against it."""
-    if result.warnings:
+    if result.warnings and result.robust.count:
         return f"Do not rely on it yet: {formatting.listed(result.warnings)}."
     attacks = formatting.listed([one.label for one in reversed(result.counted)][:3])
     more = len(result.counted) - 3

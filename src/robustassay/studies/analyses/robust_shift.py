@@ -33,11 +33,11 @@ def make(measured: ModelMeasurements) -> Analysis:
                          "robust_under_shift": rate.value, "low": low, "high": high, "images": rate.total})  # fmt: skip
     table = pd.DataFrame(rows)
     panels, notes = [], []
-    for data, own in table.groupby("data", sort=False):
+    for shift, own in table.groupby("data", sort=False):
         frame = own.rename(columns={"robust": "x", "robust_under_shift": "y"}).assign(group=groups(own["model"]))
         note = f"{int(own['images'].max())} images of the shift; bars: 95 % Wilson"
         content = Points(frame, f"robust accuracy, {measured.threat}", "robust accuracy under shift", note)
-        panels.append(Panel(f"robust-shift-{slug(str(data))}", f"Robust accuracy under shift: {data}", content))
+        panels.append(Panel(f"robust-shift-{slug(str(shift))}", f"Robust accuracy under shift: {shift}", content))
         notes.append(f"Robust accuracy on the test images and on {data}: {trend(own['robust'], frame['y'])}.")
     return Analysis("robust-shift", "Robust accuracy under distribution shift", {"robust-shift": table},
                     tuple(panels), tuple(notes))  # fmt: skip

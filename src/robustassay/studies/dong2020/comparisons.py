@@ -102,4 +102,4 @@ def rate_of(robust: pd.Series) -> str:
 
 def points(difference: float) -> str:
     """Write a difference in percentage points, with its sign."""
-    return f"{100 * difference:+.1f}".replace("-", "−")
+    return f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", "−")  # without a negative zero

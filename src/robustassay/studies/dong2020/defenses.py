@@ -36,7 +36,8 @@ DEFENSES: Final = (
     BenchmarkDefense("TRADES", "resnet20x3-trades", "robust training", "L∞ (eps = 0.031)", 0.849, "adversarial"),
     BenchmarkDefense(
         "Convex", "convnet-ibp", "(certified) robust training", "L∞ (eps = 2/255)", 0.663,
-        note="trained with CROWN-IBP bounds instead",
+        note="trained with CROWN-IBP bounds, as the paper's network (convex outer polytope, 2/255) is not at hand; "
+        "`--models Convex=FILE.py:FUNCTION` puts another one into the row",
     ),
     BenchmarkDefense(
         "JPEG", "jpeg:quality=75|resnet56-natural", "input transformation", "general", 0.809, "transformation"

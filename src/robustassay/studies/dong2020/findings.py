@@ -166,7 +166,7 @@ def _randomized(measured: DongMeasurements) -> Finding:
             best = max(others, key=lambda other: float(robust[other].mean()))
             where = f"{attack.name}, {norm.name} {format_eps(norm.eps)}"
             tests.append((where, row, f"{best}, the best other row", pair(robust[row], robust[best])))
-            ours.append(f"{row} {robust[row].mean():.1%} against {robust[best].mean():.1%} ({attack.name} {norm.name})")
+            ours.append(f"{attack.name} {norm.name} {row} {rate_of(robust[row])}, {best} {robust[best].mean():.1%}")
     if not tests:
         why = "no score- or decision-based runs of a randomized row and of another one"
         return Finding(3, claim, "cannot be said", (f"{why[0].upper()}{why[1:]}.",), published, because=why)
@@ -209,9 +209,9 @@ def _transformed(measured: DongMeasurements) -> Finding:
     small = all(paired.interval()[1] < MUCH for *_, paired in rates)
     much: Verdict = "holds" if gains else "does not hold" if rates and small else "cannot be said"
     parts: dict[str, Verdict] = {"white-box": most(white), "query-based": much}
-    summary = [f"white-box: larger distance in {sum(one.better for one in white)} of {len(white)} comparisons"] * bool(
-        white
-    )
+    summary = [
+        f"white-box: significantly larger distance in {sum(one.better for one in white)} of {len(white)} comparisons"
+    ] * bool(white)
     if rates:
         top, largest = max(((test, test[3].difference) for test in rates), key=lambda each: each[1])
         low, high = top[3].interval()

@@ -11,12 +11,12 @@ from robustassay.studies.task import Key
 
 SMALL_IMAGES: Final = (
     "The networks are those of the zoo, smaller than the paper's and trained here: its own were not at hand.",
-    "Convex is trained with CROWN-IBP bounds: no network of the paper's convex outer polytope at 2/255 is at hand. "
-    "`--models Convex=FILE.py:FUNCTION` puts another network into the row.",
 )
-PHOTOGRAPHS: Final = (
+OTHER_NETWORK: Final = (
     "Inc-v3 is replaced by the network in the first row, and JPEG, Bit-Red, R&P and RandMix stand before that one: "
     "its weights are at hand. Ens-AT, ALP and FD need `--models paper` or a file.",
+)
+PHOTOGRAPHS: Final = (
     "The photographs are those named by --data, not 1,000 of the validation set; they may have been selected among "
     "those that some network classifies correctly.",
 )
@@ -46,7 +46,11 @@ def scale(measured: DongMeasurements) -> list[Scale]:
     rows = [Scale(what, _sizes(measured, chosen), images) for what, chosen in kinds.items()]
     rows = [row for row in rows if row.here]
     goals = "untargeted and targeted" if True in settings.goals else "untargeted"
+    names = sorted(
+        {str(result.manifest["spec"].get("data", {}).get("name", "")) for result in measured.results.values()}
+    )
     return [
+        Scale("data", comma_list(names), "ImageNet" if measured.photographs else "CIFAR-10"),
         *rows,
         Scale("defenses", f"{len(measured.defenses)}", "8"),
         Scale("goals", goals, "untargeted and targeted"),
@@ -71,7 +75,9 @@ def deviations(measured: DongMeasurements) -> list[str]:
         *([f"{left} of {left + len(measured.results)} runs are not finished, and missing from figures and tables."] * (
             left > 0
         )),
+        *OTHER_NETWORK * (measured.photographs and "Natural" in measured.labels),
         *PHOTOGRAPHS * measured.photographs,
+        *(f"{row.label}, {row.model}: {row.note}." for row in measured.defenses if row.note),
         *SMALL_IMAGES * (not measured.photographs),
     ]  # fmt: skip
     if transfer:

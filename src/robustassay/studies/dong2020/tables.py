@@ -31,7 +31,7 @@ def clean(measured: DongMeasurements) -> Table:
         entries.append(
             {
                 "defense": row.label,
-                "model": row.model + (f" ({row.note})" if row.note else ""),
+                "model": row.model,
                 "category": row.category,
                 "intended_threat": row.intended,
                 "accuracy": found[0].value,

@@ -79,13 +79,13 @@ class LiuExperiment:
         return self.dataset.select(rows[: self.settings.sizes.images])
 
     @cached_property
-    def example(self) -> int:
-        """The image of Figures 2 to 4 and 7: the first of which all models are sure, else the one they are surest of.
+    def sure(self) -> list[int]:
+        """The rows of images of which all models are sure, else the one they are surest of.
 
         Around an image next to a boundary there is no region to see.
         """
         least = self.clean.groupby("sample_id")["confidence"].min().loc[list(self.images.ids)].to_numpy(float)
-        return int(np.argmax(least >= SURE)) if (least >= SURE).any() else int(least.argmax())
+        return np.flatnonzero(least >= SURE).tolist() or [int(least.argmax())]
 
     @property
     def reference(self) -> tuple[str, str]:

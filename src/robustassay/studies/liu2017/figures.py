@@ -109,7 +109,7 @@ def figures(experiment: LiuExperiment) -> list[Figure]:
 def _geometry(experiment: LiuExperiment) -> list[Figure]:
     """Return Figures 1 to 7."""
     source, target = experiment.reference
-    classes, row = experiment.dataset.classes, experiment.example
+    classes, row = experiment.dataset.classes, planes.example(experiment)
     near, far = (planes.regions_around(experiment, reach) for reach in (planes.NEAR, planes.FAR))
     left, wanted = planes.regions_towards_target(experiment)
     along, own = f"gradient of {source}", classes[near.about]
@@ -164,7 +164,9 @@ def error_intervals(experiment: LiuExperiment) -> ErrorIntervals:
         for target in found["target"].unique()
         for sample, line in found[found["target"] == target].groupby("sample")
     }
-    order = sorted(wrong, key=lambda name: -len(wrong[name]))[:12]
+    most = max(len(found) for found in wrong.values())
+    shown = [name for name, found in wrong.items() if len(found) > 1 or most < 2]
+    order = sorted(shown, key=lambda name: -len(wrong[name]))[:12]
     return ErrorIntervals(
         {name: wrong[name] for name in order}, experiment.settings.line_end, "distortion B (RMSD before clipping)"
     )

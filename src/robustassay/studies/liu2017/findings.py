@@ -20,7 +20,7 @@ CLAIMS: Final[tuple[tuple[str, Callable[[LiuExperiment], Judgement]], ...]] = (
     ),
     ("Untargeted FG transfers better than FGS at the same distortion", between.fg_over_fgs),
     ("Targeted examples made on one model almost never transfer with their target label", between.targeted),
-    ("A larger distortion does not change that", between.larger),
+    ("A larger distortion does not make targeted examples of one model transfer better", between.larger),
     ("Targeted FG cannot even make its source predict the target", between.fast_targeted),
     ("Gaussian noise never makes a model predict the target", other.noise_matches),
     (

@@ -11,6 +11,11 @@ RARE: Final = 0.1
 top 5."""
 
 
+def seldom(classes: int) -> float:
+    """Return the limit of "almost never" for a target label: what chance gives among few classes is added."""
+    return RARE + 1 / (classes - 1)
+
+
 @final
 @dataclass(frozen=True)
 class Judgement:

@@ -109,11 +109,11 @@ def _measures(experiment: LiuExperiment, costs: "_Costs") -> Iterator[ComputeTas
         (ERRORS_ALONG_GRADIENT, costs.errors_along),
         (COSINES, costs.free),
         (DIAMETERS, costs.diameters),
+        (PLANES, costs.planes),
         (plane_measure(NEAR), costs.plane),
         (plane_measure(FAR), costs.plane),
         (CLOSED, costs.plane),
         (TARGET_PLANE, costs.plane),
-        (PLANES, costs.planes),
         (TARGET_PLANES, costs.planes),
         (LINEARITY, costs.free),
     )

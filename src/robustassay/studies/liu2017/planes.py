@@ -29,6 +29,20 @@ def regions_around(experiment: LiuExperiment, reach: float) -> Regions:
     return _to_regions(plane_measure(reach).get(experiment))
 
 
+def example(experiment: LiuExperiment) -> int:
+    """Return the image of Figures 2 to 4 and 7: the first that models are sure of and whose boundaries are closed.
+
+    Among the images whose planes are counted; where there is none, the first that models are sure of.
+    """
+    closed = [row for row, found in enumerate(counted_planes(experiment)) if found.closed()]
+    return next((row for row in experiment.sure if row in closed), experiment.sure[0])
+
+
+def _example_inputs(experiment: LiuExperiment) -> tuple[object, ...]:
+    """Return what the choice of that image depends on."""
+    return "closed and sure", experiment.settings.sizes.planes, experiment.settings.coarse, FAR
+
+
 def closed_regions(experiment: LiuExperiment) -> Regions:
     """Return the regions on the smaller of two planes in which the boundary of the true label is closed (Figure 4)."""
     return _to_regions(CLOSED.get(experiment))
@@ -70,12 +84,12 @@ def plane_measure(reach: float) -> Measure:
     """Return the table behind `regions_around`."""
 
     def make(experiment: LiuExperiment) -> pd.DataFrame:
-        return _around(experiment, experiment.example, reach, experiment.settings.grid)
+        return _around(experiment, example(experiment), reach, experiment.settings.grid)
 
     return Measure(
         "plane",
         f"decision regions, RMSD {reach:g}",
-        lambda it: (it.reference, reach, it.settings.grid, EXAMPLE_RULE),
+        lambda it: (it.reference, reach, it.settings.grid, *_example_inputs(it)),
         make,
     )
 
@@ -92,7 +106,7 @@ def _closed(experiment: LiuExperiment) -> pd.DataFrame:
     far = plane_measure(FAR).get(experiment)
     if _to_regions(far).closed():
         return far
-    return _around(experiment, experiment.example, FARTHER, experiment.settings.grid)
+    return _around(experiment, example(experiment), FARTHER, experiment.settings.grid)
 
 
 def _planes(experiment: LiuExperiment) -> pd.DataFrame:
@@ -133,7 +147,7 @@ def _target_inputs(experiment: LiuExperiment) -> tuple[object, ...]:
 
 
 def _linearity(experiment: LiuExperiment) -> pd.DataFrame:
-    row, frames = experiment.example, []
+    row, frames = example(experiment), []
     label = int(experiment.images.labels[row])
     for name, target in experiment.targets.items():
         direction = experiment.direction(FAST[0], name)[row]
@@ -143,15 +157,12 @@ def _linearity(experiment: LiuExperiment) -> pd.DataFrame:
     return whole.astype({"class": int})
 
 
-EXAMPLE_RULE: Final = "first sure image"
-"""Names how the image of figures is chosen, for the cache."""
-
 TARGET_PLANE: Final = Measure("target-plane", "target regions", _target_inputs, _target_plane, ENSEMBLE)
-LINEARITY: Final = Measure("linearity", "logits along the gradient", lambda it: (EXAMPLE_RULE,), _linearity)
+LINEARITY: Final = Measure("linearity", "logits along the gradient", _example_inputs, _linearity)
 CLOSED: Final = Measure(
     "closed-plane",
     "decision boundaries",
-    lambda it: (it.reference, FAR, FARTHER, it.settings.grid, EXAMPLE_RULE),
+    lambda it: (it.reference, FAR, FARTHER, it.settings.grid, *_example_inputs(it)),
     _closed,
 )
 PLANES: Final = Measure(

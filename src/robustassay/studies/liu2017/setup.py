@@ -1,5 +1,6 @@
 """How the study was run here, and what differs from the paper."""
 
+from robustassay.data.photo_frames import photo_reader_of
 from robustassay.studies.liu2017.experiment import LiuExperiment
 from robustassay.studies.liu2017.settings import PAPER, SIZE_NAMES, ExampleSet
 from robustassay.studies.liu2017.tables import distances, top_of
@@ -59,12 +60,15 @@ def _deviations(experiment: LiuExperiment) -> list[str]:
 
 
 def _notes(experiment: LiuExperiment) -> list[str]:
+    framed = " Photographs are framed once, for all models; those of another input size resize them."
     return [
         "Images are the first that all models classify correctly, as in the paper, so that both usual denominators "
-        "agree. Photographs are framed once, for all models; those of another input size resize them.",
+        f"agree.{framed if photo_reader_of(experiment.dataset) else ''}",
         "RMSD is on the 0 to 255 scale, measured on the image that is shown to models. FG, FGS and the alternative "
         "objective have the average RMSD that optimisation reached on the same source.",
         "In tables, brackets hold 95 % Wilson intervals, and a row `-name` is the ensemble of all models but that one. "
         "Intervals of differences and of rates over several models are bootstrapped over images.",
+        "The image of Figures 2 to 4 and 7 is the first that all models are sure of and whose boundaries are closed; "
+        "findings rest on all images, or on the counted planes. As in the paper, planes leave the pixel box.",
         "Section 7, with Tables 6 and 34, is a page of its own: `assay study service`.",
     ]

@@ -44,7 +44,7 @@ MATRIX_TABLES: Final = (
     MatrixTable("2", ExampleSet("opt", True, False), "12"),
     MatrixTable("3", ExampleSet("opt", True, True), "13"),
     MatrixTable("4", ExampleSet("opt", False, True), "14"),
-    MatrixTable("1-tau", ExampleSet("opt-tau", False, False)),
+    MatrixTable("1a-tau", ExampleSet("opt-tau", False, False)),
     MatrixTable("15", ExampleSet("opt-small", False, False), "16"),
     MatrixTable("15-lambda", ExampleSet("opt-lambda", False, False)),
     MatrixTable("17", ExampleSet("opt-large", True, False), "18"),
@@ -108,12 +108,18 @@ def rates(experiment: LiuExperiment, matrix_table: MatrixTable, number: str, top
     what = f"top-{top} {'matching rate' if matrix_table.measure == 'matching' else 'accuracy'}"
     return Table(
         f"table{number}",
-        f"Table {number.upper()}: {what} (95 % interval), {matrix_table.example_set.description}",
+        f"{_title(number)}: {what} (95 % interval), {matrix_table.example_set.description}",
         ("made on", "RMSD", *map(str, found.counts.columns)),
         tuple(lines),
         pd.DataFrame(entries, columns=columns),
         printed=f"table{number}" in SHOWN,
     )
+
+
+def _title(number: str) -> str:
+    """Name a table as the paper does, or the table of the paper that it stands beside."""
+    base, _, more = number.partition("-")
+    return f"Beside Table {base.upper()}" if more else f"Table {base.upper()}"
 
 
 def accuracies(experiment: LiuExperiment) -> Table:
@@ -197,7 +203,7 @@ def minimal_rmsd(experiment: LiuExperiment) -> Table:
         for name in experiment.models:
             values = found.loc[(found["method"] == method) & (found["target"] == name), "rmsd"]
             half, most = quantiles(values)
-            lines.append((method.upper(), name, f"{half:.1f}", f"{most:.1f}", f"{np.isfinite(values).mean():.0%}"))
+            lines.append((method.upper(), name, reached(half), reached(most), f"{np.isfinite(values).mean():.0%}"))
     title = f"Section 3.2.2: minimal transferable RMSD from {experiment.reference[0]}"
     heading = ("method", "to", "median", "90 %", f"found below {experiment.settings.line_end:g}")
     return Table("minimal-rmsd", title, heading, tuple(lines), found, printed=False)
@@ -252,6 +258,11 @@ def _order(name: str) -> tuple[int, str]:
     """Order tables by their number in the paper; those without one come last."""
     digits = "".join(letter for letter in name.partition("-")[0] if letter.isdigit())
     return int(digits or 99), name
+
+
+def reached(value: float) -> str:
+    """Write an RMSD, or that it was not reached."""
+    return f"{value:.1f}" if np.isfinite(value) else "not reached"
 
 
 def quantiles(values: pd.Series) -> tuple[float, float]:

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from robustassay.analysis import transfer
 from robustassay.analysis.compare import mcnemar
 from robustassay.analysis.rates import Rate
 from robustassay.studies.liu2017 import measures
 from robustassay.studies.liu2017.comparisons import (
+    FEWEST,
     best_single,
     between_models,
     difference,
@@ -15,11 +15,12 @@ from robustassay.studies.liu2017.comparisons import (
     mean_interval,
     percent,
     pooled,
+    success,
 )
 from robustassay.studies.liu2017.experiment import LiuExperiment
-from robustassay.studies.liu2017.judgement import RARE, Judgement, above, below, not_measured
+from robustassay.studies.liu2017.judgement import RARE, Judgement, above, below, not_measured, seldom
 from robustassay.studies.liu2017.settings import ExampleSet
-from robustassay.studies.liu2017.tables import distances, quantiles
+from robustassay.studies.liu2017.tables import distances, quantiles, reached
 from robustassay.studies.page import Verdict, combined
 
 UNTARGETED, TARGETED = (ExampleSet("opt", targeted, False) for targeted in (False, True))
@@ -52,29 +53,31 @@ def same_family(experiment: LiuExperiment) -> Judgement:
     """Look for targets that a source of another family fools better than one of their own."""
     published = "ResNet-101 to ResNet-50: accuracy 21 %; VGG-16 to ResNet-50: 17 %"
     outcomes, names = experiment.outcomes(UNTARGETED), list(experiment.models)
-    found = transfer.matrix(outcomes, "error")
-    reasons, exceptions = [], 0
+    reasons, found = [], []
     for target in names:
-        own = [one for one in names if one != target and experiment.family(one) == experiment.family(target)]
-        others = [one for one in names if experiment.family(one) != experiment.family(target)]
+        hits = {one: success(outcomes, one, target, False) for one in names if one != target}
+        own = [one for one in hits if experiment.family(one) == experiment.family(target)]
+        others = [one for one in hits if one not in own]
         if not own or not others:
             continue
-        rates = {one: found.rate(one, target).value for one in (*own, *others)}
-        kin, stranger = (max(group, key=rates.__getitem__) for group in (own, others))
-        exceptions += rates[stranger] > rates[kin]
+        kin, stranger = (max(group, key=lambda one: float(hits[one].mean())) for group in (own, others))
+        found.append(difference(hits[stranger][:, None], hits[kin][:, None], experiment.seed))
         reasons.append(
-            f"{target}: error {rates[kin]:.0%} from {kin} of its family, {rates[stranger]:.0%} from {stranger} of "
-            "another."
+            f"{target}: error {hits[kin].mean():.0%} from {kin} of its family, {hits[stranger].mean():.0%} from "
+            f"{stranger} of another: {found[-1]}."
         )
-    if not reasons:
+    if not found:
         return not_measured(published, "no two models are of one family")
+    verdicts = [each.verdict for each in found]
+    verdict: Verdict = "holds" if "holds" in verdicts else "cannot be said"
+    verdict = "does not hold" if set(verdicts) == {"does not hold"} else verdict
+    ahead = sum(each.value > 0 for each in found)
     return Judgement(
-        "holds" if exceptions else "does not hold",
+        verdict,
         published,
-        f"{exceptions} of {len(reasons)} such models are fooled more often from another family (n = "
-        f"{len(experiment.images)} images)",
-        "there is such a model" if exceptions else "there is no such model",
-        [*reasons, "The claim is that such cases exist; differences between two sources are not tested."],
+        f"{ahead} of {len(found)} such models are fooled more often from another family (n = {found[0].images})",
+        "the interval of such a difference is above 0" if verdict == "holds" else "no such difference is certain",
+        reasons,
     )
 
 
@@ -82,18 +85,18 @@ def targeted(experiment: LiuExperiment) -> Judgement:
     """Targeted examples of single sources."""
     names = list(experiment.models)
     found = mean_interval(between_models(experiment.outcomes(TARGETED), names, True), experiment.seed)
-    chance = 1 / (len(experiment.dataset.classes) - 1)
-    verdict = below(found, RARE)
+    classes = len(experiment.dataset.classes)
+    limit = seldom(classes)
     return Judgement(
-        verdict,
+        below(found, limit),
         "matching rate 0 to 4 %, 100 % on the source",
         f"{percent(found)}, {pooled(experiment, TARGETED, own=True).value:.0%} on the source",
-        f"'almost never' is read as below {RARE:.0%}",
+        f"'almost never' is read as below {limit:.0%}: {RARE:.0%}, and chance",
         [
             f"On models other than its source an example reaches its target in {percent(found)} of cases, on its "
             f"source in {format_rate(pooled(experiment, TARGETED, own=True))}.",
-            f"With {len(experiment.dataset.classes)} classes a mistake is the target by chance in {chance:.1%} of "
-            "cases; the paper's models have 1,000 classes.",
+            f"With {classes} classes a mistake is the target by chance in {1 / (classes - 1):.1%} of cases; the "
+            "paper's models have 1,000 classes.",
         ],
     )
 
@@ -158,7 +161,11 @@ def larger(experiment: LiuExperiment) -> Judgement:
     usual = between_models(experiment.outcomes(TARGETED), names, True)[: len(stronger)]
     found, far = difference(stronger, usual, experiment.seed), float(distances(experiment, large).mean())
     return Judgement(
-        found.within(RARE),
+        "does not hold"
+        if found.low > RARE
+        else "holds"
+        if found.images >= FEWEST and found.high < RARE
+        else ("cannot be said"),
         published,
         f"{percent(mean_interval(stronger, experiment.seed))} at RMSD {far:.0f}: {found}",
         f"'no improvement' is read as less than {RARE:.0%}",
@@ -199,15 +206,15 @@ def fg_over_fgs(experiment: LiuExperiment) -> Judgement:
         finite = values[np.isfinite(values)]
         lasts.append(half)
         lines.append(
-            f"Minimal transferable RMSD from {source} to {target}, {method.upper()}: median {half:.1f}, 90 % "
-            f"{most:.1f}, largest {finite.max():.1f}; {len(finite)} of {len(values)} images have one below "
+            f"Minimal transferable RMSD from {source} to {target}, {method.upper()}: median {reached(half)}, 90 % "
+            f"{reached(most)}, largest found {finite.max():.1f}; {len(finite)} of {len(values)} images have one below "
             f"{experiment.settings.line_end:g}."
         )
     return Judgement(
         found.verdict,
         "mean accuracy 18 % (FG) and 26 % (FGS) on other models; all images transfer by RMSD 81 and 87",
         f"{1 - fg.mean():.1%} and {1 - fgs.mean():.1%}: {found} error (n = {len(fg)}); median minimal RMSD "
-        f"{lasts[0]:.1f} and {lasts[1]:.1f}",
+        f"{reached(lasts[0])} and {reached(lasts[1])}",
         found.because,
         [f"At the same RMSD, error on other models: {fg.mean():.1%} (FG), {fgs.mean():.1%} (FGS); {found}.", *lines],
     )
@@ -216,14 +223,13 @@ def fg_over_fgs(experiment: LiuExperiment) -> Judgement:
 def fast_targeted(experiment: LiuExperiment) -> Judgement:
     """Targeted FG on its own source."""
     fast, optimised = (pooled(experiment, ExampleSet(method, True, False), own=True) for method in ("fg", "opt"))
-    verdict: Verdict = "holds" if fast.interval()[1] < RARE else "does not hold" if fast.interval()[0] > RARE else (
-        "cannot be said"
-    )  # fmt: skip
+    (low, high), limit = fast.interval(), seldom(len(experiment.dataset.classes))
+    verdict: Verdict = "holds" if high < limit else "does not hold" if low > limit else "cannot be said"
     return Judgement(
         verdict,
         "matching rate 0 to 1 % on the source, 0 to 2 % on others",
         f"{format_rate(fast)} on the source, {pooled(experiment, ExampleSet('fg', True, False)).value:.1%} on others",
-        f"'cannot' is read as below {RARE:.0%}",
+        f"'cannot' is read as below {limit:.0%}: {RARE:.0%}, and chance",
         [f"On its source, targeted FG reaches its target in {format_rate(fast)}, optimisation in "
          f"{format_rate(optimised)}."],
     )  # fmt: skip

@@ -122,7 +122,8 @@ def _ood(study: RobustBenchMeasurements) -> Outcome:
     if "ood" not in study.analyses:
         return unknown("not measured yet")
     table = study.analyses["ood"].tables["ood-all"]
-    kinds, verdicts, texts, reasons = table["model"].map(group), [], [], []
+    verdicts: list[Verdict] = []
+    kinds, texts, reasons = table["model"].map(group), [], []
     made = set(table["ood"]) <= MADE
     for name, own in table.groupby("ood", sort=False):
         natural, against = (own["auroc"][kinds[own.index] == kind] for kind in (NATURAL, ADVERSARIAL))

@@ -58,7 +58,8 @@ def finished_analyses(
     setup: AnalysisSetup, kinds: Sequence[str], results: Results
 ) -> tuple[dict[str, analyses.Analysis], dict[str, int]]:
     """Make every analysis of the models whose measurements are finished; count the models that are left out of each."""
-    made, left_out = {}, {}
+    made: dict[str, analyses.Analysis] = {}
+    left_out: dict[str, int] = {}
     for kind in kinds:
         ready = tuple(
             model

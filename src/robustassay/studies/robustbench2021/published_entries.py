@@ -6,6 +6,7 @@ import pandas as pd
 
 from robustassay.analysis.rates import Rate
 from robustassay.leaderboard.published import SNAPSHOT, published_corruptions, published_table
+from robustassay.studies.page import Verdict
 from robustassay.studies.robustbench2021.answers import LEVEL, Claim, Outcome, percent
 
 PAPER_YEAR: Final = 2021
@@ -90,7 +91,7 @@ def _almost_all(_: object) -> Outcome:
         f"Up to {PAPER_YEAR - 1}: AutoAttack is lower in {int((early['overestimated'] > 0).sum())} of {len(early)}.",
         f"'Almost all' is read as {ALMOST_ALL:.0%} or more.",
     )
-    verdict = "holds" if low >= ALMOST_ALL else "does not hold" if high < ALMOST_ALL else "cannot be said"
+    verdict: Verdict = "holds" if low >= ALMOST_ALL else "does not hold" if high < ALMOST_ALL else "cannot be said"
     because = "the others are higher by fractions of a point" if verdict != "holds" else "lower in 90 % or more"
     return Outcome(verdict, f"AutoAttack is lower in {percent(lower)} entries that differ", because, reasons)
 
@@ -113,7 +114,9 @@ def _reliable(_: object) -> Outcome:
         f"best known within {CLOSE} points of AutoAttack in {percent(near)} entries; at most {taken.max():.1f} points "
         f"lower; {len(flagged)} flagged"
     )
-    verdict = "holds" if near.interval()[0] > 0.5 else "does not hold" if near.interval()[1] < 0.5 else "cannot be said"
+    verdict: Verdict = (
+        "holds" if near.interval()[0] > 0.5 else "does not hold" if near.interval()[1] < 0.5 else "cannot be said"
+    )
     return Outcome(verdict, measured, "most entries, as far as others tried", tuple(reasons))
 
 
@@ -134,7 +137,7 @@ def _trade_off(_: object) -> Outcome:
         f"the ten most robust up to {PAPER_YEAR}: {loss.min():.1f} to {loss.max():.1f} points below the standard "
         f"model ({standard:.1f} %); {SNAPSHOT}: {len(now)} of {len(later)} above it"
     )
-    verdict = "holds" if loss.min() >= NOTICEABLE else "does not hold"
+    verdict: Verdict = "holds" if loss.min() >= NOTICEABLE else "does not hold"
     because = f"each loses {NOTICEABLE:.0f} point or more" + (", but not all later ones do" if len(now) else "")
     return Outcome(verdict, measured, because if verdict == "holds" else "one of them loses less", tuple(reasons))
 
@@ -150,7 +153,7 @@ def _extra_data(_: object) -> Outcome:
         chances.append((float(mannwhitneyu(one, two).pvalue), one.median() > two.median()))
         texts.append(f"{name} {one.median():.1f} against {two.median():.1f} % (p = {chances[-1][0]:.1g})")
     sure = all(chance < LEVEL for chance, _ in chances)
-    verdict = "holds" if sure and all(up for _, up in chances) else "cannot be said"
+    verdict: Verdict = "holds" if sure and all(up for _, up in chances) else "cannot be said"
     if sure and not any(up for _, up in chances):
         verdict = "does not hold"
     counts = f"n = {int(extra.sum())} with extra data, {int((~extra).sum())} without"
@@ -163,10 +166,10 @@ def _extra_data(_: object) -> Outcome:
 
 def _corruptions(_: object) -> Outcome:
     scores = corruption_scores().set_index("model")
-    standard = float(scores.loc[STANDARD, "corruption_accuracy"])
+    standard = float(scores["corruption_accuracy"][STANDARD])
     own = {norm: scores[scores["trained_against"] == norm]["corruption_accuracy"] for norm in ("Linf", "L2")}
     pairs = [
-        (name, value, own["Linf"][name.removesuffix("L2") + "Linf"])
+        (name, value, own["Linf"][str(name).removesuffix("L2") + "Linf"])
         for name, value in own["L2"].items()
         if str(name).removesuffix("L2") + "Linf" in own["Linf"]
     ]
@@ -176,7 +179,7 @@ def _corruptions(_: object) -> Outcome:
         f"(n = {len(own['Linf'])}), L2 {own['L2'].min():.1f}–{own['L2'].max():.1f} % (n = {len(own['L2'])})"
     )
     reasons = tuple(f"{name}: {l2:.2f} %, its L-infinity sibling {linf:.2f} %." for name, l2, linf in pairs)
-    verdict = "holds" if above and pairs and all(l2 > linf for _, l2, linf in pairs) else "does not hold"
+    verdict: Verdict = "holds" if above and pairs and all(l2 > linf for _, l2, linf in pairs) else "does not hold"
     return Outcome(verdict, measured, "all are above it; each L2 entry above its sibling", reasons)
 
 

@@ -94,8 +94,8 @@ def published_tables() -> list[Table]:
     years = years.assign(best_so_far=years["best"].cummax()).reset_index().astype({"year": int})
     counts = published_table().groupby(["dataset", "threat"]).size()
     rows = [
-        {"dataset": dataset, "threat": threat, "paper": TABLE_ONE.get((str(dataset), str(threat)), 0), "here": number}
-        for (dataset, threat), number in counts.items()
+        {"dataset": dataset, "threat": threat, "paper": TABLE_ONE.get((dataset, threat), 0), "here": number}
+        for dataset, threat, number in counts.reset_index().itertuples(index=False, name=None)
     ]
     columns = ["model", "venue", "year", "architecture", "additional_data", "clean_accuracy", "reported_accuracy",
                "autoattack_accuracy", "best", "overestimated", "unreliable"]  # fmt: skip

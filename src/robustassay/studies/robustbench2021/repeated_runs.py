@@ -2,7 +2,7 @@
 
 from robustassay.analysis.rates import Rate, robust_accuracy
 from robustassay.studies.analyses.model_measurements import key
-from robustassay.studies.page import combined
+from robustassay.studies.page import Verdict, combined
 from robustassay.studies.robustbench2021.answers import Outcome, unknown
 from robustassay.studies.robustbench2021.further_runs import SQUARE, seed_name
 from robustassay.studies.robustbench2021.measurements import RobustBenchMeasurements
@@ -10,7 +10,8 @@ from robustassay.studies.robustbench2021.measurements import RobustBenchMeasurem
 
 def seeds(study: RobustBenchMeasurements) -> Outcome:
     """Compare the range over seeds with the uncertainty that comes from the images."""
-    texts, verdicts, reasons = [], [], []
+    verdicts: list[Verdict] = []
+    texts, reasons = [], []
     for model in study.settings.seed_models:
         rates = _over_seeds(study, model)
         if len(rates) < 2:

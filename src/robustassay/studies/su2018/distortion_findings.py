@@ -112,7 +112,7 @@ def _unsuccessful(measured: SuMeasurements, metric: Metric) -> list[str]:
 def _architecture(measured: SuMeasurements) -> Finding:
     """Compare the share of variance that the family explains with the share that the size explains."""
     verdicts: list[Verdict] = []
-    reasons, ours = [], []
+    reasons, ours, few = [], [], False
     for metric in measured.metrics:
         points = measured.models_by(metric)
         points = points[points["parameters"].notna()] if len(points) else points
@@ -123,7 +123,8 @@ def _architecture(measured: SuMeasurements) -> Finding:
         by_family = law.explained_by_group(points["value"], points["family"].tolist())
         by_size = law.explained_by_number(points["value"], size)
         if metric in measured.distortions:
-            verdicts.append(_which(by_family, by_size) if points["images"].min() >= FEWEST else "cannot be said")
+            few |= bool(points["images"].min() < FEWEST)
+            verdicts.append("cannot be said" if points["images"].min() < FEWEST else _which(by_family, by_size))
             ours.append(f"{metric.title}: family {by_family.adjusted:.0%}, size {by_size.adjusted:.0%}")
         reasons.append(
             f"{metric.title}: family explains {by_family.share:.0%} of the variance between {len(points)} models "
@@ -135,10 +136,12 @@ def _architecture(measured: SuMeasurements) -> Finding:
     because = {
         "holds": "family explains more, and more than chance, in every distortion",
         "does not hold": "size explains more, and more than chance, in a distortion",
-        "cannot be said": "neither explains clearly more than chance and than the other"
-        if verdicts
-        else "too few models, or no two of one family",
+        "cannot be said": "neither explains clearly more than chance and than the other in every distortion",
     }[verdict]
+    if verdict == "cannot be said" and len(ours) < len(measured.distortions):
+        because = "too few models, or no two of one family"
+    elif verdict == "cannot be said" and few:
+        because = f"fewer than {FEWEST} images of some model in a distortion"
     measured_text = "; ".join(ours) + " of the variance, adjusted" if ours else None
     published = "no number: AlexNet (60 million parameters) is the most robust, MobileNet-0.50 (1.5) among the least"
     claim = "Architecture matters more to robustness than model size"

@@ -28,7 +28,7 @@ def figures(measured: SuMeasurements) -> list[Figure]:
         for goal, attack, number in _drawn(measured)
         if (goal, attack) in measured.outcomes
     ]
-    return [*scatters, *_sweeps(measured), *matrices]
+    return [*_sweeps(measured), *scatters, *matrices]
 
 
 def _drawn(measured: SuMeasurements) -> list[tuple[GoalName, str, str]]:

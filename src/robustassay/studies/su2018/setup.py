@@ -23,6 +23,7 @@ EVERYWHERE: Final = (
     "C&W and EAD-L1 are `cw-fast` and `ead-fast`: the same losses, minimised with fewer gradients.",
     "Transfer rates count the examples whose clean image both models classify correctly. The paper counts all of the "
     "source's, so that errors of the target without an attack count as transfer: the table of transfer has both.",
+    "Where C&W or EAD-L1 fails on the source there is no example, which counts as one that does not transfer.",
     "Depth is the number of convolutions and dense layers on the longest path, counted by one rule for all models. The "
     "paper's table gives 128, 160 and 224 layers for the MobileNets: these are the sides of their images.",
     "The law is judged over all models. The paper fits the models on the Pareto frontier alone, where the slope cannot "
@@ -92,7 +93,7 @@ def _distances(measured: SuMeasurements) -> list[str]:
 def conclusion(found: list[Finding]) -> list[str]:
     """Sum the findings up in ten lines at most, those that agree with the paper first."""
     lines = []
-    for verdict, start in (("holds", "Agrees with the paper"), ("does not hold", "Disagrees")):
+    for verdict, start in (("holds", "Holds here too"), ("does not hold", "Does not hold here")):
         lines += [f"- {start}: {one.claim}." for one in found if one.verdict == verdict]
     open_ones = [one for one in found if one.verdict == "cannot be said"]
     if open_ones:

@@ -16,6 +16,8 @@ FEW: Final = 0.03
 """The paper's bound on the success of targeted FGSM."""
 LEVEL: Final = 0.05
 PAPER_STEPS: Final = 9 * 1000
+Parts = dict[str, tuple[GoalName, SuAttack, SuAttack]]
+"""Comparisons by name: a goal, the attack that should succeed more often, and the other."""
 
 
 def success_findings(measured: SuMeasurements) -> list[Finding]:
@@ -76,7 +78,7 @@ def _strength(measured: SuMeasurements) -> Finding:
     """Compare FGSM at its smallest and its largest eps, with and without a target."""
     least, most = (_attack(measured, fgsm_name(n)) for n in (measured.settings.eps[0], measured.settings.eps[-1]))
     claim = "A larger eps makes targeted FGSM succeed less often, and untargeted FGSM more often"
-    parts = {
+    parts: Parts = {
         "Random target, smallest against largest eps": ("random", least, most),
         "Untargeted, largest against smallest eps": ("untargeted", most, least),
     }
@@ -117,7 +119,9 @@ def _kappa(measured: SuMeasurements) -> list[Finding]:
     if len(settings.kappas) < 2:
         return [Finding(0, claim, "cannot be said", ("One kappa was run.",), published, None, "one kappa was run")]
     first, last = settings.minimum_attacks(settings.kappas[:1]), settings.minimum_attacks(settings.kappas[-1:])
-    parts = {f"{low.name} against {high.name}": ("random", low, high) for low, high in zip(first, last, strict=True)}
+    parts: Parts = {
+        f"{low.name} against {high.name}": ("random", low, high) for low, high in zip(first, last, strict=True)
+    }
     return [_compared(measured, claim, published, parts), _no_measure(measured, last[0])]
 
 
@@ -129,9 +133,10 @@ def _no_measure(measured: SuMeasurements, attack: SuAttack) -> Finding:
     published = "MobileNet-0.50-160 has nearly no success at kappa 40, and is among the most vulnerable in L2"
     metric = RMSD if measured.sizes_differ else LTWO
     points = measured.models_by(metric)
-    rates = {model.label: measured.success(model, "random", attack) for model in measured.models}
-    known = points[[bool(rates.get(name) and rates[name].total) for name in points["model"]]] if len(points) else points
-    failure = [1 - rates[name].value for name in known["model"]] if len(known) else []
+    found_rates = ((model.label, measured.success(model, "random", attack)) for model in measured.models)
+    rates = {label: rate.value for label, rate in found_rates if rate is not None and rate.total}
+    known = points[points["model"].isin(rates)] if len(points) else points
+    failure = [1 - rates[name] for name in known["model"]] if len(known) else []
     if len(known) < 4 or len(set(failure)) < 2:
         why = "the success hardly differs between the models" if len(known) >= 4 else "too few models"
         return Finding(0, claim, "cannot be said", (f"There is no correlation: {why}.",), published, None, why)
@@ -145,16 +150,15 @@ def _no_measure(measured: SuMeasurements, attack: SuAttack) -> Finding:
     return Finding(0, claim, verdict, (ours + ".",), published, ours, because)
 
 
-def _compared(
-    measured: SuMeasurements, claim: str, published: str, parts: dict[str, tuple[GoalName, SuAttack, SuAttack]]
-) -> Finding:
+def _compared(measured: SuMeasurements, claim: str, published: str, parts: Parts) -> Finding:
     """Test that the first attack of each part succeeds more often than the second, over the same images."""
-    verdicts: list[Verdict] = []
-    reasons = []
-    for what, (goal, first, second) in parts.items():
-        found = Difference.of(by_image(measured, goal, first), by_image(measured, goal, second))
-        verdicts.append("cannot be said" if found is None else found.verdict)
-        reasons.append(f"{what}: " + ("not run." if found is None else f"{found.text}."))
-    because = "the interval of each difference, over images, against zero"
+    found = [
+        Difference.of(by_image(measured, goal, first), by_image(measured, goal, second), len(parts))
+        for goal, first, second in parts.values()
+    ]
+    verdict = combined(["cannot be said" if one is None else one.verdict for one in found])
+    reasons = [
+        f"{what}: " + ("not run." if one is None else f"{one.text}.") for what, one in zip(parts, found, strict=True)
+    ]
     ours = "; ".join(reason.rstrip(".") for reason in reasons)
-    return Finding(0, claim, combined(verdicts), tuple(reasons), published, ours, because)
+    return Finding(0, claim, verdict, tuple(reasons), published, ours, Difference.reason(verdict, found))

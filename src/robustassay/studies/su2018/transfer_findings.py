@@ -15,7 +15,6 @@ from robustassay.studies.su2018.transfers import Difference, Numbers, Transferre
 
 VGG: Final = "vgg"
 LEVEL: Final = 0.05
-BECAUSE: Final = "the interval of each difference, over images, against zero"
 
 
 def transfer_findings(measured: SuMeasurements) -> list[Finding]:
@@ -25,9 +24,10 @@ def transfer_findings(measured: SuMeasurements) -> list[Finding]:
     fast = [fgsm_name(n) for n in settings.transfer_eps]
     iterated = [settings.iterated(steps, largest).name for steps in settings.iterations]
     elastic, carlini = (_named(settings.minimum_attacks(settings.kappas), name) for name in ("EAD", "C&W"))
+    fixed = settings.iterated(settings.iterations[0], settings.fixed).name
     return [
-        _vgg(measured, (fast[0], fast[-1], iterated[0], elastic[-1])),
-        _families(measured, (settings.iterated(settings.iterations[0], settings.fixed).name, *iterated)),
+        _vgg(measured, (fixed, fast[0], fast[-1], iterated[0], elastic[-1])),
+        _families(measured, (fixed, *iterated)),
         _chain(
             *(measured, "Untargeted, FGSM transfers best, then I-FGSM, then EAD-L1, then C&W"),
             "FGSM ≽ I-FGSM ≽ EAD-L1 ≽ C&W",
@@ -43,7 +43,7 @@ def transfer_findings(measured: SuMeasurements) -> list[Finding]:
             ((elastic[-1], elastic[0]), (iterated[-1], elastic[-1])) if len(elastic) > 1 else (),
         ),
         _untargeted(measured, iterated[0]),
-        _asymmetry(measured, iterated[0]),
+        _asymmetry(measured, fixed),
     ]
 
 
@@ -68,7 +68,7 @@ def _vgg(measured: SuMeasurements, names: tuple[str, ...]) -> Finding:
                 pair = held.mean(vgg, same_family=False), held.mean(rest, same_family=False)
                 rows.append((f"{name}, {GOAL_TEXTS[goal]}", *pair))
     finding = _tested(claim, published, rows)
-    return _with_sources(measured, finding, names[2])
+    return _with_sources(measured, finding, names[0])
 
 
 def _with_sources(measured: SuMeasurements, finding: Finding, name: str) -> Finding:
@@ -153,17 +153,20 @@ def _overall(measured: SuMeasurements, goal: GoalName, name: str) -> Numbers:
 
 def _tested(claim: str, published: str, rows: list[tuple[str, Numbers, Numbers]]) -> Finding:
     """Test that the first rate of each row is larger than the second."""
-    verdicts: list[Verdict] = []
-    reasons = []
-    for what, first, second in rows:
-        found = Difference.of(first, second)
-        verdicts.append("cannot be said" if found is None else found.verdict)
-        reasons.append(f"{what}: " + ("there is no such pair." if found is None else f"{found.text}."))
+    found = [Difference.of(first, second, len(rows)) for _, first, second in rows]
+    verdicts: list[Verdict] = ["cannot be said" if one is None else one.verdict for one in found]
+    reasons = [
+        f"{what}: " + ("there is no such pair." if one is None else f"{one.text}.")
+        for (what, *_), one in zip(rows, found, strict=True)
+    ]
     if not rows:
         return Finding(0, claim, "cannot be said", ("Too few settings were run.",), published, None, "too few settings")
-    held = verdicts.count("holds")
-    ours = reasons[0].rstrip(".") if len(rows) == 1 else f"{held} of {len(rows)} comparisons surely hold; {reasons[0]}"
-    return Finding(0, claim, combined(verdicts), tuple(reasons), published, ours.rstrip("."), BECAUSE)
+    held, failed = verdicts.count("holds"), verdicts.count("does not hold")
+    decisive = reasons[verdicts.index("does not hold") if failed else 0]
+    counts = f"of {len(rows)} comparisons {held} surely hold and {failed} surely do not; {decisive}"
+    ours = reasons[0] if len(rows) == 1 else counts
+    verdict = combined(verdicts)
+    return Finding(0, claim, verdict, tuple(reasons), published, ours.rstrip("."), Difference.reason(verdict, found))
 
 
 def _mean(values: Numbers) -> float:

@@ -1,13 +1,13 @@
 """How often examples transfer, per image: what the findings on transfer compare."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 import numpy.typing as npt
 
-from robustassay.analysis.transfer import Among, TransferMatrix, holds, matrix
+from robustassay.analysis.transfer import Among, Measure, TransferMatrix, holds, matrix
 from robustassay.studies.page import Verdict
 from robustassay.studies.su2018.measurements import SuMeasurements, bootstrap
 from robustassay.studies.su2018.settings import GoalName
@@ -25,7 +25,7 @@ def transfer_matrix(
     """Return how often examples transfer from one model (rows) to another."""
     short = {model.name: model.label for model in measured.models}
     outcomes = measured.outcomes[goal, attack].replace({"source": short, "target": short})
-    measure = "error" if goal == "untargeted" else "matching"
+    measure: Measure = "error" if goal == "untargeted" else "matching"
     return matrix(outcomes, measure, TOP if goal != "untargeted" and measured.settings.photographs else 1, among)
 
 
@@ -80,14 +80,17 @@ class Difference:
     images: int
 
     @classmethod
-    def of(cls, first: Numbers, second: Numbers) -> "Difference | None":
-        """Compare; attacks may have met different numbers of images, always the first of the dataset."""
+    def of(cls, first: Numbers, second: Numbers, comparisons: int = 1) -> "Difference | None":
+        """Compare; attacks may have met different numbers of images, always the first of the dataset.
+
+        The intervals of several comparisons hold together, at 95 %.
+        """
         n = min(len(first), len(second))
         known = np.isfinite(first[:n] - second[:n])
         if not known.any():
             return None
         one, two = first[:n][known], second[:n][known]
-        low, high = bootstrap(one - two)
+        low, high = bootstrap(one - two, 1 - 0.05 / comparisons)
         return cls(float(one.mean()), float(two.mean()), float((one - two).mean()), low, high, int(known.sum()))
 
     @property
@@ -96,6 +99,13 @@ class Difference:
         if self.images < FEWEST:
             return "cannot be said"
         return "holds" if self.low > 0 else "does not hold" if self.high < 0 else "cannot be said"
+
+    @classmethod
+    def reason(cls, verdict: Verdict, found: "Sequence[Difference | None]") -> str:
+        """Say in a few words what a verdict on several differences rests on."""
+        if verdict == "cannot be said" and any(one is not None and one.images < FEWEST for one in found):
+            return f"fewer than {FEWEST} images in some comparison"
+        return "the intervals of all differences, over images and together at 95 %, against zero"
 
     @property
     def text(self) -> str:
