@@ -27,6 +27,9 @@ from robustassay.studies.robustbench2021.repeated_runs import restarts, seeds
 MADE: Final = frozenset({"noise", "scrambled", "shuffled"})
 """Out-of-distribution images made from the test images, where no other dataset is given."""
 
+PER_CLASS: Final = 50
+"""Images of every class without which the spread over classes is mostly chance; ours."""
+
 STRONG: Final = 0.5
 """Transfer is called strong where it misleads half as often as an attack on the target itself; ours."""
 
@@ -148,6 +151,10 @@ def _fairness(study: RobustBenchMeasurements) -> Outcome:
         return unknown("too few images per class, or not measured yet")
     table = study.analyses["fairness"].table
     own = table[(table["robust"] > 0) & (table["model"].map(group) != NATURAL)]
+    classes = study.analyses["fairness"].tables["fairness-classes"]
+    images = int(classes[classes["model"].isin(own["model"])]["images"].min())
+    if images < PER_CLASS:
+        return unknown(f"{images} images of a class are too few: chance explains most of the spread")
     beyond = np.sqrt((own["robust_rsd"] ** 2 - own["robust_rsd_by_chance"] ** 2).clip(lower=0))
     found = trend(own["robust"], -beyond)
     text = f"robust accuracy and RSD beyond chance: {trend_text(trend(own['robust'], beyond))}"
