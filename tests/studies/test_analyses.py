@@ -272,7 +272,7 @@ def test_analyze_makes_every_kind_once(models, tmp_path, monkeypatch, capsys):
     pictures = {path.stem for path in out.glob("*.png")}
     assert {
         "shift-corruptions",
-        "robust-shift-fog-severity-5",
+        "robust-shift-fog-severity=5",
         "transfer",
         "calibration-ece",
         "reliability",

@@ -175,7 +175,9 @@ def test_verdicts_follow_from_the_numbers():
         table = pd.DataFrame({"model": trained, "robust": robust, "test": 0.9, "fog": sign * robust})
         assert _shift(study_of("shift", table.assign(**{"fog, share kept": 1.0}))).verdict == verdict
         spread = table.assign(robust_rsd=2 - sign * robust, robust_rsd_by_chance=0.1)
-        assert _fairness(study_of("fairness", spread)).verdict == verdict
+        for images, expected in ((50, verdict), (10, "cannot be said")):
+            classes = {"fairness-classes": table.assign(images=images)}
+            assert _fairness(study_of("fairness", spread, classes)).verdict == expected
 
     names = [name for name in models.names() if group(name) in (NATURAL, ADVERSARIAL)]
     for low, verdict in ((ADVERSARIAL, "holds"), (NATURAL, "does not hold"), ("", "cannot be said")):

@@ -58,8 +58,12 @@ def published_corruptions(dataset: str) -> pd.DataFrame:
     """Return the accuracy of published models under corruptions: model, kind, severity, accuracy."""
     wide = pd.read_csv(FOLDER / f"corruptions_{dataset}.csv", header=[0, 1], index_col=0).rename(index=_RENAMED)
     long = wide.stack([0, 1], future_stack=True).rename_axis(["model", "kind", "severity"])
-    return pd.DataFrame({"accuracy": long}).reset_index().assign(
-        kind=lambda frame: frame["kind"].str.replace("_", "-"), severity=lambda frame: frame["severity"].astype(int)
+    return (
+        pd.DataFrame({"accuracy": long})
+        .reset_index()
+        .assign(
+            kind=lambda frame: frame["kind"].str.replace("_", "-"), severity=lambda frame: frame["severity"].astype(int)
+        )
     )
 
 

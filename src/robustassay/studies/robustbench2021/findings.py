@@ -8,8 +8,7 @@ import pandas as pd
 from robustassay.analysis.compare import mcnemar, pair
 from robustassay.analysis.shift import trend
 from robustassay.studies.analyses.analysis import ADVERSARIAL, L2_TRAINED, NATURAL, group
-from robustassay.studies.analyses.model_measurements import MEMBERS, ModelMeasurements, card_of
-from robustassay.studies.measures.smoothness import OUTPUT
+from robustassay.studies.analyses.model_measurements import MEMBERS, ModelMeasurements
 from robustassay.studies.page import Finding, Verdict, combined
 from robustassay.studies.robustbench2021.answers import (
     LEVEL,
@@ -23,9 +22,13 @@ from robustassay.studies.robustbench2021.answers import (
 from robustassay.studies.robustbench2021.measurements import RobustBenchMeasurements
 from robustassay.studies.robustbench2021.published_entries import CLAIMS as PUBLISHED_CLAIMS
 from robustassay.studies.robustbench2021.repeated_runs import restarts, seeds
+from robustassay.studies.robustbench2021.smoothness import smoothness
 
 MADE: Final = frozenset({"noise", "scrambled", "shuffled"})
 """Out-of-distribution images made from the test images, where no other dataset is given."""
+
+PER_CLASS: Final = 50
+"""Images of every class without which the spread over classes is mostly chance; ours."""
 
 STRONG: Final = 0.5
 """Transfer is called strong where it misleads half as often as an attack on the target itself; ours."""
@@ -148,6 +151,10 @@ def _fairness(study: RobustBenchMeasurements) -> Outcome:
         return unknown("too few images per class, or not measured yet")
     table = study.analyses["fairness"].table
     own = table[(table["robust"] > 0) & (table["model"].map(group) != NATURAL)]
+    classes = study.analyses["fairness"].tables["fairness-classes"]
+    images = int(classes[classes["model"].isin(own["model"])]["images"].min())
+    if images < PER_CLASS:
+        return unknown(f"{images} images of a class are too few: chance explains most of the spread")
     beyond = np.sqrt((own["robust_rsd"] ** 2 - own["robust_rsd_by_chance"] ** 2).clip(lower=0))
     found = trend(own["robust"], -beyond)
     text = f"robust accuracy and RSD beyond chance: {trend_text(trend(own['robust'], beyond))}"
@@ -218,31 +225,6 @@ def _transfer(study: RobustBenchMeasurements) -> Outcome:
     return Outcome(combined(verdicts), text, because, reasons)
 
 
-def _smoothness(study: RobustBenchMeasurements) -> Outcome:
-    """Compare models of one architecture by sign tests of their relative Lipschitz estimates per image."""
-    if "smoothness" not in study.analyses:
-        return unknown("not measured yet")
-    models = study.analyses["smoothness"].table["model"].tolist()
-    verdicts: list[Verdict] = []
-    reasons, factors = [], []
-    for natural in (model for model in models if group(model) == NATURAL):
-        for other in (model for model in models if group(model) == ADVERSARIAL and _same_architecture(model, natural)):
-            one, two = _relative(study, natural), _relative(study, other)
-            larger, smaller = int((one > two).sum()), int((one < two).sum())
-            chance = mcnemar(larger, smaller)
-            sure: Verdict = "holds" if larger > smaller else "does not hold"
-            verdicts.append(sure if chance < LEVEL else "cannot be said")
-            factors.append(float((one / two).median()))
-            reasons.append(
-                f"{natural} has a larger estimate than {other} at {larger} of {len(one)} images, by a factor of "
-                f"{factors[-1]:.1f} at the median (sign test p = {chance:.2g})."
-            )
-    if not verdicts:
-        return unknown("no two models of one architecture, natural and trained against attacks")
-    text = f"natural training: {min(factors):.1f} to {max(factors):.1f} times the local slope, {len(factors)} pairs"
-    return Outcome(combined(verdicts), text, "sign tests over images, within each architecture", tuple(reasons))
-
-
 def _l2_models(study: RobustBenchMeasurements) -> Outcome:
     if not any(group(model) == L2_TRAINED for model in study.measured.models):
         return unknown("the zoo has no model trained against L2 attacks")
@@ -257,17 +239,6 @@ def _gap(measured: ModelMeasurements, model: str) -> tuple[float, float]:
     each = own.correct - confidences(own.logits)
     reach = 1.96 * float(each.std(ddof=1)) / np.sqrt(len(each))
     return float(each.mean() - reach), float(each.mean() + reach)
-
-
-def _relative(study: RobustBenchMeasurements, model: str) -> pd.Series:
-    frame = study.measured.lipschitz(model)
-    own = frame[frame["stage"] == OUTPUT].set_index("sample_id")
-    return own["slope"] / own["size"].clip(lower=1e-12)
-
-
-def _same_architecture(one: str, two: str) -> bool:
-    first, second = card_of(one), card_of(two)
-    return first is not None and second is not None and first.architecture == second.architecture
 
 
 CLAIMS: Final[tuple[Claim[RobustBenchMeasurements], ...]] = (
@@ -287,7 +258,7 @@ CLAIMS: Final[tuple[Claim[RobustBenchMeasurements], ...]] = (
     Claim("Adversarial examples transfer strongly, but poorly from robust to natural models",
           "Appendix F, no number in the main text", _transfer),
     Claim("For a fixed architecture, natural training gives less smooth models",
-          "Appendix F, no number in the main text", _smoothness),
+          "Appendix F, no number in the main text", smoothness),
     Claim("AutoAttack's robust accuracy varies little over random seeds", "Appendix E, no number in the main text",
           seeds),
     Claim("Where Square improves on white-box attacks, restarts of Square lower robust accuracy further",

@@ -1,0 +1,47 @@
+"""The finding about smoothness, within each architecture."""
+
+import pandas as pd
+
+from robustassay.analysis.compare import mcnemar
+from robustassay.studies.analyses.analysis import ADVERSARIAL, NATURAL, group
+from robustassay.studies.analyses.model_measurements import card_of
+from robustassay.studies.measures.smoothness import OUTPUT
+from robustassay.studies.page import Verdict, combined
+from robustassay.studies.robustbench2021.answers import LEVEL, Outcome, unknown
+from robustassay.studies.robustbench2021.measurements import RobustBenchMeasurements
+
+
+def smoothness(study: RobustBenchMeasurements) -> Outcome:
+    """Compare models of one architecture by sign tests of their relative Lipschitz estimates per image."""
+    if "smoothness" not in study.analyses:
+        return unknown("not measured yet")
+    models = study.analyses["smoothness"].table["model"].tolist()
+    verdicts: list[Verdict] = []
+    reasons, factors = [], []
+    for natural in (model for model in models if group(model) == NATURAL):
+        for other in (model for model in models if group(model) == ADVERSARIAL and _same_architecture(model, natural)):
+            one, two = _relative(study, natural), _relative(study, other)
+            larger, smaller = int((one > two).sum()), int((one < two).sum())
+            chance = mcnemar(larger, smaller)
+            sure: Verdict = "holds" if larger > smaller else "does not hold"
+            verdicts.append(sure if chance < LEVEL else "cannot be said")
+            factors.append(float((one / two).median()))
+            reasons.append(
+                f"{natural} has a larger estimate than {other} at {larger} of {len(one)} images, by a factor of "
+                f"{factors[-1]:.1f} at the median (sign test p = {chance:.2g})."
+            )
+    if not verdicts:
+        return unknown("no two models of one architecture, natural and trained against attacks")
+    text = f"natural training: {min(factors):.1f} to {max(factors):.1f} times the local slope, {len(factors)} pairs"
+    return Outcome(combined(verdicts), text, "sign tests over images, within each architecture", tuple(reasons))
+
+
+def _relative(study: RobustBenchMeasurements, model: str) -> pd.Series:
+    frame = study.measured.lipschitz(model)
+    own = frame[frame["stage"] == OUTPUT].set_index("sample_id")
+    return own["slope"] / own["size"].clip(lower=1e-12)
+
+
+def _same_architecture(one: str, two: str) -> bool:
+    first, second = card_of(one), card_of(two)
+    return first is not None and second is not None and first.architecture == second.architecture
