@@ -43,8 +43,8 @@ def _deviations(experiment: LiuExperiment) -> list[str]:
     settings, rates, top = experiment.settings, experiment.settings.rates, top_of(experiment)
     lines = [
         f"Ensembles have learning rates of {rates.ensemble:g} (untargeted) and {rates.ensemble_targeted:g} (targeted) "
-        f"for each model instead of 8, and the large rate is {rates.large:g}: chosen on other images, with some of these models, so "
-        "that the RMSD is about the paper's. With 8 for each model, whose updates are summed, it is several "
+        f"for each model instead of 8, and the large rate is {rates.large:g}: chosen on other images, "
+        "with some of these models, so that the RMSD is about the paper's. With 8 for each model, whose updates are summed, it is several "
         "times as large.",
         "Each model of an ensemble follows the gradient of its own loss, instead of its part of the loss of the mean.",
         "Targets are drawn at random; the paper's were chosen by hand to be far from the true label in meaning.",
@@ -70,7 +70,7 @@ def _notes(experiment: LiuExperiment) -> list[str]:
         "Intervals of differences and of rates over several models are bootstrapped over images.",
         "The image of Figures 2 to 4 and 7 is the first that all models are sure of and whose boundaries are closed; "
         "findings rest on all images, or on the counted planes. As in the paper, planes leave the pixel box.",
-        "Limits such as 'almost never' are ours. Several were set, and some findings worded again, after a first look at "
-        "results on CIFAR-10: a page with other images or networks tests them.",
+        "Limits such as 'almost never' are ours. Several were set, and some findings worded again, after a first look "
+        "at results on CIFAR-10: a page with other images or networks tests them.",
         "Section 7, with Tables 6 and 34, is a page of its own: `assay study service`.",
     ]
