@@ -44,8 +44,8 @@ def _deviations(experiment: LiuExperiment) -> list[str]:
     lines = [
         f"Ensembles have learning rates of {rates.ensemble:g} (untargeted) and {rates.ensemble_targeted:g} (targeted) "
         f"for each model instead of 8, and the large rate is {rates.large:g}: chosen on other images, "
-        "with some of these models, so that the RMSD is about the paper's. With 8 for each model, whose updates are summed, it is several "
-        "times as large.",
+        "with some of these models, so that the RMSD is about the paper's. With 8 for each model, whose updates are "
+        "summed, it is several times as large.",
         "Each model of an ensemble follows the gradient of its own loss, instead of its part of the loss of the mean.",
         "Targets are drawn at random; the paper's were chosen by hand to be far from the true label in meaning.",
         f"Where the paper says 'any lambda', one is measured beside 0: {settings.weight:g}.",
