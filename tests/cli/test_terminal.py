@@ -142,6 +142,7 @@ def result(labels, said, norm="Linf", eps=8 / 255):
     [
         (result(list(range(10)) * 3, [9, *range(9)] * 3), "probably shifted"),
         (result(list(range(10)) * 3, [3] * 30), "no better than guessing"),
+        (result([0, 1, 2] * 4, [281, 207, 283] * 4), "classes that no sample has"),
         (result([0] * 4 + [1] * 28, [0] * 4 + [2, 3, 4, 5] * 7), "28 of 32 images were misclassified"),
         (result([0, 1], [0, 1], eps=0.9), "unusually large"),
         (result([0, 1], [0, 1], "L2", 0.001), "unusually small"),

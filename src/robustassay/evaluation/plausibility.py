@@ -20,7 +20,7 @@ CHANCE: Final = 1e-3
 """An accuracy that a guess reaches with more than this probability may be one."""
 
 SHIFTED: Final = 0.5
-"""Part of the errors that one shift of all labels explains."""
+"""Part of the errors that one shift of all labels explains, or of the predictions that are no class of the data."""
 
 FEW: Final = 0.5
 """Clean accuracy below which it is said how many samples an attack had to break."""
@@ -53,7 +53,13 @@ def _clean(records: pd.DataFrame, targeted: bool) -> Iterator[str]:
     classes, total, correct = len({*labels, *said}), len(labels), int((labels == said).sum())
     wrong = total - correct
     shift, shifted = _most_common_shift(labels, said)
-    if wrong > 2 and shifted > max(SHIFTED * wrong, correct, 2):
+    outside = int((~np.isin(said, labels)).sum())
+    if outside > max(SHIFTED * total, 2):
+        yield (
+            f"{outside} of {total} predictions are classes that no sample has: the model numbers its classes otherwise "
+            "than the data; number them as the model does, or select its classes with --classes."
+        )
+    elif wrong > 2 and shifted > max(SHIFTED * wrong, correct, 2):
         yield (
             f"{shifted} of {total} predictions are the label {shift:+d}: the labels are probably shifted; number the "
             "classes as the model does."
