@@ -34,7 +34,8 @@ def listing(
         `scores`, `L2` or `square`.
     """
     from robustassay.cli.terminal import Terminal
-    from robustassay.errors import BadRequest
+    from robustassay.errors import BadRequest, UnknownName
+    from robustassay.registry import registered
 
     terminal, wanted = Terminal(), [word.lower() for word in words or ()]
     if kind in ("attacks", "defenses") and len(wanted) == 1 and _show_one(terminal, kind.removesuffix("s"), wanted[0]):
@@ -47,6 +48,8 @@ def listing(
             terminal.title(title)
             terminal.listing(columns, chosen, drop=[name for name in ("parameters", "description") if kind == "models"])
         shown += len(chosen)
+    if not shown and kind in ("attacks", "defenses") and len(wanted) == 1:
+        raise UnknownName(kind.removesuffix("s"), wanted[0], registered(kind.removesuffix("s")))
     if not shown:
         raise BadRequest(f"No line of `assay list {kind}` holds {' and '.join(wanted)}: leave words out.")
 

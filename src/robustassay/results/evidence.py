@@ -54,8 +54,10 @@ class Evidence:
     @property
     def label(self) -> str:
         """The grade in few words: an attack that fails its self-test earns none."""
-        failed = self.self_test.examined and not self.self_test.passed
-        return f"upper bound (self-test failed; {self.grade.value})" if failed else self.grade.value
+        if not self.self_test.examined or self.self_test.passed:
+            return self.grade.value
+        attacks = self.grade.value.removeprefix("upper bound (").removesuffix(")")
+        return f"upper bound ({attacks}, self-test failed)"
 
     @property
     def summary(self) -> str:

@@ -95,7 +95,9 @@
 
   // On a phone each row becomes a card, in which every cell needs the name of its column.
   function labelCells(table) {
-    const names = [...(table.tHead?.rows[0]?.cells ?? [])].map((heading) => heading.textContent.trim());
+    const names = [...(table.tHead?.rows[0]?.cells ?? [])].map((heading) =>
+      heading.querySelector(".unseen") ? "" : heading.textContent.trim(),
+    );
     if (!names.length) return;
     for (const row of table.tBodies[0].rows) {
       [...row.cells].forEach((cell, at) => at && names[at] && (cell.dataset.label = names[at]));
