@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import torch
 from torch import nn
@@ -12,6 +12,9 @@ from robustassay import models
 from robustassay.errors import BadRequest
 from robustassay.models.weights import hash_state
 from robustassay.remote import as_service, is_service, open_service
+
+if TYPE_CHECKING:
+    from robustassay.defenses import OwnGradient, UndefendedGradient
 
 NAIVE: Final = "naive"
 """Before defenses: attacks use gradients without them."""
@@ -50,11 +53,18 @@ class ModelRef:
         return cls(name or model, module, _identify(module) | ({"source": source} if source else {}))
 
 
+def gradient_wrappers() -> "dict[str, type[OwnGradient] | type[UndefendedGradient]]":
+    """Return what each word before defenses puts around the defended model."""
+    from robustassay.defenses import OwnGradient, UndefendedGradient
+
+    return {NAIVE: UndefendedGradient, OWN_GRADIENT: OwnGradient}
+
+
 def _defended(defenses: list[str], module: nn.Module) -> nn.Module:
     """Put defenses before a module; the first word may say which gradients attacks get."""
-    from robustassay.defenses import OwnGradient, UndefendedGradient, create
+    from robustassay.defenses import create
 
-    wrappers: dict[str, type[nn.Module]] = {NAIVE: UndefendedGradient, OWN_GRADIENT: OwnGradient}
+    wrappers = gradient_wrappers()
     word, *others = defenses
     if word not in wrappers:
         return create("|".join(defenses)) | module

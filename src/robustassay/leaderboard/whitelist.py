@@ -15,11 +15,11 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
-from robustassay import attacks, defenses, models, registry
+from robustassay import attacks, models, registry
 from robustassay import data as datasets
 from robustassay.attacks.attack import Attack
 from robustassay.errors import BadRequest
-from robustassay.evaluation.model_ref import NAIVE
+from robustassay.evaluation.model_ref import gradient_wrappers
 
 if TYPE_CHECKING:
     from torch import nn
@@ -49,11 +49,11 @@ _WORDS_OF_ATTACKS: Final = frozenset({"aim", "basis", "loss", "order", "solver",
 
 def model(name: str) -> "nn.Module":
     """Build the model of a manifest, or refuse its name."""
-    chain, naive, inner = _parse_model(name)
+    chain, word, inner = _parse_model(name)
     module = models.load(inner)
     for defense in reversed(chain):
         module = defense | module
-    return defenses.UndefendedGradient(module) if naive else module
+    return gradient_wrappers()[word](module) if word else module
 
 
 def check_model(name: str) -> None:
@@ -93,14 +93,14 @@ def attack(description: Mapping[str, Any], depth: int = 0) -> Attack[Any]:
     return made
 
 
-def _parse_model(name: str) -> "tuple[list[Defense], bool, str]":
-    """Split a model's name into defenses, whether they are hidden from gradients, and an embedded model."""
+def _parse_model(name: str) -> "tuple[list[Defense], str, str]":
+    """Split a model's name into defenses, the word that says which gradients attacks get, and an embedded model."""
     parts = [part.strip(" ") for part in name.split("|")] if len(name) <= _LONGEST else []
-    naive = len(parts) > 2 and parts[0] == NAIVE
-    *before, inner = parts[naive:] or [""]
+    word = parts[0] if len(parts) > 2 and parts[0] in gradient_wrappers() else ""
+    *before, inner = parts[bool(word) :] or [""]
     if inner not in models.names() or len(before) > MOST_LINKS:
         raise _refused(name)
-    return [_defense(name, part) for part in before], naive, inner
+    return [_defense(name, part) for part in before], word, inner
 
 
 def _defense(name: str, text: str) -> "Defense":
