@@ -29,6 +29,7 @@ FIRST: Final = HOMES not in os.environ
 HOME: Final = tempfile.mkdtemp(prefix="assay-home-", dir=os.environ.get(HOMES))
 os.environ.setdefault("PYTHONUSERBASE", site.getuserbase())  # packages that were installed for the user stay in reach
 os.environ["HOME"] = HOME
+os.environ.pop("COLUMNS", None)  # xdist sets it in workers, and tables would have other columns there
 for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "HF_HOME", "HF_HUB_CACHE", "TORCH_HOME"):
     os.environ.pop(name, None)
 if FIRST:

@@ -1,5 +1,6 @@
 """What the terminal shows: narrow tables, estimates, warnings, lists, and finished runs."""
 
+import contextlib
 import json
 import socket
 import threading
@@ -24,9 +25,9 @@ def runs(tmp_path_factory):
     """Two models under two attacks, evaluated by one command."""
     place = tmp_path_factory.mktemp("runs")
     (place / "model.py").write_text(MODEL + "\ndef other():\n    torch.manual_seed(1)\n    return make()\n")
-    models = [f"{place}/model.py:make", f"{place}/model.py:other"]
-    request = ["eval", *models, "--attack", "fgsm", "bim:steps=2", "--limit", "12", "--eps", "1/255"]
-    assert main([*request, "--self-test", "0", "--out", str(place / "out"), "--quiet"]) == 0
+    request = ["eval", "model.py:make", "model.py:other", "--attack", "fgsm", "bim:steps=2", "--limit", "12"]
+    with contextlib.chdir(place):
+        assert main([*request, "--eps", "1/255", "--self-test", "0", "--out", "out", "--quiet"]) == 0
     return sorted((place / "out").iterdir())
 
 

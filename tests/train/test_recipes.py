@@ -491,4 +491,4 @@ class TestJobs:
             networks = {job.name: architecture.create(job.architecture).build(10) for job in jobs}
         new = sum(2 * sum(t.numel() for t in network.state_dict().values()) for network in networks.values())
         old = sum((zoo.EMBEDDED / f"{name}.safetensors").stat().st_size for name in {*zoo.names()} - {*networks})
-        assert new + old < 42e6
+        assert new + old < 43e6

@@ -5,6 +5,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from robustassay.target import LocalModel
+
 LAYERS: Final = ("ConvolutionBackward", "AddmmBackward", "MmBackward")
 """Operations with weights, by the names of their nodes in torch's graph: convolutions and dense layers."""
 PRODUCT: Final = "MulBackward"
@@ -18,7 +20,7 @@ def depth(module: nn.Module, image: Tensor) -> int | None:
     """
     x = image.detach().clone().requires_grad_()
     with torch.enable_grad():
-        logits: Tensor = module(x)
+        logits = LocalModel(module, 1, image.device).call(x)  # the number of classes does not matter
     depths: dict[Any, int | None] = {}
     waiting = [logits.grad_fn]
     while waiting:
