@@ -62,6 +62,7 @@ def test_attacks_that_need_gradients_are_refused_where_there_are_none_and_others
     assert "no-gradients" in flags(quantised(natural), "autoattack:steps=2,queries=5")
 
 
+@pytest.mark.long
 def test_express_sees_through_quantisation_and_says_that_gradients_mislead(natural):
     search = ra.Search(confirm="square:steps=600", despite_flags=True)
     sure = ra.evaluate(quantised(natural), "cifar10-1k", EPS, "express", limit=5, keep_images=False, search=search)

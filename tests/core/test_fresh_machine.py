@@ -33,6 +33,7 @@ def run(*arguments: str, cwd: Path, **changes: str) -> "subprocess.CompletedProc
     return subprocess.run(request, cwd=cwd, env={**known, **changes}, capture_output=True, text=True)
 
 
+@pytest.mark.long
 def test_workers_share_no_home_and_leave_the_users_alone(tmp_path):
     user, seen, project = tmp_path / "user", tmp_path / "seen", tmp_path / "project"
     user.mkdir()

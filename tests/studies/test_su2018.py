@@ -138,6 +138,7 @@ def test_the_full_study_is_the_papers():
         choose(["nonsense"])
 
 
+@pytest.mark.long
 def test_the_command_writes_everything_and_does_nothing_twice(names, done, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(SETTINGS, "quick", TINY)
     out = tmp_path / "out"
