@@ -344,6 +344,7 @@ def test_points_on_fixed_budgets_join_and_a_whole_curve_takes_them_in():
     assert whole.breaks_at.tolist() == [0.25, 0.4]
 
 
+@pytest.mark.long
 def test_bands_hold_the_truth_at_the_nominal_rate():
     """Samples whose distance is exponential, and of which a tenth are clean mistakes, so that the truth is known."""
     draw, places = np.random.default_rng(0), [0.0, 0.1, 0.4, 1.0, 1.7]

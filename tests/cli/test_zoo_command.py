@@ -293,6 +293,7 @@ def test_every_case_is_measured_for_the_weights_of_today():
             assert said["robust"] <= said["clean"] <= said["images"]
 
 
+@pytest.mark.long
 def test_attackers_are_who_they_say(tmp_path, capsys):
     """On rounding: who follows the zero gradient gets least, who knows of it most; commands give the same numbers."""
     case, images = measure_defenses.Case("bit-depth:bits=3", NAME, 4, ()), 10

@@ -51,6 +51,7 @@ def test_workers_share_no_home_and_leave_the_users_alone(tmp_path):
 @pytest.mark.parametrize(
     ("ci", "code", "outcome"), [("true", 1, "1 error"), pytest.param("", 0, "1 skipped", marks=pytest.mark.long)]
 )
+@pytest.mark.long
 def test_without_chromium_the_site_is_not_tested_and_ci_fails(ci, code, outcome, tmp_path):
     one = "tests/report/test_site.py::test_without_scripts_the_numbers_are_still_there"
     done = run("-p", "no:xdist", one, cwd=TESTS.parent, CI=ci, HOME=str(tmp_path), PATH=str(tmp_path))

@@ -403,6 +403,7 @@ class TestAnalysis:
 
 
 class TestCommand:
+    @pytest.mark.long
     def test_prints_what_it_measured(self, tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
         request = ["corruptions", "alexnet-natural", "--baseline", "resnet20-natural", "--limit", "8"]

@@ -386,6 +386,7 @@ def test_remedies_leave_no_more_standing_than_the_strongest_other_library(name):
     assert row["adaptive"] <= min(row["peers"].values())
 
 
+@pytest.mark.long
 def test_an_honest_model_gets_no_remedy(natural):
     plain = ra.evaluate(natural, few(), LInf(1 / 255), "pgd:steps=3")
     result = ra.evaluate(natural, few(), LInf(1 / 255), "pgd:steps=3", search=ra.Search(adaptive="auto"))

@@ -97,6 +97,7 @@ def test_what_a_dead_worker_had_in_hand_is_done_by_another(alone, tmp_path, on_a
     assert_same(found, alone)
 
 
+@pytest.mark.long
 def test_a_model_that_always_kills_its_worker_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(backends, "MAX_WORKER_DEATHS", 0)
     with pytest.raises(ModelFailed, match="fewer of them"):

@@ -30,14 +30,14 @@ def notes(result: "Result") -> Iterator[str]:
     """Write one sentence per thing that looks wrong."""
     runs = list(result.parts.values()) or [result]
     spec, records = runs[0].manifest["spec"], result.records
-    yield from _strength(result, runs, "service" in spec["model"])
+    yield from _strength(result, runs, "service" in spec["model"] or bool(spec["threat"].get("query_budget")))
     if len(records):
         yield from _clean(records, spec["threat"]["target"] is not None)
     yield from _radius(str(spec["threat"]["norm"]), float(spec["threat"]["eps"]))
 
 
-def _strength(result: "Result", runs: "list[Result]", remote: bool) -> Iterator[str]:
-    if remote or not result.robust_accuracy > 0:
+def _strength(result: "Result", runs: "list[Result]", by_queries: bool) -> Iterator[str]:
+    if by_queries or not result.robust_accuracy > 0:
         return
     if not has_iterated_attack(runs):
         yield (

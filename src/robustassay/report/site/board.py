@@ -89,7 +89,8 @@ def _board(rankings: tuple[ThreatRanking, ...]) -> Board:
 
 
 def _cell(ranking: ThreatRanking, result: ModelResult) -> BoardCell:
-    best, worst = ranking.rank_ranges.get(result.model_id, (0, 0))
+    alone = len(ranking.models) == 1  # nothing to be compared with
+    best, worst = (0, 0) if alone else ranking.rank_ranges.get(result.model_id, (0, 0))
     rank = "" if not best else str(best) if best == worst else f"{best}–{worst}"
     return BoardCell(result, rank, ranking.letters.get(result.model_id, ""))
 
