@@ -1,6 +1,7 @@
 """`torchvision:NAME[:WEIGHTS]`: torchvision's classifiers, with weights of its own or a given file."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,7 @@ def load(rest: str) -> Loaded:
         chosen = _choose(choices, name, wanted)
         file, transforms = fetch_weights(chosen.url), chosen.transforms()
     weights = read_weights(file)
-    # The weights of these two were ported: they contain auxiliary heads, and another normalisation.
-    ported = {"init_weights": False, "transform_input": True} if name in ("inception_v3", "googlenet") else {}
+    ported = _of_ported_network(weights) if name in ("inception_v3", "googlenet") else {}
     classes = count_classes(zoo.get_model(name, weights=None, **ported), weights, name)
     network = put(zoo.get_model(name, weights=None, num_classes=classes, **ported), weights, name)
     return Loaded(Prepared(network, _preparation(transforms)), sha256_of(file))
@@ -41,6 +41,15 @@ def fetch_weights(url: str) -> Path:
     name = url.rpartition("/")[2]
     digits = _HASH_IN_NAME.search(name)
     return fetch(url, f"torchvision/{name}", digits[1] if digits else None)
+
+
+def _of_ported_network(weights: Mapping[str, Any]) -> dict[str, bool]:
+    """Return the settings of the two networks whose weights were ported: another normalisation, and auxiliary heads.
+
+    torchvision's own files hold those heads; a network that it has loaded, and a file saved from it, has none.
+    """
+    has_heads = any(key.lower().startswith("aux") for key in weights)
+    return {"init_weights": False, "transform_input": True, "aux_logits": has_heads}
 
 
 def _is_file(text: str) -> bool:

@@ -42,7 +42,7 @@ PAPER_MODELS: Final[PaperModels] = {
             "Ens-AT",
             "timm:inception_resnet_v2.tf_ens_adv_in1k",
             "Inception-ResNet",
-            164,
+            176,
             55_843_464,
             "an Inception-ResNet-v2 of the same authors and method",
         ),

@@ -13,14 +13,18 @@ PRODUCT: Final = "MulBackward"
 
 
 def depth(module: nn.Module, image: Tensor) -> int | None:
-    """Count the convolutions and dense layers on the longest path from an image `[1, 3, h, w]` to the logits.
-
-    Of two paths that are multiplied, the shorter counts: a gate such as squeeze-and-excitation adds no layer. This is
-    the number in the names of VGG, ResNet and DenseNet. None where no graph leads to the image.
-    """
+    """Count the layers on the longest path from an image `[1, 3, h, w]` to the logits; see `layers_between`."""
     x = image.detach().clone().requires_grad_()
     with torch.enable_grad():
-        logits = LocalModel(module, 1, image.device).call(x)  # the number of classes does not matter
+        return layers_between(x, LocalModel(module, 1, image.device).call(x))  # the number of classes does not matter
+
+
+def layers_between(x: Tensor, logits: Tensor) -> int | None:
+    """Count the convolutions and dense layers on the longest path from images to the logits computed from them.
+
+    Of two paths that are multiplied, the shorter counts: a gate such as squeeze-and-excitation adds no layer. This is
+    the number in the names of VGG, ResNet and DenseNet. None where no graph leads to the images.
+    """
     depths: dict[Any, int | None] = {}
     waiting = [logits.grad_fn]
     while waiting:

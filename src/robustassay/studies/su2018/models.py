@@ -26,7 +26,7 @@ PAPER_MODELS: Final[PaperModels] = {
         ),
         PaperModel("Inception-v3", "timm:inception_v3.tf_in1k", "inception", 48, 23_834_568),
         PaperModel("Inception-v4", "timm:inception_v4.tf_in1k", "inception", 76, 42_679_816),
-        PaperModel("Inception-ResNet-v2", "timm:inception_resnet_v2.tf_in1k", "inception", 96, 55_843_464),
+        PaperModel("Inception-ResNet-v2", "timm:inception_resnet_v2.tf_in1k", "inception", 176, 55_843_464),
         PaperModel("ResNet-v2-50", "torchvision:resnet50", "resnet", 50, 25_557_032, _RESNET),
         PaperModel("ResNet-v2-101", "torchvision:resnet101", "resnet", 101, 44_549_160, _RESNET),
         PaperModel("ResNet-v2-152", "torchvision:resnet152", "resnet", 152, 60_192_808, _RESNET),
@@ -36,7 +36,7 @@ PAPER_MODELS: Final[PaperModels] = {
         PaperModel("MobileNet-0.25-128", f"{IMAGENET}mobilenet-v1-0.25-128", "mobilenet", 28, 467_593, _HERE),
         PaperModel("MobileNet-0.50-160", f"{IMAGENET}mobilenet-v1-0.5-160", "mobilenet", 28, 1_326_633, _HERE),
         PaperModel("MobileNet-1.0-224", f"{IMAGENET}mobilenet-v1-1.0-224", "mobilenet", 28, 4_222_057, _HERE),
-        PaperModel("NASNet", "timm:nasnetalarge.tf_in1k", "nasnet", None, 88_753_150),
+        PaperModel("NASNet", "timm:nasnetalarge.tf_in1k", "nasnet", 128, 88_753_150),
     )
 }
 """Table 1. (The paper's numbers of layers of the MobileNets, 128, 160 and 224, are the sides of their images.)"""
