@@ -1,11 +1,33 @@
 """Batches: their size, their padding, and what happens when memory runs out."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
+from torch import Tensor, nn
 
 from robustassay.errors import ModelFailed
-from robustassay.target.batching import DEFAULT_BATCH, GPU_LANES, LANES, LARGE_IMAGE, Batching
+from robustassay.target import LocalModel
+from robustassay.target.batching import (
+    DEFAULT_BATCH,
+    GPU_LANES,
+    LANES,
+    LARGE_IMAGE,
+    LEAST_POINTWISE,
+    Batching,
+)
+from robustassay.threat import Untargeted
+from robustassay.threat.losses import logit_margin
 from tests.support.toys import CPU
+
+
+@pytest.fixture
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Compute with so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
 
 
 def sizes(batching: Batching, rows: int, limit: int | None = None, draws: int = 1) -> list[int]:
@@ -60,11 +82,13 @@ def test_other_errors_pass_through() -> None:
         Batching(CPU).run(torch.zeros(3, 2), call)
 
 
-@pytest.mark.parametrize("n", [1, LANES - 1, LANES, LANES + 1])
-def test_padding_repeats_the_last_image(n: int) -> None:
+@pytest.mark.parametrize("threads", [1, 2], indirect=True)
+@pytest.mark.parametrize("n", [1, LANES - 1, LANES, LANES + 1, 2 * LANES + 1])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_padding_repeats_the_last_image(n: int, threads: int, kernel: int) -> None:
     x = torch.arange(n, dtype=torch.float32)[:, None].repeat(1, 2)
-    padded = Batching(CPU).pad(x)
-    assert len(padded) == -(-n // LANES) * LANES
+    padded = Batching(CPU, module=nn.Conv2d(3, 4, kernel)).pad(x)
+    assert len(padded) == max(-(-n // LANES) * LANES, LEAST_POINTWISE if threads == kernel == 1 else 0)
     assert torch.equal(padded[:n], x)
     assert (padded[n:] == n - 1).all()
 
@@ -81,3 +105,19 @@ def test_large_images_get_small_batches_on_a_cpu_only() -> None:
     assert Batching(CPU).images_per_call(large) == LANES
     assert Batching(CPU, 64).images_per_call(large) == 64, "a given batch size holds"
     assert Batching(torch.device("cuda")).images_per_call(large) == DEFAULT_BATCH["cuda"]
+
+
+@pytest.mark.parametrize("threads", [1, 2], indirect=True)
+def test_pointwise_convolutions_give_the_same_bits_in_small_and_large_calls(threads: int) -> None:
+    """torch computes them by another kernel for fewer than 16 images, with one thread."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layers = nn.Conv2d(3, 256, 3), nn.ReLU(), nn.Conv2d(256, 256, 1), nn.ReLU(), nn.Flatten(), nn.Linear(4096, 5)
+        network, x = nn.Sequential(*layers).eval(), torch.rand(40, 3, 6, 6)
+    labels = torch.zeros(40, dtype=torch.long)
+
+    def seen(size: int) -> tuple[Tensor, Tensor]:
+        return LocalModel(network, 5, CPU, size).gradient(x, logit_margin, Untargeted(labels))
+
+    for size in (1, LANES, 24):
+        assert all(map(torch.equal, seen(size), seen(40)))

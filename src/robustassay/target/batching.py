@@ -4,13 +4,17 @@ from collections.abc import Callable
 from typing import Final, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from robustassay.errors import ModelFailed
 
 LANES: Final = 8
 """Every call holds a multiple of this number of images: matrix kernels change their order of summation for ragged
 batches, and one flipped bit can flip the sign of a gradient. With padding, results do not depend on batch size."""
+
+LEAST_POINTWISE: Final = 16
+"""The least number of small images per call, on a CPU with one thread, for models with 1 x 1 convolutions: with fewer,
+torch may compute these by another kernel, which gives other bits than calls of 16, or than two threads do."""
 
 GPU_LANES: Final = 32
 """The same on a GPU, which selects its kernels again, and slowly, for every new number of images."""
@@ -27,20 +31,29 @@ gradients at 224 x 224 were measured to take up to twice as long."""
 class Batching:
     """How many images one call holds. The number is halved when memory runs out, and stays so."""
 
-    def __init__(self, device: torch.device, batch_size: int | None = None, few_sizes: bool = False) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        batch_size: int | None = None,
+        few_sizes: bool = False,
+        module: nn.Module | None = None,
+    ) -> None:
         self._device = device
+        self._pointwise = device.type == "cpu" and _has_pointwise_convolutions(module)
         self._lanes = GPU_LANES if device.type == "cuda" else LANES
         self._few_sizes = few_sizes
         self.batch_size = batch_size
 
     def images_per_call(self, x: Tensor) -> int:
         """Return how many images such as `x` one call may hold: the batch size, or a fast default."""
-        large = self._device.type == "cpu" and x[:1].numel() > LARGE_IMAGE
+        large = self._device.type == "cpu" and _are_large(x)
         return self.batch_size or (LANES if large else DEFAULT_BATCH.get(self._device.type, DEFAULT_BATCH["cpu"]))
 
     def pad(self, x: Tensor) -> Tensor:
         """Repeat the last image until the batch is a whole number of lanes."""
         missing = -len(x) % (self._lanes * self._lanes_at_once(len(x)))
+        if self._pointwise and torch.get_num_threads() == 1 and not _are_large(x):
+            missing = max(missing, LEAST_POINTWISE - len(x))
         return torch.cat((x, x[-1:].expand(missing, *x.shape[1:]))) if missing else x
 
     def _lanes_at_once(self, images: int) -> int:
@@ -71,3 +84,12 @@ class Batching:
             ) from error
         self.batch_size = max(LANES, images // 2)
         self._lanes = min(self._lanes, self.batch_size)
+
+
+def _are_large(x: Tensor) -> bool:
+    return x[:1].numel() > LARGE_IMAGE
+
+
+def _has_pointwise_convolutions(module: nn.Module | None) -> bool:
+    weights = () if module is None else module.parameters()
+    return any(values.dim() == 4 and values.shape[2:] == (1, 1) for values in weights)

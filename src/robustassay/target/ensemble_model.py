@@ -44,7 +44,7 @@ class EnsembleModel(TargetModel):
         is_adaptive = any(member.is_adaptive for member in members)
         forward = FullPrecision(joined, device, joined.call_differentiable if is_adaptive else None)
         sizes = (member.batch_size for member in members if member.batch_size)
-        batching = Batching(device, min(sizes, default=None))
+        batching = Batching(device, min(sizes, default=None), module=joined)
         calls: Calls = BatchedCalls(forward, classes, device, batching, watch, Draws(draws))
         if join == "losses":
             calls = _JoinedLosses(calls, self.members, self.weights, joined)

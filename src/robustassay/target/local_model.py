@@ -36,7 +36,8 @@ class LocalModel(TargetModel):
         module = module.to(device)
         watch = NanWatch(ModelFailed, checks_late)
         forward = FullPrecision(module, device, getattr(module, "differentiable", None))
-        calls = BatchedCalls(forward, classes, device, Batching(device, batch_size), watch, Draws(draws))
+        batching = Batching(device, batch_size, module=module)
+        calls = BatchedCalls(forward, classes, device, batching, watch, Draws(draws))
         super().__init__(module, calls, classes, device, watch, draws, random)
         self.checks_late = checks_late
 

@@ -33,7 +33,8 @@ class SurrogateModel(TargetModel):
         forward: Forward = (
             HalfPrecision(surrogate.module, surrogate.dtype) if half else FullPrecision(surrogate.module, model.device)
         )
-        batching, draws = Batching(model.device, model.batch_size, few_sizes=half), Draws(model.draws)
+        batching = Batching(model.device, model.batch_size, few_sizes=half, module=surrogate.module)
+        draws = Draws(model.draws)
         calls = BatchedCalls(forward, model.classes, model.device, batching, watch, draws, SurrogateFailed)
         super().__init__(model.module, calls, model.classes, model.device, watch, model.draws, model.random)
         self._model, self._surrogate = model, surrogate
