@@ -192,6 +192,7 @@ def _typical_perturbation(probes: ProbeSet) -> float:
 _ON_THE_MODEL: Final = {
     "restarts": ("pgd:steps=10", ("pgd:restarts=5",)),
     "loss": ("apgd:loss=dlr,steps=20", ("apgd:loss=dlr",)),
+    "targets": ("apgd-t:steps=20,targets=9", ("apgd-t:targets=9",)),
     "eot": ("apgd:steps=20", ("apgd:steps=60", "apgd:loss=dlr,steps=60")),
     "steps": ("pgd:steps=60,rel_step=0.05", ("pgd:steps=200,rel_step=0.05",)),
     "square": ("square:steps=300,rescale_schedule=true", ("square",)),

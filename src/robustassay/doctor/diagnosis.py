@@ -107,6 +107,7 @@ def _results(probes: ProbeSet, flags: dict[str, str]) -> Iterator[IndicatorResul
     yield output_checks.unstable_predictions(probes)
     yield output_checks.vanishing_loss(probes, flags)
     yield output_checks.unresponsive_logits(probes)
+    yield output_checks.unreachable_class(flags)
     yield output_checks.optimises_at_test_time(flags)
     yield repeat_checks.batch_mates(probes)
     plain = PlainAttack.run(probes)

@@ -11,6 +11,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "bpda": "BPDA: differentiate around the part that stops or distorts gradients (arXiv:1802.00420)",
     "restarts": "random starts, away from the clean images, where the gradient is zero",
     "loss": "another loss, which does not vanish where the model is confident: DLR or the logit margin",
+    "targets": "targeted attacks, towards one class after the other",
     "eot": "EOT: average gradients over draws (arXiv:1707.07397)",
     "smoothing": "smoothed gradients: average gradients over noisy copies of the image",
     "steps": "more steps",

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from robustassay.doctor.indicator import IndicatorResult
 from robustassay.doctor.probe_set import SEED, ProbeSet
-from robustassay.evaluation.flags import UNDERFLOW
+from robustassay.evaluation.flags import UNDERFLOW, UNREACHABLE
 from robustassay.rng import Streams
 from robustassay.threat.losses import logit_margin
 
@@ -151,6 +151,18 @@ def unresponsive_logits(probes: ProbeSet) -> IndicatorResult:
         "changes of the image",
         ("logits", "bpda", "square", "transfer"),
         weak_limit=0.0,
+        kind=KIND,
+    )
+
+
+def unreachable_class(flags: Mapping[str, str]) -> IndicatorResult:
+    """Check whether a class comes second almost everywhere and wins nowhere."""
+    return IndicatorResult(
+        "unreachable class",
+        float(UNREACHABLE in flags),
+        0.0,
+        flags.get(UNREACHABLE, "no class comes second on most images and cannot be reached").partition(",")[0],
+        ("targets", "square"),
         kind=KIND,
     )
 

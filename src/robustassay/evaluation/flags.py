@@ -18,12 +18,14 @@ from torch import Tensor
 from robustassay.data import Dataset
 from robustassay.evaluation.constant_outputs import is_constant
 from robustassay.evaluation.finite_differences import DirectionalErrors, directional_errors
+from robustassay.evaluation.unreachable_class import find_unreachable_class
 from robustassay.target import TargetModel
 from robustassay.threat import Goal, Untargeted
 
 SAMPLES: Final = 32
 
 RANDOMISED: Final = "randomised"
+UNREACHABLE: Final = "unreachable-class"
 
 SATURATED: Final = 0.95
 """Median of the highest outputs above which outputs between 0 and 1 are squashed ones, and not small logits."""
@@ -69,6 +71,7 @@ def find_flags(target: TargetModel, dataset: Dataset, probabilities: bool) -> tu
     found_errors = directional_errors(target, dataset.ids[: len(x)], x, goal, DIRECTIONS, all_logits=False)
     zero_count, zero_matters = int(found_errors.zero.sum()), matters(found_errors)
     wrong = _count_wrong(target, dataset.ids[: len(x)], x, goal, found_errors)
+    unreachable = find_unreachable_class(target, x, logits)
     found = {
         RANDOMISED: target.random
         and f"The model draws random numbers: gradients are means over {target.draws} draws, and a success counts "
@@ -95,6 +98,9 @@ def find_flags(target: TargetModel, dataset: Dataset, probabilities: bool) -> tu
         "misleading-gradients": wrong > MAX_WRONG * len(x)
         and f"Over tiny steps the margin of {wrong} of {len(x)} samples changes otherwise than gradients "
         "predict: they are wrong or shattered, so trust attacks without gradients more.",
+        UNREACHABLE: unreachable is not None
+        and f"Class {unreachable} comes second on most samples and wins on none, however far one goes towards it: "
+        "attacks on the smallest margin aim at it in vain, so trust targeted attacks (apgd-t) more.",
     }
     return tuple(Flag(name, text) for name, text in found.items() if text)
 
