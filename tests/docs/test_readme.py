@@ -10,7 +10,8 @@ from robustassay import models
 
 pytestmark = pytest.mark.docs
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
 
 
 def test_python_blocks_run():
@@ -29,3 +30,14 @@ def test_the_model_table_is_what_the_cards_say():
         assert re.findall(r"[\d.]+%", line) == [f"{number:.1%}" for number in numbers]
         assert line.endswith(f"of {express['images']} |")
         assert f" {card.parameters:,} " in line
+
+
+def test_the_rates_of_the_doctor_are_those_that_were_measured():
+    page = (ROOT / "docs/doctor-rates.md").read_text()
+    missed, masked = re.findall(r"misses of `eval` and `doctor` \| fresh \|[^|]*\| (\d+) of (\d+) ", page)[0]
+    alarms, honest = re.findall(r"false alarms of `doctor` \| fresh \|[^|]*\| (\d+) of (\d+) ", page)[0]
+    said = " ".join(README.split())
+    assert (
+        f"Of {masked} masked models, written without a look at the doctor, `eval` and `doctor` missed {missed}" in said
+    )
+    assert f"of {honest} honest models, {alarms} raised a false alarm" in said
