@@ -26,11 +26,11 @@
     const room = 26 + Math.max(0, ...texts.map((text) => textWidth(text)));
     const series = curves.flatMap((curve, at) => {
       const name = named[at];
-      const rows = curve.x.map((_, row) => row).filter((row) => !log || curve.x[row] > 0);
+      const rows = curve.x.map((_, row) => row).filter((row) => (!log || curve.x[row] > 0) && (curve.points || curve.x[row] <= end));
       let x = rows.map((row) => curve.x[row]);
       let [value, low, high] = curve[measure].map((column) => rows.map((row) => column[row]));
       const shown = { color: colour(at) };
-      if (curve.flat && x.length && x.at(-1) < end) {
+      if ((curve.flat || curve.x.at(-1) > end) && !curve.points && x.length && x.at(-1) < end) {
         x = [...x, end];
         [value, low, high] = [value, low, high].map((column) => [...column, column.at(-1)]);
       }

@@ -1,6 +1,7 @@
 """Renders the site: one function per kind of page, each fills a template."""
 
 import json
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,14 +14,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 import robustassay as ra
 from robustassay.report import formatting
 from robustassay.report.site.board import boards, examples, near_miss
-from robustassay.report.site.command import is_loadable, repeat, with_attack
+from robustassay.report.site.command import RepeatCommand, is_loadable, repeat, repeat_evaluation, with_attack
 from robustassay.report.site.content import Content
 from robustassay.report.site.graphs import CurveSheet, curve_sheets, fitted_law, missing_curves, trade_offs
 from robustassay.report.site.references import references
+from robustassay.report.site.run_role import role
 from robustassay.report.site.samples import OUTCOMES
 from robustassay.report.site.summary import costs, summary, title
 from robustassay.report.site.table_file import table_file
 from robustassay.report.site.verdicts import best_verdict, model_verdict, trust_in
+from robustassay.results.labels import threat_fields
 from robustassay.results.models import AttackSummary, ModelResult
 from robustassay.results.runs import StoredRun
 from robustassay.results.self_test import SelfTest
@@ -76,6 +79,8 @@ class _Site:
             formatting.brief,
             formatting.unit,
             formatting.is_hash,
+            formatting.flag,
+            formatting.few_flags,
         )
         made.filters |= {writer.__name__: writer for writer in writers}
         made.globals |= {"content": self.content, "version": ra.__version__, "title": title(self.content)}
@@ -184,6 +189,7 @@ def _models(site: _Site) -> Iterator[File]:
             "model",
             model=model,
             spec=json.loads(identity),
+            loaded_by=shlex.quote(model.name) if site.loadable[identity] else "MODEL",
             results=[
                 (one, model_verdict(one), trust_in(one), content.breakdowns[one.first.key]) for one in own[identity]
             ],
@@ -207,21 +213,34 @@ def _runs(site: _Site) -> Iterator[File]:
 
 
 def _run(site: _Site, attack: AttackSummary, result: ModelResult | None) -> File:
-    model = site.content.models[attack.run.model_id]
-    repeated = repeat(attack.run, attack.numbers.samples, site.loadable[attack.run.model_id])
+    run, model = attack.run, site.content.models[attack.run.model_id]
     counted = result is not None and attack in result.counted
     return site.page(
-        attack.run.page,
+        run.page,
         "run",
         one=attack,
-        run=attack.run,
+        run=run,
         model=model,
-        repeated=repeated,
+        repeated=_repeated(site, attack, result),
         counted=counted,
+        role=role(attack, result),
+        parts={
+            part: threat_fields(run.spec[part]) if part == "threat" else run.spec[part]
+            for part in ("model", "data", "threat", "attack")
+        },
         table=site.content.samples.get(attack.key),
         outcomes=OUTCOMES,
-        self_test=SelfTest.of(attack.run.manifest),
+        self_test=SelfTest.of(run.manifest),
     )
+
+
+def _repeated(site: _Site, attack: AttackSummary, result: ModelResult | None) -> RepeatCommand:
+    """Write the command that repeats a run, or the evaluation that a run on part of the samples belongs to."""
+    loadable, others = site.loadable[attack.run.model_id], result.attacks if result is not None else ()
+    before = [one for one in others if one.key in attack.run.confirms]
+    if before:
+        return repeat_evaluation(attack.run, [one.run for one in before], before[0].numbers.samples, loadable)
+    return repeat(attack.run, attack.numbers.samples, loadable)
 
 
 def _studies(site: _Site) -> Iterator[File]:
