@@ -1,6 +1,7 @@
 """Pages say what a run is: a plain attack that failed its self-test, the remedy that went around the cause; and each
 check says what it looked at, what it found and what to do."""
 
+import json
 import re
 
 import pyarrow as pa
@@ -99,8 +100,10 @@ def test_a_failed_self_test_is_an_upper_bound_without_samples_in_no_doubt(stores
     page = site.run(plain)
     assert "at most 75.0 % robust" in page.text
     assert "An upper bound: the self-test failed" in page.text
-    assert "In doubt" not in page.text
-    assert "In doubt 0" in site.run(remedy[0]).text  # this one passed
+    counts = [json.loads(one["data-counts"]) for one in page.all("section") if "data-counts" in one]
+    assert counts == [{"b": 5, "s": 15, "n": 0, "w": 0}]
+    (passed,) = [one["data-counts"] for one in site.run(remedy[0]).all("section") if "data-counts" in one]
+    assert json.loads(passed)["d"] == 0
 
 
 def test_zero_cannot_be_too_high_and_what_is_left_can(stores, site):
@@ -110,7 +113,7 @@ def test_zero_cannot_be_too_high_and_what_is_left_can(stores, site):
     assert "It is not robust" in model.text
     assert not [one for one in model.all("div") if one.get("class") == "notice warning"]
     found = collect([folder / "runs", folder / "2-left"])
-    (signs,) = [check for check in found.checks if check.title == "No sign that attacks fail unnoticed"]
+    (signs,) = [check for check in found.checks if check.title == "Could attacks have failed unnoticed?"]
     assert signs.status == "warning"
     assert "doctor: unavailable gradients" in " ".join(one.text for one in signs.findings)
     assert {one.key for one in signs.findings} == {stores[1].manifest()["key"]}  # the remedy is not blamed

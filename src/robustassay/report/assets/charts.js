@@ -115,10 +115,10 @@ const assay = (() => {
     }));
     const common = base();
     const named = (names, order) => order.map((at) => names[at].name);
-    const ticks = { axisLabel: { interval: 0, hideOverlap: false, fontSize: 12, width: chartWidth > 600 ? 132 : 84, overflow: "truncate" } };
+    const ticks = { axisLabel: { interval: 0, hideOverlap: false, fontSize: 12, width: chartWidth > 420 ? 132 : 84, overflow: "truncate" } };
     return {
       ...common,
-      grid: { left: chartWidth > 600 ? 150 : 100, right: 24, top: 16, bottom: 150 },
+      grid: { left: chartWidth > 420 ? 150 : 100, right: 24, top: 16, bottom: 150 },
       tooltip: {
         ...common.tooltip,
         formatter: ({ data: { value, rate } }) => {
@@ -266,6 +266,7 @@ const assay = (() => {
 
   function startHeat(figure, data) {
     let how = "given";
+    figure.style.maxWidth = `${340 + 110 * data.targets.length}px`; // a cell is not much wider than its number
     const current = { option: () => heatOption(data, how, figure.clientWidth), rows: () => heatRows(data) };
     const { chart, bar } = start(figure, current, 230 + 30 * data.sources.length);
     const label = document.createElement("label");

@@ -14,7 +14,7 @@ _SIGNIFICANT: Final = 0.05
 
 def order(runs: CheckedRuns) -> TrustCheck:
     """Compare attacks of many gradient steps with weaker ones on the same samples."""
-    title = "Strong attacks break more than weak ones"
+    title = "Do strong attacks break more than weak ones?"
     checked = (
         "An attack of many gradient steps should break at least as many samples as a weaker one: noise, a single step, "
         "or an attack without gradients. If it breaks fewer, it failed, or the gradients of the model mislead it."
@@ -55,7 +55,7 @@ def _violation(violation: OrderViolation, result: ModelResult, runs: CheckedRuns
 
 def strength(runs: CheckedRuns) -> TrustCheck:
     """Look for robust accuracies that no attack of many gradient steps has tested."""
-    title = "A strong attack was tried"
+    title = "Was a strong attack tried?"
     checked = (
         "A robust accuracy above zero means little until an attack has followed the gradient for many steps. Threats "
         "that allow queries only are left out."
@@ -76,7 +76,7 @@ def strength(runs: CheckedRuns) -> TrustCheck:
 
 def evidence(runs: CheckedRuns) -> TrustCheck:
     """Look for numbers that are upper bounds only."""
-    title = "The attacks are known to be strong, and proved it"
+    title = "Have strong attacks passed their self-test?"
     checked = (
         "AutoAttack, express or adaptive attacks must have run. In a self-test they must have found adversarial "
         "examples that were planted in the model."
@@ -102,7 +102,7 @@ def evidence(runs: CheckedRuns) -> TrustCheck:
 
 def signs(runs: CheckedRuns) -> TrustCheck:
     """Look for signs that attacks on a model fail unnoticed."""
-    title = "No sign that attacks fail unnoticed"
+    title = "Could attacks have failed unnoticed?"
     checked = (
         "Each model and each run is examined for signs of masked gradients: gradients that are missing, zero or wrong, "
         "outputs that are squashed, alarms of the doctor, a failed self-test."
@@ -130,7 +130,7 @@ def signs(runs: CheckedRuns) -> TrustCheck:
 
 def in_doubt(runs: CheckedRuns) -> TrustCheck:
     """Count the unbroken samples that a stronger attack may still break."""
-    title = "Robust samples stand clearly"
+    title = "Are robust samples far from falling?"
     checked = (
         "A robust sample is in doubt if its margin is almost zero, if no attack reduced its margin, or if its model "
         "shows signs of masked gradients."

@@ -30,7 +30,7 @@ def check_all(
 
 
 def _claims(runs: CheckedRuns) -> TrustCheck:
-    title = "Claimed successes are real"
+    title = "Are claimed successes real?"
     checked = (
         "Every adversarial image that an attack claims is classified again by separate code, and its distance measured."
     )
@@ -55,7 +55,7 @@ def _claims(runs: CheckedRuns) -> TrustCheck:
 
 
 def _samples(runs: CheckedRuns) -> TrustCheck:
-    title = "All runs cover the same samples"
+    title = "Do all runs cover the same samples?"
     checked = (
         "The worst case over attacks is taken on the same samples only, so a run on fewer samples is left out of it."
     )
@@ -99,7 +99,7 @@ def _is_partial(attack: AttackSummary, wanted: int) -> bool:
 
 
 def _interval_width(runs: CheckedRuns) -> TrustCheck:
-    title = "Enough samples"
+    title = "Are there enough samples?"
     checked = "A robust accuracy of few samples is uncertain; its 95 % interval (Wilson) says by how much."
     if not runs.results:
         return TrustCheck(title, checked, "warning", "No run has a record yet.", "Run the evaluation to its end.")
@@ -118,7 +118,7 @@ def _width(rate: Rate) -> float:
 
 
 def _eight_bits(runs: CheckedRuns) -> TrustCheck:
-    title = "Successes survive an image file"
+    title = "Do successes survive an image file?"
     checked = "Each success is rounded to 8 bits, as in an image file, and classified again."
     kept = Rate(
         sum(attack.numbers.eight_bits.count for attack in runs.attacks),

@@ -1,6 +1,7 @@
 """Renders the site: one function per kind of page, each fills a template."""
 
 import json
+import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator
@@ -16,10 +17,11 @@ from robustassay.report import formatting
 from robustassay.report.site.board import boards, examples, near_miss
 from robustassay.report.site.command import RepeatCommand, is_loadable, repeat, repeat_evaluation, with_attack
 from robustassay.report.site.content import Content
+from robustassay.report.site.curves import PLACES
 from robustassay.report.site.graphs import CurveSheet, curve_sheets, fitted_law, missing_curves, trade_offs
 from robustassay.report.site.references import references
 from robustassay.report.site.run_role import role
-from robustassay.report.site.samples import OUTCOMES
+from robustassay.report.site.samples import SampleTable
 from robustassay.report.site.summary import costs, summary, title
 from robustassay.report.site.table_file import table_file
 from robustassay.report.site.verdicts import best_verdict, model_verdict, trust_in
@@ -44,6 +46,8 @@ LONGEST_LIST: Final = 12
 """Findings per check that the first page shows; the rest is on other pages."""
 TABLE: Final = "results.csv"
 REFERENCES: Final = "references.bib"
+
+_INDENTED: Final = re.compile(r"\n\s+")
 
 File = tuple[str, str | bytes]
 
@@ -112,7 +116,7 @@ class _Site:
         """Fill a template; links in it are relative to the page."""
         root = "../" * name.count("/")
         text = self.environment.get_template(f"{template}.html.jinja").render(root=root, here=name, **values)
-        return name, text
+        return name, text if template == "study" else _INDENTED.sub("\n", text)  # a study may show code
 
 
 def pages(content: Content) -> Iterator[File]:
@@ -163,7 +167,7 @@ def _curves(site: _Site) -> Iterator[File]:
         yield sheet.file, f"assay.receive({_script(sheet.name)}, {_script(sheet.curves)});\n"
     models = [{"name": one.label, "page": one.page} for one in content.models.values()]
     index = {"kind": "curves", "sheets": [sheet.entry for sheet in site.sheets], "models": models}
-    yield site.page("curves.html", "curves", index=index, missing=missing)
+    yield site.page("curves.html", "curves", index=index, missing=missing, places=PLACES)
 
 
 def _comparisons(site: _Site) -> Iterator[File]:
@@ -215,6 +219,8 @@ def _runs(site: _Site) -> Iterator[File]:
 def _run(site: _Site, attack: AttackSummary, result: ModelResult | None) -> File:
     run, model = attack.run, site.content.models[attack.run.model_id]
     counted = result is not None and attack in result.counted
+    table, self_test = site.content.samples.get(attack.key), SelfTest.of(run.manifest)
+    failed = self_test.examined and not self_test.passed
     return site.page(
         run.page,
         "run",
@@ -228,10 +234,16 @@ def _run(site: _Site, attack: AttackSummary, result: ModelResult | None) -> File
             part: threat_fields(run.spec[part]) if part == "threat" else run.spec[part]
             for part in ("model", "data", "threat", "attack")
         },
-        table=site.content.samples.get(attack.key),
-        outcomes=OUTCOMES,
-        self_test=SelfTest.of(run.manifest),
+        table=table,
+        counts=_counts(table, failed) if table else {},
+        failed=failed,
+        self_test=self_test,
     )
+
+
+def _counts(table: SampleTable, failed: bool) -> dict[str, int]:
+    """Count the samples by outcome, for the filters; after a failed self-test, none in doubt does not mean no doubt."""
+    return {letter: many for letter, many in table.counts.items() if letter != "d" or many or not failed}
 
 
 def _repeated(site: _Site, attack: AttackSummary, result: ModelResult | None) -> RepeatCommand:
