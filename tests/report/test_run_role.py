@@ -101,9 +101,9 @@ def test_a_failed_self_test_is_an_upper_bound_without_samples_in_no_doubt(stores
     assert "at most 75.0 % robust" in page.text
     assert "An upper bound: the self-test failed" in page.text
     counts = [json.loads(one["data-counts"]) for one in page.all("section") if "data-counts" in one]
-    assert counts == [{"b": 5, "s": 15, "n": 0, "w": 0}]
+    assert counts == [[["b", 5], ["s", 15], ["n", 0], ["w", 0]]]
     (passed,) = [one["data-counts"] for one in site.run(remedy[0]).all("section") if "data-counts" in one]
-    assert json.loads(passed)["d"] == 0
+    assert ["d", 0] in json.loads(passed)
 
 
 def test_zero_cannot_be_too_high_and_what_is_left_can(stores, site):

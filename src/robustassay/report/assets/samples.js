@@ -146,12 +146,12 @@ const assay = (() => {
   // The filters and the empty table; pages of runs hold what differs between them only.
   function build() {
     const counts = JSON.parse(section().dataset.counts);
-    const total = Object.values(counts).reduce((sum, many) => sum + many, 0);
+    const total = counts.reduce((sum, [, many]) => sum + many, 0);
     const form = make("form", "controls");
     form.id = "sample-controls";
     const chips = make("fieldset", "chips");
     chips.append(make("legend", "unseen", "Outcome"));
-    for (const [letter, many] of [["", total], ...Object.entries(counts)]) {
+    for (const [letter, many] of [["", total], ...counts]) {
       const chip = make("label");
       const box = Object.assign(make("input"), { type: "radio", name: "outcome", value: letter, defaultChecked: !letter, disabled: Boolean(letter) && !many });
       const name = NAMES[letter] ?? "all";

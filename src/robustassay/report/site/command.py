@@ -35,8 +35,7 @@ def repeat(run: StoredRun, samples: int, loadable: bool) -> RepeatCommand:
     reason = _no_command(run, loadable)
     if reason is not None:
         return RepeatCommand(None, reason)
-    despite = ["--despite-flags"] if _REFUSED_FLAGS & run.manifest.get("flags", {}).keys() else []
-    words = _words(run, [attack_option(run.spec["attack"])], despite, samples)
+    words = _words(run, [attack_option(run.spec["attack"])], _despite(run), samples)
     return RepeatCommand(shlex.join(words), None if run.data in data.names() else _other_data(run))
 
 
@@ -48,9 +47,13 @@ def repeat_evaluation(run: StoredRun, others: Sequence[StoredRun], samples: int,
     plain = [one for one in others if "remedy" not in one.spec["attack"]]
     if not plain or any(_no_command(one, loadable) for one in plain):
         return repeat(run, samples, loadable)
-    switch = ["--adaptive", "auto"] if "remedy" in run.spec["attack"] else ["--confirm"]
+    switch = ["--adaptive", "auto"] if "remedy" in run.spec["attack"] else ["--confirm", *_despite(plain[0])]
     words = _words(plain[0], [attack_option(one.spec["attack"]) for one in plain], switch, samples)
     return RepeatCommand(shlex.join(words), "This repeats the whole evaluation, of which this run is a part.")
+
+
+def _despite(run: StoredRun) -> list[str]:
+    return ["--despite-flags"] if _REFUSED_FLAGS & run.manifest.get("flags", {}).keys() else []
 
 
 def _words(run: StoredRun, attacks: Sequence[str], switches: Sequence[str], samples: int) -> list[str]:

@@ -11,6 +11,7 @@ from importlib import resources
 from typing import Any, Final, final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 import robustassay as ra
 from robustassay.report import formatting
@@ -87,6 +88,7 @@ class _Site:
             formatting.few_flags,
         )
         made.filters |= {writer.__name__: writer for writer in writers}
+        made.filters["options"] = _options
         made.globals |= {"content": self.content, "version": ra.__version__, "title": title(self.content)}
         made.globals["nav"] = self.nav
         made.globals["longest_list"] = LONGEST_LIST
@@ -235,15 +237,15 @@ def _run(site: _Site, attack: AttackSummary, result: ModelResult | None) -> File
             for part in ("model", "data", "threat", "attack")
         },
         table=table,
-        counts=_counts(table, failed) if table else {},
+        counts=_counts(table, failed) if table else [],
         failed=failed,
         self_test=self_test,
     )
 
 
-def _counts(table: SampleTable, failed: bool) -> dict[str, int]:
+def _counts(table: SampleTable, failed: bool) -> list[tuple[str, int]]:
     """Count the samples by outcome, for the filters; after a failed self-test, none in doubt does not mean no doubt."""
-    return {letter: many for letter, many in table.counts.items() if letter != "d" or many or not failed}
+    return [(letter, many) for letter, many in table.counts.items() if letter != "d" or many or not failed]
 
 
 def _repeated(site: _Site, attack: AttackSummary, result: ModelResult | None) -> RepeatCommand:
@@ -263,6 +265,11 @@ def _studies(site: _Site) -> Iterator[File]:
         yield site.page(study.page, "study", study=study, html=study.html())
         for file in study.files():
             yield f"studies/{study.name}/{file.as_posix()}", (study.folder / file).read_bytes()
+
+
+def _options(text: str) -> Markup:
+    """Mark the options of the command line in a sentence."""
+    return Markup(re.sub(r"--[a-z][a-z-]+", r"<code>\g<0></code>", str(escape(text))))
 
 
 def _script(value: object) -> str:
