@@ -30,11 +30,11 @@ def order(runs: CheckedRuns) -> TrustCheck:
             f"{formatting.count(len(findings), 'attack')} broke fewer samples than a weaker one: the robust accuracy "
             "may be too high."
         )
-        advice = "Look for masked gradients with assay doctor MODEL, or give the attack more steps."
+        advice = "Look for masked gradients with `assay doctor MODEL`, or give the attack more steps."
         return TrustCheck(title, checked, "warning", found, advice, findings)
     if not pairs:
         found = "Nothing to compare: no model was attacked with a strong and a weak attack under the same threat."
-        advice = "Evaluate with both to have this checked: --attack fgsm pgd."
+        advice = "Evaluate with both to have this checked: `--attack fgsm pgd`."
         return TrustCheck(title, checked, "note", found, advice)
     compared = formatting.count(pairs, "pair")
     found = f"No attack broke fewer samples than a weaker one on the same samples ({compared} compared)."
@@ -71,7 +71,7 @@ def strength(runs: CheckedRuns) -> TrustCheck:
         )
         for result in weak
     )
-    return TrustCheck(title, checked, "warning", found, "Add one: --attack express, or pgd.", findings)
+    return TrustCheck(title, checked, "warning", found, "Add one: `--attack express`, or pgd.", findings)
 
 
 def evidence(runs: CheckedRuns) -> TrustCheck:
@@ -93,9 +93,9 @@ def evidence(runs: CheckedRuns) -> TrustCheck:
     found = f"{len(weak):,} of {formatting.count(len(runs.results), 'number')} {verb}: a stronger attack may lower it."
     by_queries = all(limited_to_queries(result.first.manifest) for result in weak)
     advice = (
-        "Add a second attack without gradients, such as --attack square nes."
+        "Add a second attack without gradients, such as `--attack square nes`."
         if by_queries
-        else "Evaluate with --attack express; where a self-test failed, with --adaptive auto."
+        else "Evaluate with `--attack express`; where a self-test failed, with `--adaptive auto`."
     )
     return TrustCheck(title, checked, "warning" if failed else "note", found, advice, findings)
 
@@ -124,7 +124,7 @@ def signs(runs: CheckedRuns) -> TrustCheck:
     found = (
         f"Signs were seen in {formatting.count(len(standing), 'model')} with samples left: these may be fewer in truth."
     )
-    advice = "Evaluate these models with --adaptive auto, which diagnoses the model and attacks around the cause."
+    advice = "Evaluate these models with `--adaptive auto`, which diagnoses the model and attacks around the cause."
     return TrustCheck(title, checked, "warning", found, advice, findings)
 
 
@@ -149,5 +149,5 @@ def in_doubt(runs: CheckedRuns) -> TrustCheck:
     total = sum(result.in_doubt for result in runs.results)
     verb = "is" if total == 1 else "are"
     found = f"{formatting.count(total, 'robust sample')} {verb} in doubt: a stronger attack may still break them."
-    advice = "Attack them again with AutoAttack: --confirm."
+    advice = "Attack them again with AutoAttack: `--confirm`."
     return TrustCheck(title, checked, "note", found, advice, findings)

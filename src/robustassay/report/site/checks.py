@@ -49,7 +49,7 @@ def _claims(runs: CheckedRuns) -> TrustCheck:
     )
     found = f"{invalid:,} of {claims:,} claimed successes were not verified. They count as failed attacks."
     advice = (
-        "Read the reasons below. An attack of your own may leave the radius; a random model needs more draws (--eot)."
+        "Read the reasons below. An attack of your own may leave the radius; a random model needs more draws (`--eot`)."
     )
     return TrustCheck(title, checked, "warning", found, advice, findings)
 
@@ -80,7 +80,7 @@ def _samples(runs: CheckedRuns) -> TrustCheck:
             "data."
         )
         advice = (
-            "Run the command on the page of the run again, with the --limit of the others: finished samples are kept."
+            "Run the command on the page of the run again, with the `--limit` of the others: finished samples are kept."
         )
         return TrustCheck(title, checked, "warning", found, advice, findings)
     sizes = formatting.listed([f"{size:,}" for size in sorted(set(largest.values()))])
@@ -108,7 +108,7 @@ def _interval_width(runs: CheckedRuns) -> TrustCheck:
         f"With {formatting.count(widest.total, 'sample')}, the widest interval spans "
         f"{formatting.points(widest.interval())} points."
     )
-    advice = "Four times as many samples (--limit) would halve it."
+    advice = "Four times as many samples (`--limit`) would halve it."
     return TrustCheck(title, checked, "note", found, advice)
 
 

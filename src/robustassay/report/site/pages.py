@@ -88,7 +88,7 @@ class _Site:
             formatting.few_flags,
         )
         made.filters |= {writer.__name__: writer for writer in writers}
-        made.filters["options"] = _options
+        made.filters["code"] = _code
         made.globals |= {"content": self.content, "version": ra.__version__, "title": title(self.content)}
         made.globals["nav"] = self.nav
         made.globals["longest_list"] = LONGEST_LIST
@@ -267,9 +267,9 @@ def _studies(site: _Site) -> Iterator[File]:
             yield f"studies/{study.name}/{file.as_posix()}", (study.folder / file).read_bytes()
 
 
-def _options(text: str) -> Markup:
-    """Mark the options of the command line in a sentence."""
-    return Markup(re.sub(r"--[a-z][a-z-]+", r"<code>\g<0></code>", str(escape(text))))
+def _code(text: str) -> Markup:
+    """Mark what stands between backticks in a sentence as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _script(value: object) -> str:
