@@ -21,12 +21,13 @@ const assay = (() => {
     return pen.measureText(text).width;
   }
 
-  // Shorten a name to a number of pixels; the tooltip and the CSV hold the whole of it.
+  // Shorten a name in its middle, since names of one family begin alike; the tooltip and the CSV hold the whole of it.
   function fit(text, width, size = 12) {
     if (textWidth(text, size) <= width) return text;
-    let kept = text.length;
-    while (kept > 1 && textWidth(`${text.slice(0, kept)}…`, size) > width) kept -= 1;
-    return `${text.slice(0, kept)}…`;
+    const cut = (kept) => `${text.slice(0, Math.ceil(kept / 2))}…${text.slice(text.length - Math.floor(kept / 2))}`;
+    let kept = text.length - 1;
+    while (kept > 1 && textWidth(cut(kept), size) > width) kept -= 1;
+    return cut(kept);
   }
 
   function base() {

@@ -77,9 +77,13 @@
     for (const point of [...named].sort((one, other) => Number(other.frontier) - Number(one.frontier))) {
       const [x, y] = spots[data.points.indexOf(point)];
       const text = fit(point.name, most);
-      const size = { width: textWidth(text) + 4, height: 16 };
+      const size = { width: textWidth(text) + 10, height: 16 };
       const right = [14, -14 - size.width].flatMap((dx) => [-8, -20, 4, -32, 16].map((dy) => [dx, dy]));
-      const found = right.find(([dx, dy]) => {
+      // Where both sides are taken: above or below the interval.
+      const left = Math.max(66, Math.min(x - size.width / 2, width - size.width - 4)) - x;
+      const [[, low], [, high]] = [pixel(point.x, point.y[1]), pixel(point.x, point.y[2])];
+      const above = [Math.min(high, y - 8) - y - 21, Math.max(low, y + 8) - y + 6].map((dy) => [left, dy]);
+      const found = [...right, ...above].find(([dx, dy]) => {
         const box = { x: x + dx, y: y + dy, ...size };
         return box.x > 64 && box.x + box.width < width && box.y > 4 && box.y + box.height < height && !taken.some((other) => meets(box, other));
       });
