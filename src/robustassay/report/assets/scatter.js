@@ -4,7 +4,7 @@
 (() => {
   const { base, axis, rateAxis, band, whiskers, colour, escape, percent, spanned, css, fit, textWidth, MARKS } = assay;
   const MOST_NAMES = 30; // beyond, only those on the frontier are written beside their points
-  const LABEL_WIDTH = 150;
+  const LABEL_WIDTH = 220;
 
   function scatterOption(data, chartWidth) {
     const families = [...new Set(data.points.map((point) => point.family))].sort();
