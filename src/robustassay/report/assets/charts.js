@@ -2,8 +2,8 @@
 "use strict";
 
 const assay = (() => {
-  // The palette of Okabe and Ito: readable with all kinds of colour vision. Black and white swap in dark mode.
-  const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "ink"];
+  // The palette of Okabe and Ito: readable with all kinds of colour vision. Three of them have another shade in dark mode.
+  const COLOURS = ["--robust", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "--sixth", "--ink"];
   const STYLES = ["solid", "dashed", "dotted"];
   const MARKS = ["circle", "rect", "triangle", "diamond", "pin", "arrow", "roundRect"];
   const special = {}; // kinds that start themselves
@@ -12,7 +12,7 @@ const assay = (() => {
   const percent = (value) => `${(100 * value).toFixed(1)} %`;
   const spanned = ([value, low, high]) => `${percent(value)} (${(100 * low).toFixed(1)}–${(100 * high).toFixed(1)})`;
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const colour = (at) => (COLOURS[at % COLOURS.length] === "ink" ? css("--ink") : COLOURS[at % COLOURS.length]);
+  const colour = (at) => COLOURS[at % COLOURS.length].replace(/^--.*/, (name) => css(name));
 
   const pen = document.createElement("canvas").getContext("2d");
 

@@ -82,7 +82,8 @@
       // Where both sides are taken: above or below the interval.
       const left = Math.max(66, Math.min(x - size.width / 2, width - size.width - 4)) - x;
       const [[, low], [, high]] = [pixel(point.x, point.y[1]), pixel(point.x, point.y[2])];
-      const above = [Math.min(high, y - 8) - y - 21, Math.max(low, y + 8) - y + 6].map((dy) => [left, dy]);
+      const top = Math.min(high, y - 8) - y;
+      const above = [top - 21, top - 37, Math.max(low, y + 8) - y + 6].map((dy) => [left, dy]);
       const found = [...right, ...above].find(([dx, dy]) => {
         const box = { x: x + dx, y: y + dy, ...size };
         return box.x > 64 && box.x + box.width < width && box.y > 4 && box.y + box.height < height && !taken.some((other) => meets(box, other));
