@@ -9,7 +9,7 @@ from typing import final
 from robustassay.errors import BadRequest
 from robustassay.report.site.breakdown import Breakdown, break_down
 from robustassay.report.site.calibrations import Reliability, find_reliabilities
-from robustassay.report.site.checks import TrustCheck, check_all
+from robustassay.report.site.checks import check_all
 from robustassay.report.site.curves import SiteCurve, site_curves
 from robustassay.report.site.gallery import Gallery, GalleryBuilder, GallerySelection, class_name, select
 from robustassay.report.site.heat_maps import HeatMap, heat_maps
@@ -18,6 +18,7 @@ from robustassay.report.site.sample_pictures import SamplePictures
 from robustassay.report.site.samples import SampleTable, rows_each, sample_table
 from robustassay.report.site.showcase import ShownCase, chosen_labels, find_showcase, link_runs
 from robustassay.report.site.studies import StudyPage, find_studies
+from robustassay.report.site.trust_check import TrustCheck
 from robustassay.results.discovery import holds_runs
 from robustassay.results.labels import attack_labels
 from robustassay.results.models import (
