@@ -16,8 +16,8 @@ from robustassay.results.models import Frames
 from robustassay.results.runs import StoredRun
 
 WORST: Final = "worst case of all attacks"
-PLACES: Final = 24
-"""Points of a curve at most: between two of them less than 1/21 of the broken samples are broken."""
+PLACES: Final = 20
+"""Points of a curve at most: between two of them less than 1/17 of the broken samples are broken."""
 SHORTEST: Final = 10
 """The fewest iterations or queries that an axis shows, where a run has them."""
 BEYOND: Final = 1.25

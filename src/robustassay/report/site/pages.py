@@ -213,7 +213,7 @@ def _runs(site: _Site) -> Iterator[File]:
     for attack in content.attacks:
         yield _run(site, attack, standing_of.get(attack.key))
     for table in content.samples.values():
-        found = {**table.to_json(), **content.pictures.to_json(table)}
+        found = _named({**table.to_json(), **content.pictures.to_json(table)})
         yield table.file, f"assay.receive({_script(found)});\n"
     yield from content.pictures.files.items()
 
@@ -241,6 +241,12 @@ def _run(site: _Site, attack: AttackSummary, result: ModelResult | None) -> File
         failed=failed,
         self_test=self_test,
     )
+
+
+def _named(sent: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the names of attacks that no sample of the list refers to."""
+    used = set(sent.get("other", ()))
+    return {**sent, "others": [name if at in used else "" for at, name in enumerate(sent["others"])]}
 
 
 def _counts(table: SampleTable, failed: bool) -> list[tuple[str, int]]:
