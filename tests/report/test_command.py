@@ -9,7 +9,7 @@ import pytest
 
 import robustassay as ra
 from robustassay.cli import main
-from robustassay.report.site.command import is_loadable, repeat
+from robustassay.report.site.command import is_loadable, repeat, repeat_evaluation
 from robustassay.results.runs import StoredRun, find_runs
 from robustassay.store import MANIFEST
 
@@ -124,3 +124,21 @@ def test_runs_that_no_command_repeats_say_why(run, note):
     found = repeat(run, 10, True)
     assert found.command is None
     assert note in (found.note or "")
+
+
+@pytest.mark.parametrize(
+    ("part", "switch"),
+    [
+        (stored(attack={"name": "pma", "remedy": "bpda"}, confirms=["k"]), ["--adaptive", "auto"]),
+        (stored(attack={"name": "autoattack"}, confirms=["k"]), ["--confirm", "--despite-flags"]),
+    ],
+    ids=["remedy", "confirming"],
+)
+def test_a_run_on_what_others_left_is_repeated_with_them(part, switch):
+    others = [stored(flags={"no-gradients": "zero"}), stored(attack={"name": "fgsm"})]
+    remedy = stored(attack={"name": "pma", "remedy": "bpda"}, confirms=["k"])
+    words = shlex.split(repeat_evaluation(part, [*others, remedy], 10, True).command or "")
+    assert words[words.index("--attack") + 1 :][:2] == ["pgd:steps=5", "fgsm"]
+    assert " ".join(switch) in " ".join(words)
+    assert words.count("--despite-flags") == switch.count("--despite-flags")  # adaptive evaluations need none
+    assert repeat_evaluation(part, [], 10, True).command is None

@@ -8,6 +8,7 @@ import pandas as pd
 from scipy.stats import binom
 
 from robustassay.results.evidence import Grade
+from robustassay.results.identity import limited_to_queries
 from robustassay.results.run_warnings import has_iterated_attack
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def notes(result: "Result") -> Iterator[str]:
     """Write one sentence per thing that looks wrong."""
     runs = list(result.parts.values()) or [result]
     spec, records = runs[0].manifest["spec"], result.records
-    yield from _strength(result, runs, "service" in spec["model"] or bool(spec["threat"].get("query_budget")))
+    yield from _strength(result, runs, limited_to_queries(runs[0].manifest))
     if len(records):
         yield from _clean(records, spec["threat"]["target"] is not None)
     yield from _radius(str(spec["threat"]["norm"]), float(spec["threat"]["eps"]))

@@ -8,6 +8,8 @@ from typing import Final
 from robustassay.eps import format_eps
 
 MISSING: Final = "–"
+FEW: Final = 2
+"""Flags that are named where there is little room."""
 _NARROW_SPACE: Final = "\u202f"
 
 
@@ -64,7 +66,8 @@ def count(many: int, noun: str) -> str:
 
 
 def listed(parts: Sequence[str]) -> str:
-    """Write a, b and c."""
+    """Write a, b and c; a name with a comma in it is quoted."""
+    parts = [f"“{part}”" if ", " in part and len(parts) > 1 else part for part in parts]
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
@@ -83,3 +86,17 @@ def distance(value: float, eps: float) -> str:
     if math.isnan(value):
         return MISSING
     return f"{255 * value:.2f}/255" if unit(eps) > 1 else f"{value:,.3g}"
+
+
+def few_flags(names: Sequence[str]) -> str:
+    """Name a few of many flags in words."""
+    shown = [flag(name) for name in names[:FEW]]
+    return ", ".join(shown) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
+
+
+def flag(name: str) -> str:
+    """Write the name of a flag in words: doctor-vanishing-loss as doctor: vanishing loss."""
+    if name == "self-test" or re.fullmatch(r"[a-z]+(-[a-z]+)+", name) is None:
+        return name
+    first, _, rest = name.partition("-")
+    return f"doctor: {rest.replace('-', ' ')}" if first == "doctor" else name.replace("-", " ")

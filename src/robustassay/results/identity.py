@@ -60,6 +60,12 @@ def is_noise(manifest: Mapping[str, Any]) -> bool:
     return attack_name(manifest).endswith("noise")
 
 
+def limited_to_queries(manifest: Mapping[str, Any]) -> bool:
+    """Say whether the attacker of a run only sends queries: to a service, or within a query budget."""
+    spec = manifest["spec"]
+    return "service" in spec["model"] or bool(spec["threat"].get("query_budget"))
+
+
 def confirmed_run_keys(manifest: Mapping[str, Any]) -> frozenset[str]:
     """Return the keys of the runs whose samples in doubt this run covers; empty for an ordinary run."""
     return frozenset(map(str, manifest.get(CONFIRMS, ())))

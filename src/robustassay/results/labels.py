@@ -13,16 +13,28 @@ if TYPE_CHECKING:
     from robustassay.results.runs import StoredRun
 
 _NORM: Final = {"Linf": "L∞"}
+_ALWAYS: Final = ("remedy",)
+"""Settings that are named even where all runs of the attack share them: such a run covers few samples."""
+
+
+def norm_label(name: str) -> str:
+    """Write a norm as pages do: L∞."""
+    return _NORM.get(name, name)
 
 
 def threat_label(threat: Mapping[str, Any]) -> str:
     """Write a threat as L∞ 8/255, with its target rule and query budget where it has them."""
-    words = [_NORM.get(threat["norm"], str(threat["norm"])), format_eps(float(threat["eps"]))]
+    words = [norm_label(str(threat["norm"])), format_eps(float(threat["eps"]))]
     if threat.get("target"):
         words.append(f"targeted {threat['target']}")
     if threat.get("query_budget"):
         words.append(f"in {threat['query_budget']:,} queries")
     return " ".join(words)
+
+
+def threat_fields(threat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a threat as pages write them: norm L∞, eps 8/255."""
+    return {**threat, "norm": norm_label(str(threat["norm"])), "eps": format_eps(float(threat["eps"]))}
 
 
 def settings_label(fields: Mapping[str, Any]) -> str:
@@ -70,5 +82,6 @@ def _varied(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _label(run: "StoredRun", varied: Sequence[str]) -> str:
     settings = {**_attack_settings(run), **_search_settings(run)}
-    shown = ", ".join(f"{key} {spell_setting(settings[key])}" for key in varied if key in settings)
+    named = dict.fromkeys((*_ALWAYS, *varied))
+    shown = ", ".join(f"{key} {spell_setting(settings[key])}" for key in named if key in settings)
     return f"{run.attack} ({shown})" if shown else run.attack

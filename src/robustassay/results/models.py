@@ -13,6 +13,7 @@ from robustassay.analysis.ranks import Ranks
 from robustassay.analysis.rates import Rate
 from robustassay.results import run_warnings
 from robustassay.results.evidence import Evidence, attack_traits, evidence, proved_samples
+from robustassay.results.identity import limited_to_queries
 from robustassay.results.ranking import rank_on_shared_samples
 from robustassay.results.run_warnings import RunRecords, merge_flags
 from robustassay.results.runs import StoredRun
@@ -99,12 +100,18 @@ class ModelResult:
         return any(attack.effort is trust.Effort.ITERATED for attack in self.counted)
 
     @property
+    def only_weak_attacks(self) -> bool:
+        """Whether samples stand that no attack of many gradient steps was tried on, although the threat allows one."""
+        queries_only = limited_to_queries(self.first.manifest)
+        return bool(self.robust.count) and not (self.has_iterated_attack or queries_only)
+
+    @property
     def warnings(self) -> list[str]:
         """Why the robust accuracy may be too high, in a few words each."""
         found = [name for name in self.flags if name not in {*trust.HARMLESS, SELF_TEST_FLAG}]
         found += [f"{self.invalid_claims:,} claims not verified"] if self.invalid_claims else []
         found += ["an attack broke fewer samples than a weaker one"] if self.order.violations else []
-        found += ["only weak attacks"] if self.robust.count and not self.has_iterated_attack else []
+        found += ["only weak attacks"] if self.only_weak_attacks else []
         failed = self.evidence.self_test if SELF_TEST_FLAG in self.flags else None
         return found if failed is None else [*found, f"self-test {failed.rate.count} of {failed.rate.total}"]
 

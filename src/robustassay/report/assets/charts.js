@@ -2,8 +2,8 @@
 "use strict";
 
 const assay = (() => {
-  // The palette of Okabe and Ito: readable with all kinds of colour vision. Black and white swap in dark mode.
-  const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "ink"];
+  // The palette of Okabe and Ito: readable with all kinds of colour vision. Three of them have another shade in dark mode.
+  const COLOURS = ["--robust", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "--sixth", "--ink"];
   const STYLES = ["solid", "dashed", "dotted"];
   const MARKS = ["circle", "rect", "triangle", "diamond", "pin", "arrow", "roundRect"];
   const special = {}; // kinds that start themselves
@@ -12,7 +12,7 @@ const assay = (() => {
   const percent = (value) => `${(100 * value).toFixed(1)} %`;
   const spanned = ([value, low, high]) => `${percent(value)} (${(100 * low).toFixed(1)}–${(100 * high).toFixed(1)})`;
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const colour = (at) => (COLOURS[at % COLOURS.length] === "ink" ? css("--ink") : COLOURS[at % COLOURS.length]);
+  const colour = (at) => COLOURS[at % COLOURS.length].replace(/^--.*/, (name) => css(name));
 
   const pen = document.createElement("canvas").getContext("2d");
 
@@ -21,12 +21,13 @@ const assay = (() => {
     return pen.measureText(text).width;
   }
 
-  // Shorten a name to a number of pixels; the tooltip and the CSV hold the whole of it.
+  // Shorten a name in its middle, since names of one family begin alike; the tooltip and the CSV hold the whole of it.
   function fit(text, width, size = 12) {
     if (textWidth(text, size) <= width) return text;
-    let kept = text.length;
-    while (kept > 1 && textWidth(`${text.slice(0, kept)}…`, size) > width) kept -= 1;
-    return `${text.slice(0, kept)}…`;
+    const cut = (kept) => `${text.slice(0, Math.ceil(kept / 2))}…${text.slice(text.length - Math.floor(kept / 2))}`;
+    let kept = text.length - 1;
+    while (kept > 1 && textWidth(cut(kept), size) > width) kept -= 1;
+    return cut(kept);
   }
 
   function base() {
@@ -115,10 +116,10 @@ const assay = (() => {
     }));
     const common = base();
     const named = (names, order) => order.map((at) => names[at].name);
-    const ticks = { axisLabel: { interval: 0, hideOverlap: false, fontSize: 12, width: chartWidth > 600 ? 132 : 84, overflow: "truncate" } };
+    const ticks = { axisLabel: { interval: 0, hideOverlap: false, fontSize: 12, width: chartWidth > 420 ? 132 : 84, overflow: "truncate" } };
     return {
       ...common,
-      grid: { left: chartWidth > 600 ? 150 : 100, right: 24, top: 16, bottom: 150 },
+      grid: { left: chartWidth > 420 ? 150 : 100, right: 24, top: 16, bottom: 150 },
       tooltip: {
         ...common.tooltip,
         formatter: ({ data: { value, rate } }) => {
@@ -266,6 +267,7 @@ const assay = (() => {
 
   function startHeat(figure, data) {
     let how = "given";
+    figure.style.maxWidth = `${340 + 110 * data.targets.length}px`; // a cell is not much wider than its number
     const current = { option: () => heatOption(data, how, figure.clientWidth), rows: () => heatRows(data) };
     const { chart, bar } = start(figure, current, 230 + 30 * data.sources.length);
     const label = document.createElement("label");

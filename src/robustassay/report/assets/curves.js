@@ -5,6 +5,9 @@
   const { base, axis, rateAxis, band, colour, escape, spanned, css, root, start, fit, textWidth } = assay;
   const { MARKS, STYLES, COLOURS } = assay;
   const MOST_CURVES = 16; // as many as have room for their names
+  const HEIGHT = 460;
+  const [TOP, BOTTOM] = [24, 56];
+  const LINE = 17; // height of a name
   const waiting = new Map();
   const sheets = new Map();
 
@@ -13,6 +16,19 @@
     const [names, ways] = [curves.map((curve) => models[curve.model].name), curves.map((curve) => curve.attack)];
     if (new Set(ways).size === 1) return names;
     return new Set(names).size === 1 ? ways : names.map((name, at) => `${name}, ${ways[at]}`);
+  }
+
+  // Heights of the names at the ends of the curves: as near as possible, one above the other, none below the axis.
+  function labelHeights(ends) {
+    const order = ends.map((_, at) => at).sort((one, other) => ends[other] - ends[one]);
+    const places = order.map((at) => TOP + (1 - ends[at]) * (HEIGHT - TOP - BOTTOM));
+    for (let at = 1; at < places.length; at += 1) places[at] = Math.max(places[at], places[at - 1] + LINE);
+    let lowest = HEIGHT - BOTTOM - 6;
+    for (let at = places.length - 1; at >= 0; at -= 1) {
+      places[at] = Math.min(places[at], lowest);
+      lowest = places[at] - LINE;
+    }
+    return ends.map((_, at) => places[order.indexOf(at)]);
   }
 
   function curveOption(state, width) {
@@ -24,13 +40,15 @@
     const most = Math.min(240, 0.32 * width);
     const texts = named.map((name) => fit(name, most));
     const room = 26 + Math.max(0, ...texts.map((text) => textWidth(text)));
+    const shownAt = (curve) => curve[measure][0].findLast((_, row) => curve.points || curve.x[row] <= end) ?? 0;
+    const heights = labelHeights(curves.map(shownAt));
     const series = curves.flatMap((curve, at) => {
       const name = named[at];
-      const rows = curve.x.map((_, row) => row).filter((row) => !log || curve.x[row] > 0);
+      const rows = curve.x.map((_, row) => row).filter((row) => (!log || curve.x[row] > 0) && (curve.points || curve.x[row] <= end));
       let x = rows.map((row) => curve.x[row]);
       let [value, low, high] = curve[measure].map((column) => rows.map((row) => column[row]));
       const shown = { color: colour(at) };
-      if (curve.flat && x.length && x.at(-1) < end) {
+      if ((curve.flat || curve.x.at(-1) > end) && !curve.points && x.length && x.at(-1) < end) {
         x = [...x, end];
         [value, low, high] = [value, low, high].map((column) => [...column, column.at(-1)]);
       }
@@ -45,7 +63,7 @@
         itemStyle: shown,
         lineStyle: { width: 2, type: curve.points ? "dashed" : STYLES[Math.floor(at / COLOURS.length) % STYLES.length], ...shown },
         endLabel: { show: true, formatter: () => `{mark|●} ${texts[at]}`, color: css("--ink"), fontSize: 12, lineHeight: 17, rich: { mark: shown } },
-        labelLayout: { x: width - room + 8, align: "left", moveOverlap: "shiftY" },
+        labelLayout: { x: width - room + 8, y: heights[at], align: "left", verticalAlign: "middle" },
         data: x.map((place, row) => ({ value: [place, value[row]], rate: [value[row], low[row], high[row]], page: curve.page })),
         z: 3,
       };
@@ -70,7 +88,7 @@
       xAxis: axis(sheet.axis, { type: log ? "log" : "value", min: start, max: end, axisLabel: { showMaxLabel: false } }),
       yAxis: rateAxis(measure === "a" ? "accuracy under attack" : "attack success rate"),
       legend: { show: false },
-      grid: { left: 64, right: room, top: 24, bottom: 56 },
+      grid: { left: 64, right: room, top: TOP, bottom: BOTTOM },
       dataZoom: [{ type: "inside", filterMode: "none" }],
       series,
     };
@@ -142,7 +160,7 @@
       state = { ...state, curves, measure: fields.measure.value, log: fields.log.checked, bands: fields.bands.checked };
       note.textContent = all.length > MOST_CURVES ? `The first ${MOST_CURVES} of ${all.length} curves are drawn.` : `${all.length} ${all.length === 1 ? "curve" : "curves"}.`;
       if (drawn) drawn.setOption(current.option(), true);
-      else drawn = start(figure, current, 460).chart;
+      else drawn = start(figure, current, HEIGHT).chart;
     };
     const change = async () => {
       const sheet = index.sheets.find((one) => one.name === fields.sheet.value);

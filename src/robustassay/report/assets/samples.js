@@ -5,6 +5,10 @@ const assay = (() => {
   const BATCH = 60; // rows added at once: a list of 10,000 opens as fast as one of 60
   const ACROSS = 10; // small pictures per row of a sheet
   const NAMES = { b: "broken", s: "standing", d: "in doubt", n: "not verified", w: "misclassified" };
+  const COLUMNS = ["Sample", "Outcome", "Class", "Margin", "Distance", "Found at"];
+  const SORTS = {
+    near: "nearest to the boundary", order: "order of the data", margin: "lowest margin", distance: "smallest distance", effort: "found first",
+  };
   let data = null;
   let shown = []; // numbers of the rows that fit the filters, in order
   let drawn = 0;
@@ -139,10 +143,48 @@ const assay = (() => {
     if (row >= 0) assay.open(row);
   }
 
+  // The filters and the empty table; pages of runs hold what differs between them only.
+  function build() {
+    const counts = JSON.parse(section().dataset.counts);
+    const total = counts.reduce((sum, [, many]) => sum + many, 0);
+    const form = make("form", "controls");
+    form.id = "sample-controls";
+    const chips = make("fieldset", "chips");
+    chips.append(make("legend", "unseen", "Outcome"));
+    for (const [letter, many] of [["", total], ...counts]) {
+      const chip = make("label");
+      const box = Object.assign(make("input"), { type: "radio", name: "outcome", value: letter, defaultChecked: !letter, disabled: Boolean(letter) && !many });
+      const name = NAMES[letter] ?? "all";
+      const text = make("span", "", `${name[0].toUpperCase()}${name.slice(1)} `);
+      text.append(make("b", "", many.toLocaleString("en")));
+      chip.append(box, text);
+      chips.append(chip);
+    }
+    const sort = Object.assign(make("select"), { name: "sort" });
+    for (const [value, name] of Object.entries(SORTS)) sort.add(new Option(name, value));
+    const search = Object.assign(make("input"), { type: "search", name: "search", placeholder: "class or sample" });
+    const found = make("output");
+    found.setAttribute("aria-live", "polite");
+    const named = (name, field) => {
+      const label = make("label", "", `${name} `);
+      label.append(field);
+      return label;
+    };
+    form.append(chips, named("Sort", sort), named("Search", search), found);
+    const head = make("tr");
+    COLUMNS.forEach((name, at) => head.append(Object.assign(make("th", at > 2 ? "n" : "", name), { scope: "col" })));
+    const table = make("table", "samples carded");
+    table.append(make("caption", "unseen", "Samples of this run"), make("thead"), make("tbody"));
+    table.tHead.append(head);
+    const region = Object.assign(make("div", "wide"), { role: "region", tabIndex: 0, ariaLabel: "Samples of this run" });
+    region.append(table);
+    section().querySelector("dialog").before(form, region);
+    return form;
+  }
+
   function start() {
-    const form = document.getElementById("sample-controls");
+    const form = build();
     const dialog = document.getElementById("sample");
-    form.hidden = false;
     dialog.tabIndex = -1;
     form.addEventListener("input", () => update(form));
     form.addEventListener("submit", (event) => event.preventDefault());

@@ -4,7 +4,7 @@
 (() => {
   const { base, axis, rateAxis, band, whiskers, colour, escape, percent, spanned, css, fit, textWidth, MARKS } = assay;
   const MOST_NAMES = 30; // beyond, only those on the frontier are written beside their points
-  const LABEL_WIDTH = 150;
+  const LABEL_WIDTH = 220;
 
   function scatterOption(data, chartWidth) {
     const families = [...new Set(data.points.map((point) => point.family))].sort();
@@ -77,9 +77,14 @@
     for (const point of [...named].sort((one, other) => Number(other.frontier) - Number(one.frontier))) {
       const [x, y] = spots[data.points.indexOf(point)];
       const text = fit(point.name, most);
-      const size = { width: textWidth(text) + 4, height: 16 };
+      const size = { width: textWidth(text) + 10, height: 16 };
       const right = [14, -14 - size.width].flatMap((dx) => [-8, -20, 4, -32, 16].map((dy) => [dx, dy]));
-      const found = right.find(([dx, dy]) => {
+      // Where both sides are taken: above or below the interval.
+      const left = Math.max(66, Math.min(x - size.width / 2, width - size.width - 4)) - x;
+      const [[, low], [, high]] = [pixel(point.x, point.y[1]), pixel(point.x, point.y[2])];
+      const top = Math.min(high, y - 8) - y;
+      const above = [top - 21, top - 37, Math.max(low, y + 8) - y + 6].map((dy) => [left, dy]);
+      const found = [...right, ...above].find(([dx, dy]) => {
         const box = { x: x + dx, y: y + dy, ...size };
         return box.x > 64 && box.x + box.width < width && box.y > 4 && box.y + box.height < height && !taken.some((other) => meets(box, other));
       });

@@ -119,6 +119,7 @@
   }
 
   function startCopying(element) {
+    if (element.matches(".hash")) element.title = element.dataset.copy;
     const button = document.createElement("button");
     Object.assign(button, { type: "button", className: "copy", textContent: "Copy" });
     button.addEventListener("click", async () => {

@@ -44,8 +44,8 @@ class BoardRow:
 
     @property
     def flagged(self) -> bool:
-        """Whether a number of this row has a warning."""
-        return any(cell.result.warnings for cell in self.cells if cell)
+        """Whether a number of this row may be too high; zero cannot."""
+        return any(cell.result.warnings and cell.result.robust.count for cell in self.cells if cell)
 
 
 @final

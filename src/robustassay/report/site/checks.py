@@ -1,218 +1,115 @@
-"""Checks of all runs for signs that a robust accuracy is too high; each says in a sentence what it found."""
+"""Checks of all runs for signs that a robust accuracy is too high, and of the records behind it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, final
 
 from robustassay.analysis.rates import Rate
-from robustassay.analysis.trust import OrderViolation
 from robustassay.report import formatting
+from robustassay.report.site import attack_checks
 from robustassay.report.site.models import ReportedModel
+from robustassay.report.site.trust_check import CheckedRuns, CheckFinding, TrustCheck
 from robustassay.results.models import AttackSummary, ModelResult
-
-_SIGNIFICANT: Final = 0.05
-
-CheckStatus = Literal["good", "note", "warning"]
-"""No warning, something to know, or a warning."""
-
-
-@final
-@dataclass(frozen=True)
-class CheckFinding:
-    """A sentence about one run, and the key of that run."""
-
-    text: str
-    key: str
-
-
-@final
-@dataclass(frozen=True)
-class TrustCheck:
-    """What one check found."""
-
-    title: str
-    status: CheckStatus
-    text: str
-    findings: tuple[CheckFinding, ...] = ()
 
 
 def check_all(
     attacks: Sequence[AttackSummary], results: Sequence[ModelResult], models: Mapping[str, ReportedModel]
 ) -> tuple[TrustCheck, ...]:
     """Run every check; warnings come first."""
-    names = {one.key: f"{models[one.run.model_id].label}, {one.run.threat}, {one.label}" for one in attacks}
+    runs = CheckedRuns(attacks, results, {identity: model.label for identity, model in models.items()})
     made = (
-        _claims(attacks, names),
-        _order(results, models),
-        _strength(results, models),
-        _evidence(results, models),
-        _flags(attacks, names),
-        _in_doubt(results, models),
-        _samples(attacks, results, names),
-        _interval_width(results),
-        _eight_bits(attacks),
+        _claims(runs),
+        attack_checks.order(runs),
+        attack_checks.strength(runs),
+        attack_checks.evidence(runs),
+        attack_checks.signs(runs),
+        attack_checks.in_doubt(runs),
+        _samples(runs),
+        _interval_width(runs),
+        _eight_bits(runs),
     )
     return tuple(sorted(made, key=lambda check: check.status != "warning"))
 
 
-def _claims(attacks: Sequence[AttackSummary], names: Mapping[str, str]) -> TrustCheck:
-    claims = sum(attack.numbers.claims for attack in attacks)
-    invalid = sum(attack.numbers.invalid_claims for attack in attacks)
+def _claims(runs: CheckedRuns) -> TrustCheck:
+    title = "Are claimed successes real?"
+    checked = (
+        "Every adversarial image that an attack claims is classified again by separate code, and its distance measured."
+    )
+    claims = sum(attack.numbers.claims for attack in runs.attacks)
+    invalid = sum(attack.numbers.invalid_claims for attack in runs.attacks)
     if not invalid:
-        text = f"All {claims:,} claimed successes were verified on a fresh forward pass."
-        return TrustCheck("Claims", "good", text if claims else "No attack claimed a success.")
+        found = f"All {claims:,} claimed successes were verified." if claims else "No attack claimed a success."
+        return TrustCheck(title, checked, "good", found)
     findings = tuple(
         CheckFinding(
-            f"{names[attack.key]}: {formatting.listed([f'{many:,} × {why}' for why, many in reasons.items()])}",
+            f"{runs.name(attack)}: {formatting.listed([f'{many:,} × {why}' for why, many in reasons.items()])}",
             attack.key,
         )
-        for attack in attacks
+        for attack in runs.attacks
         if (reasons := attack.numbers.invalid)
     )
-    text = f"{invalid:,} of {claims:,} claimed successes were not verified. They count as failed attacks."
-    return TrustCheck("Claims", "warning", text, findings)
-
-
-def _order(results: Sequence[ModelResult], models: Mapping[str, ReportedModel]) -> TrustCheck:
-    pairs = sum(result.order.pairs for result in results)
-    findings = tuple(
-        CheckFinding(_violation(violation, result, models[result.model_id].label), violation.stronger)
-        for result in results
-        for violation in result.order.violations
+    found = f"{invalid:,} of {claims:,} claimed successes were not verified. They count as failed attacks."
+    advice = (
+        "Read the reasons below. An attack of your own may leave the radius; a random model needs more draws (`--eot`)."
     )
-    if findings:
-        text = (
-            "An attack broke fewer samples than a weaker one: the attack may have failed, or gradients mislead. "
-            "The robust accuracy may be too high."
-        )
-        return TrustCheck("Stronger attacks break more", "warning", text, findings)
-    if not pairs:
-        text = "No attack ran beside a weaker one on the same samples, so this was not checked."
-        return TrustCheck("Stronger attacks break more", "note", text)
-    text = (
-        f"No attack broke fewer samples than a weaker one on the same samples ({formatting.count(pairs, 'pair')} "
-        "compared)."
+    return TrustCheck(title, checked, "warning", found, advice, findings)
+
+
+def _samples(runs: CheckedRuns) -> TrustCheck:
+    title = "Do all runs cover the same samples?"
+    checked = (
+        "The worst case over attacks is taken on the same samples only, so a run on fewer samples is left out of it."
     )
-    return TrustCheck("Stronger attacks break more", "good", text)
-
-
-def _violation(violation: OrderViolation, result: ModelResult, model: str) -> str:
-    labels = {attack.key: attack.label for attack in result.attacks}
-    strong, weak = labels[violation.stronger], labels[violation.weaker]
-    explanation = "attack may have failed" + ("" if violation.p_value < _SIGNIFICANT else ", or this is chance")
-    p_value = f"p = {violation.p_value:.2g}" if violation.p_value >= 0.001 else "p < 0.001"
-    return (
-        f"{model}, {result.threat}, {strong}: {explanation} ({p_value}). "
-        f"Of {formatting.count(violation.samples, 'sample')}, "
-        f"{weak} alone broke {violation.only_weaker:,} and this attack alone {violation.only_stronger:,}"
-    )
-
-
-def _strength(results: Sequence[ModelResult], models: Mapping[str, ReportedModel]) -> TrustCheck:
-    weak = [result for result in results if result.robust.count and not result.has_iterated_attack]
-    if not weak:
-        text = (
-            "Every model with a robust accuracy above zero was tested with an attack that follows the gradient for "
-            "many steps."
-        )
-        return TrustCheck("Strength", "good", text)
-    text = "No attack followed the gradient for many steps, so these robust accuracies may be far too high: add pgd."
-    findings = (
-        CheckFinding(
-            f"{models[result.model_id].label}, {result.threat}: "
-            f"{formatting.listed([attack.label for attack in result.attacks])}",
-            result.attacks[0].key,
-        )
-        for result in weak
-    )
-    return TrustCheck("Strength", "warning", text, tuple(findings))
-
-
-def _evidence(results: Sequence[ModelResult], models: Mapping[str, ReportedModel]) -> TrustCheck:
-    weak = [result for result in results if not result.evidence.earned]
-    if not weak:
-        text = "Every number was earned by AutoAttack, express or adaptive attacks that passed their self-test."
-        return TrustCheck("Evidence", "good", text)
-    findings = tuple(
-        CheckFinding(f"{models[result.model_id].label}, {result.threat}: {result.evidence.summary}", result.first.key)
-        for result in weak
-    )
-    failed = any(result.evidence.self_test.examined and not result.evidence.self_test.passed for result in weak)
-    text = (
-        "Some numbers are upper bounds only: by attacks weaker than AutoAttack or express, or without a passed "
-        "self-test, in which an attack must find adversarial examples that were planted in the model."
-    )
-    return TrustCheck("Evidence", "warning" if failed else "note", text, findings)
-
-
-def _flags(attacks: Sequence[AttackSummary], names: Mapping[str, str]) -> TrustCheck:
-    findings = tuple(
-        CheckFinding(f"{names[attack.key]}: {name}. {text}", attack.key)
-        for attack in attacks
-        for name, text in attack.flags.items()
-    )
-    if not findings:
-        return TrustCheck("Flags", "good", "No model shows a sign that attacks on it fail unnoticed.")
-    return TrustCheck("Flags", "warning", "Some models show signs that attacks on them may fail unnoticed.", findings)
-
-
-def _in_doubt(results: Sequence[ModelResult], models: Mapping[str, ReportedModel]) -> TrustCheck:
-    findings = tuple(
-        CheckFinding(
-            f"{models[result.model_id].label}, {result.threat}: "
-            f"{result.in_doubt:,} of {formatting.count(result.robust.count, 'robust sample')}",
-            result.attacks[0].key,
-        )
-        for result in results
-        if result.in_doubt
-    )
-    if not findings:
-        text = "No sample is in doubt: every robust sample kept a clear margin, and attacks did reduce it."
-        return TrustCheck("Samples in doubt", "good", text)
-    text = (
-        "A stronger attack may still break some robust samples: their margin is almost zero, or no attack reduced it, "
-        "or their model is flagged."
-    )
-    return TrustCheck("Samples in doubt", "note", text, findings)
-
-
-def _samples(attacks: Sequence[AttackSummary], results: Sequence[ModelResult], names: Mapping[str, str]) -> TrustCheck:
     largest: dict[str, int] = {}
-    for attack in attacks:
+    for attack in runs.attacks:
         sha256 = attack.run.spec["data"]["sha256"]
         largest[sha256] = max(largest.get(sha256, 0), attack.numbers.samples)
-    counted = {attack.key for result in results for attack in result.counted}
+    counted = {attack.key for result in runs.results for attack in result.counted}
     findings = tuple(
         CheckFinding(
-            f"{names[attack.key]}: {attack.numbers.samples:,} of {wanted:,}"
+            f"{runs.name(attack)}: {attack.numbers.samples:,} of {wanted:,}"
             + ("" if attack.key in counted else "; not in the worst case"),
             attack.key,
         )
-        for attack in attacks
-        if attack.numbers.samples < (wanted := largest[attack.run.spec["data"]["sha256"]]) or attack.key not in counted
+        for attack in runs.attacks
+        if _is_partial(attack, wanted := largest[attack.run.spec["data"]["sha256"]]) or attack.key not in counted
     )
     if findings:
-        text = (
-            "Some runs cover fewer or other samples than the largest run on the same data. "
-            "The worst case is taken over attacks on the same samples only."
+        verb = "covers" if len(findings) == 1 else "cover"
+        found = (
+            f"{formatting.count(len(findings), 'run')} {verb} fewer or other samples than the largest run on the same "
+            "data."
         )
-        return TrustCheck("Samples", "warning", text, findings)
+        advice = (
+            "Run the command on the page of the run again, with the `--limit` of the others: finished samples are kept."
+        )
+        return TrustCheck(title, checked, "warning", found, advice, findings)
     sizes = formatting.listed([f"{size:,}" for size in sorted(set(largest.values()))])
-    each = (
+    found = (
         f"Every run covers {sizes} samples." if len(largest) == 1 else "All runs on one dataset cover the same samples."
     )
-    return TrustCheck("Samples", "good", each)
+    part = sum(bool(attack.run.confirms) for attack in runs.attacks)
+    if part:
+        found += f" Runs on the samples that others left are not counted ({part:,})."
+    return TrustCheck(title, checked, "good", found)
 
 
-def _interval_width(results: Sequence[ModelResult]) -> TrustCheck:
-    if not results:
-        return TrustCheck("Width of intervals", "warning", "No run has a record yet.")
-    widest = max(results, key=lambda result: _width(result.robust))
-    text = (
-        f"With {formatting.count(widest.robust.total, 'sample')}, the widest 95 % interval of a robust accuracy spans "
-        f"{formatting.points(widest.robust.interval())} points; four times as many samples would halve it."
+def _is_partial(attack: AttackSummary, wanted: int) -> bool:
+    """Say whether a run covers fewer samples than the largest one; runs on what others left do so by design."""
+    return attack.numbers.samples < wanted and not attack.run.confirms
+
+
+def _interval_width(runs: CheckedRuns) -> TrustCheck:
+    title = "Are there enough samples?"
+    checked = "A robust accuracy of few samples is uncertain; its 95 % interval (Wilson) says by how much."
+    if not runs.results:
+        return TrustCheck(title, checked, "warning", "No run has a record yet.", "Run the evaluation to its end.")
+    widest = max((result.robust for result in runs.results), key=_width)
+    found = (
+        f"With {formatting.count(widest.total, 'sample')}, the widest interval spans "
+        f"{formatting.points(widest.interval())} points."
     )
-    return TrustCheck("Width of intervals", "note", text)
+    advice = "Four times as many samples (`--limit`) would halve it."
+    return TrustCheck(title, checked, "note", found, advice)
 
 
 def _width(rate: Rate) -> float:
@@ -220,15 +117,18 @@ def _width(rate: Rate) -> float:
     return high - low
 
 
-def _eight_bits(attacks: Sequence[AttackSummary]) -> TrustCheck:
+def _eight_bits(runs: CheckedRuns) -> TrustCheck:
+    title = "Do successes survive an image file?"
+    checked = "Each success is rounded to 8 bits, as in an image file, and classified again."
     kept = Rate(
-        sum(attack.numbers.eight_bits.count for attack in attacks),
-        sum(attack.numbers.eight_bits.total for attack in attacks),
+        sum(attack.numbers.eight_bits.count for attack in runs.attacks),
+        sum(attack.numbers.eight_bits.total for attack in runs.attacks),
     )
     if not kept.total:
-        return TrustCheck("8 bits", "good", "No attack succeeded, so rounding to 8 bits changes nothing.")
-    text = (
-        f"{kept.count:,} of {kept.total:,} successes ({formatting.percent(kept.value)}) are still adversarial after "
-        "rounding to 8 bits, as in an image file."
-    )
-    return TrustCheck("8 bits", "good" if kept.count == kept.total else "note", text)
+        return TrustCheck(title, checked, "good", "No attack succeeded, so there was nothing to round.")
+    share = f"{kept.count:,} of {kept.total:,} successes ({formatting.percent(kept.value)})"
+    if kept.count == kept.total:
+        return TrustCheck(title, checked, "good", f"{share} are still adversarial after rounding.")
+    found = f"{share} are still adversarial after rounding. The others count as successes all the same."
+    advice = "Nothing to do, unless your attacker must save images to files."
+    return TrustCheck(title, checked, "note", found, advice)

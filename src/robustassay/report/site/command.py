@@ -1,7 +1,7 @@
 """The command line that repeats a run."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -13,6 +13,9 @@ from robustassay.models.sources import is_source_spec
 from robustassay.names import slug
 from robustassay.registry import spell_described
 from robustassay.results.runs import StoredRun
+
+DEFAULT_NORM: Final = "Linf"
+"""The norm that `assay eval` takes if none is given; commands leave it out."""
 
 _REFUSED_FLAGS: Final = frozenset({"no-gradients", "softmax"})
 """Models with these flags are refused unless --despite-flags is given."""
@@ -32,22 +35,47 @@ def repeat(run: StoredRun, samples: int, loadable: bool) -> RepeatCommand:
     reason = _no_command(run, loadable)
     if reason is not None:
         return RepeatCommand(None, reason)
+    words = _words(run, [attack_option(run.spec["attack"])], _despite(run), samples)
+    return RepeatCommand(shlex.join(words), None if run.data in data.names() else _other_data(run))
+
+
+def repeat_evaluation(run: StoredRun, others: Sequence[StoredRun], samples: int, loadable: bool) -> RepeatCommand:
+    """Write the command of the evaluation that a remedy or a confirming run is part of.
+
+    `others` are the runs whose samples it covers, of `samples` samples.
+    """
+    plain = [one for one in others if "remedy" not in one.spec["attack"]]
+    if not plain or any(_no_command(one, loadable) for one in plain):
+        return repeat(run, samples, loadable)
+    switch = ["--adaptive", "auto"] if "remedy" in run.spec["attack"] else ["--confirm", *_despite(plain[0])]
+    words = _words(plain[0], [attack_option(one.spec["attack"]) for one in plain], switch, samples)
+    return RepeatCommand(shlex.join(words), "This repeats the whole evaluation, of which this run is a part.")
+
+
+def _despite(run: StoredRun) -> list[str]:
+    return ["--despite-flags"] if _REFUSED_FLAGS & run.manifest.get("flags", {}).keys() else []
+
+
+def _words(run: StoredRun, attacks: Sequence[str], switches: Sequence[str], samples: int) -> list[str]:
+    """Write a command in words: the model, data, threat and search of a run."""
     threat, target = run.spec["threat"], run.spec["threat"].get("target")
-    words = ["assay", "eval", run.model, "--data", run.data, "--attack", attack_option(run.spec["attack"])]
-    words += ["--norm", threat["norm"], "--eps", format_eps(float(threat["eps"])), "--seed", str(run.spec["seed"])]
+    words = ["assay", "eval", run.model, "--data", run.data, "--attack", *attacks]
+    words += [*_threat_options(run), "--seed", str(run.spec["seed"])]
     words += ["--targeted", str(target)] if target else []
     words += ["--query-budget", str(threat["query_budget"])] if threat.get("query_budget") else []
-    words += _search_options(run)
-    words += ["--limit", str(samples), "--out", f"runs/{run.key}"]
-    return RepeatCommand(shlex.join(words), None if run.data in data.names() else _other_data(run))
+    return [*words, *_search_options(run), *switches, "--limit", str(samples), "--out", f"runs/{run.key}"]
+
+
+def _threat_options(run: StoredRun) -> list[str]:
+    norm, eps = str(run.spec["threat"]["norm"]), format_eps(float(run.spec["threat"]["eps"]))
+    return [*(() if norm == DEFAULT_NORM else ("--norm", norm)), "--eps", eps]
 
 
 def with_attack(run: StoredRun, samples: int, loadable: bool, attack: str) -> str:
     """Write the command that runs another attack on the model of a run, under its threat."""
-    threat = run.spec["threat"]
     model = run.model if loadable else "MODEL"
-    words = ["assay", "eval", model, "--data", run.data, "--attack", attack, "--norm", threat["norm"]]
-    words += ["--eps", format_eps(float(threat["eps"])), "--limit", str(samples)]
+    words = ["assay", "eval", model, "--data", run.data, "--attack", attack, *_threat_options(run)]
+    words += ["--limit", str(samples)]
     return shlex.join([*words, "--keep-images", "--out", f"runs/{slug(run.model)}-{attack}"])
 
 
@@ -60,8 +88,7 @@ def _search_options(run: StoredRun) -> list[str]:
     """Write how the model was searched; exact search and no surrogate give the same records."""
     model = run.spec["model"]
     options = [] if "service" in model else ["--precision", "fast" if "search" in model else "exact"]
-    options += ["--eot", str(model["eot"])] if "eot" in model else []
-    return options + (["--despite-flags"] if _REFUSED_FLAGS & run.manifest.get("flags", {}).keys() else [])
+    return options + (["--eot", str(model["eot"])] if "eot" in model else [])
 
 
 def _no_command(run: StoredRun, loadable: bool) -> str | None:
@@ -103,5 +130,5 @@ def is_loadable(model: Mapping[str, Any]) -> bool:
 
 
 def _other_data(run: StoredRun) -> str:
-    sha256 = run.spec["data"]["sha256"][:12]
+    sha256 = run.spec["data"]["sha256"][:8]
     return f"Put the path of your copy of {run.data} after --data; its SHA-256 begins with {sha256}."

@@ -9,15 +9,16 @@ from typing import final
 from robustassay.errors import BadRequest
 from robustassay.report.site.breakdown import Breakdown, break_down
 from robustassay.report.site.calibrations import Reliability, find_reliabilities
-from robustassay.report.site.checks import TrustCheck, check_all
+from robustassay.report.site.checks import check_all
 from robustassay.report.site.curves import SiteCurve, site_curves
 from robustassay.report.site.gallery import Gallery, GalleryBuilder, GallerySelection, class_name, select
 from robustassay.report.site.heat_maps import HeatMap, heat_maps
 from robustassay.report.site.models import ReportedModel, reported_models
 from robustassay.report.site.sample_pictures import SamplePictures
 from robustassay.report.site.samples import SampleTable, rows_each, sample_table
-from robustassay.report.site.showcase import ShownCase, find_showcase
+from robustassay.report.site.showcase import ShownCase, chosen_labels, find_showcase, link_runs
 from robustassay.report.site.studies import StudyPage, find_studies
+from robustassay.report.site.trust_check import TrustCheck
 from robustassay.results.discovery import holds_runs
 from robustassay.results.labels import attack_labels
 from robustassay.results.models import (
@@ -83,7 +84,8 @@ def collect(places: Sequence[Path], watch: Watch = lambda done, total: None) -> 
     runs = find_runs(with_runs) if with_runs else ()
     if not (runs or studies):
         raise BadRequest("A report needs at least one run: give the folder named by --out of an evaluation.")
-    labels, models = attack_labels(runs), reported_models(runs)
+    showcase = find_showcase(places)
+    labels, models = attack_labels(runs), reported_models(runs, chosen_labels(showcase[1]) if showcase else {})
     collected = _read(runs, labels, watch)
     builder = GalleryBuilder(labels)
     galleries: dict[str, list[Gallery]] = defaultdict(list)
@@ -110,7 +112,7 @@ def collect(places: Sequence[Path], watch: Watch = lambda done, total: None) -> 
         breakdowns=collected.breakdowns,
         samples=collected.samples,
         pictures=pictures,
-        showcase=find_showcase(places, collected.attacks),
+        showcase=link_runs(*showcase, collected.attacks) if showcase else None,
     )
 
 

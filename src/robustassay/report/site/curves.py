@@ -16,8 +16,12 @@ from robustassay.results.models import Frames
 from robustassay.results.runs import StoredRun
 
 WORST: Final = "worst case of all attacks"
-PLACES: Final = 28
-"""Points of a curve at most: between two of them less than 1/25 of the broken samples are broken."""
+PLACES: Final = 20
+"""Points of a curve at most: between two of them less than 1/17 of the broken samples are broken."""
+SHORTEST: Final = 10
+"""The fewest iterations or queries that an axis shows, where a run has them."""
+BEYOND: Final = 1.25
+"""An axis of iterations or queries ends this far beyond the last sample to be broken: the rest is a flat line."""
 DIGITS: Final = 4
 UNIT: Final = 10**DIGITS
 """Rates are written as whole multiples of 1/UNIT, which takes a third of the bytes."""
@@ -143,4 +147,6 @@ def _end(curve: Curve) -> float:
     broken = curve.breaks_at[np.isfinite(curve.breaks_at) & (curve.breaks_at > 0)]
     if not len(broken):
         return curve.end if np.isfinite(curve.end) else 0.0
-    return float(f"{1.05 * float(broken.quantile(SHOWN)):.6g}") if not np.isfinite(curve.end) else curve.end
+    if not np.isfinite(curve.end):
+        return float(f"{1.05 * float(broken.quantile(SHOWN)):.6g}")
+    return float(min(curve.end, max(SHORTEST, np.ceil(BEYOND * float(broken.max())))))

@@ -92,9 +92,10 @@ def missing_curves(content: Content) -> list[MissingCurves]:
         without = {one.model_id: one for one in own if one.model_id not in drawn}
         if without:
             names = [content.models[model_id].label for model_id in without]
-            named = formatting.listed(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+            named = formatting.listed(names if len(names) <= 4 else [*names[:3], f"{len(names) - 3} more"])
             first = next(iter(without.values()))
-            text = f"No curve versus {axis} for {named}: {reason} gives the whole curve:"
+            one = f", here for {names[0]}" if len(names) > 1 else ""
+            text = f"No curve versus {axis} for {named}: {reason} gives the whole curve{one}:"
             found.append(MissingCurves(text, attack, runs[first.pages[0]]))
     return found
 

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from robustassay import models as embedded
 from robustassay.models.card import ModelCard
 from robustassay.names import slug
+from robustassay.report.site.command import is_loadable
 from robustassay.results.cards import embedded_card
 from robustassay.results.labels import settings_label
 from robustassay.results.runs import StoredRun
@@ -24,39 +26,46 @@ class ReportedModel:
     facts: tuple[str, ...]
     card: ModelCard | None  # of an embedded model
     page: str  # its path in the site
-
-    @property
-    def parameters(self) -> int | None:
-        """The number of parameters on its card; None where there is no card."""
-        return self.card.parameters if self.card else None
-
-    @property
-    def family(self) -> str:
-        """The architecture named on its card, else other."""
-        return str(self.card.architecture["name"]) if self.card else "other"
+    parameters: int | None  # None where it is neither an embedded model nor a defended one
+    family: str  # the architecture of the embedded model, else other
 
 
-def reported_models(runs: Sequence[StoredRun]) -> dict[str, ReportedModel]:
-    """Describe each model, by `StoredRun.model_id`."""
+def reported_models(runs: Sequence[StoredRun], chosen: Mapping[str, str]) -> dict[str, ReportedModel]:
+    """Describe each model, by `StoredRun.model_id`; `chosen` holds labels that people gave to names."""
     specs = {run.model_id: json.loads(run.model_id) for run in runs}
-    labels = {identity: str(spec["name"]) for identity, spec in specs.items()}
+    names = {identity: str(spec["name"]) for identity, spec in specs.items()}
+    plain = {identity: chosen.get(name, name) for identity, name in names.items()}
+    labels = plain
     for suffix in (_weights, _digest):  # two structures may have the same weights
         shared = Counter(labels.values())
         labels = {
-            identity: f"{specs[identity]['name']} ({suffix(specs[identity])})" if shared[label] > 1 else label
+            identity: f"{plain[identity]} ({suffix(specs[identity])})" if shared[label] > 1 else label
             for identity, label in labels.items()
         }
     return {identity: _describe(spec, labels[identity]) for identity, spec in specs.items()}
 
 
 def _describe(spec: Mapping[str, Any], label: str) -> ReportedModel:
-    card = embedded_card(spec)
-    facts = _facts(card) if card else (f"weights {_weights(spec)}",)
-    return ReportedModel(str(spec["name"]), label, facts, card, _page(spec))
+    name, card, page = str(spec["name"]), embedded_card(spec), _page(spec)
+    if card is not None:
+        return ReportedModel(name, label, _facts(card), card, page, card.parameters, _family(card))
+    defenses, _, inner = (part.strip() for part in name.rpartition("|"))
+    if defenses and inner in embedded.names() and is_loadable(spec):
+        from robustassay.leaderboard import whitelist
+
+        behind = embedded.card(inner)
+        parameters = sum(one.numel() for one in whitelist.model(name).parameters())
+        facts = (f"{behind.title}, defended: {defenses.replace('|', ', ')}", f"{parameters:,} parameters")
+        return ReportedModel(name, label, facts, None, page, parameters, _family(behind))
+    return ReportedModel(name, label, (f"weights {_weights(spec)}",), None, page, None, "other")
 
 
 def _weights(spec: Mapping[str, Any]) -> str:
-    return str(spec.get("weights", "unknown"))[:12]
+    return str(spec.get("weights", "unknown"))[:8]
+
+
+def _family(card: ModelCard) -> str:
+    return str(card.architecture["name"])
 
 
 def _digest(spec: Mapping[str, Any]) -> str:

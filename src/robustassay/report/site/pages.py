@@ -1,6 +1,8 @@
 """Renders the site: one function per kind of page, each fills a template."""
 
 import json
+import re
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,18 +11,22 @@ from importlib import resources
 from typing import Any, Final, final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 import robustassay as ra
 from robustassay.report import formatting
 from robustassay.report.site.board import boards, examples, near_miss
-from robustassay.report.site.command import is_loadable, repeat, with_attack
+from robustassay.report.site.command import RepeatCommand, is_loadable, repeat, repeat_evaluation, with_attack
 from robustassay.report.site.content import Content
+from robustassay.report.site.curves import PLACES
 from robustassay.report.site.graphs import CurveSheet, curve_sheets, fitted_law, missing_curves, trade_offs
 from robustassay.report.site.references import references
-from robustassay.report.site.samples import OUTCOMES
+from robustassay.report.site.run_role import role
+from robustassay.report.site.samples import SampleTable
 from robustassay.report.site.summary import costs, summary, title
 from robustassay.report.site.table_file import table_file
 from robustassay.report.site.verdicts import best_verdict, model_verdict, trust_in
+from robustassay.results.labels import threat_fields
 from robustassay.results.models import AttackSummary, ModelResult
 from robustassay.results.runs import StoredRun
 from robustassay.results.self_test import SelfTest
@@ -41,6 +47,8 @@ LONGEST_LIST: Final = 12
 """Findings per check that the first page shows; the rest is on other pages."""
 TABLE: Final = "results.csv"
 REFERENCES: Final = "references.bib"
+
+_INDENTED: Final = re.compile(r"\n\s+")
 
 File = tuple[str, str | bytes]
 
@@ -76,8 +84,11 @@ class _Site:
             formatting.brief,
             formatting.unit,
             formatting.is_hash,
+            formatting.flag,
+            formatting.few_flags,
         )
         made.filters |= {writer.__name__: writer for writer in writers}
+        made.filters["code"] = _code
         made.globals |= {"content": self.content, "version": ra.__version__, "title": title(self.content)}
         made.globals["nav"] = self.nav
         made.globals["longest_list"] = LONGEST_LIST
@@ -107,7 +118,7 @@ class _Site:
         """Fill a template; links in it are relative to the page."""
         root = "../" * name.count("/")
         text = self.environment.get_template(f"{template}.html.jinja").render(root=root, here=name, **values)
-        return name, text
+        return name, text if template == "study" else _INDENTED.sub("\n", text)  # a study may show code
 
 
 def pages(content: Content) -> Iterator[File]:
@@ -158,7 +169,7 @@ def _curves(site: _Site) -> Iterator[File]:
         yield sheet.file, f"assay.receive({_script(sheet.name)}, {_script(sheet.curves)});\n"
     models = [{"name": one.label, "page": one.page} for one in content.models.values()]
     index = {"kind": "curves", "sheets": [sheet.entry for sheet in site.sheets], "models": models}
-    yield site.page("curves.html", "curves", index=index, missing=missing)
+    yield site.page("curves.html", "curves", index=index, missing=missing, places=PLACES)
 
 
 def _comparisons(site: _Site) -> Iterator[File]:
@@ -184,6 +195,7 @@ def _models(site: _Site) -> Iterator[File]:
             "model",
             model=model,
             spec=json.loads(identity),
+            loaded_by=shlex.quote(model.name) if site.loadable[identity] else "MODEL",
             results=[
                 (one, model_verdict(one), trust_in(one), content.breakdowns[one.first.key]) for one in own[identity]
             ],
@@ -201,27 +213,54 @@ def _runs(site: _Site) -> Iterator[File]:
     for attack in content.attacks:
         yield _run(site, attack, standing_of.get(attack.key))
     for table in content.samples.values():
-        found = {**table.to_json(), **content.pictures.to_json(table)}
+        found = _named({**table.to_json(), **content.pictures.to_json(table)})
         yield table.file, f"assay.receive({_script(found)});\n"
     yield from content.pictures.files.items()
 
 
 def _run(site: _Site, attack: AttackSummary, result: ModelResult | None) -> File:
-    model = site.content.models[attack.run.model_id]
-    repeated = repeat(attack.run, attack.numbers.samples, site.loadable[attack.run.model_id])
+    run, model = attack.run, site.content.models[attack.run.model_id]
     counted = result is not None and attack in result.counted
+    table, self_test = site.content.samples.get(attack.key), SelfTest.of(run.manifest)
+    failed = self_test.examined and not self_test.passed
     return site.page(
-        attack.run.page,
+        run.page,
         "run",
         one=attack,
-        run=attack.run,
+        run=run,
         model=model,
-        repeated=repeated,
+        repeated=_repeated(site, attack, result),
         counted=counted,
-        table=site.content.samples.get(attack.key),
-        outcomes=OUTCOMES,
-        self_test=SelfTest.of(attack.run.manifest),
+        role=role(attack, result),
+        parts={
+            part: threat_fields(run.spec[part]) if part == "threat" else run.spec[part]
+            for part in ("model", "data", "threat", "attack")
+        },
+        table=table,
+        counts=_counts(table, failed) if table else [],
+        failed=failed,
+        self_test=self_test,
     )
+
+
+def _named(sent: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the names of attacks that no sample of the list refers to."""
+    used = set(sent.get("other", ()))
+    return {**sent, "others": [name if at in used else "" for at, name in enumerate(sent["others"])]}
+
+
+def _counts(table: SampleTable, failed: bool) -> list[tuple[str, int]]:
+    """Count the samples by outcome, for the filters; after a failed self-test, none in doubt does not mean no doubt."""
+    return [(letter, many) for letter, many in table.counts.items() if letter != "d" or many or not failed]
+
+
+def _repeated(site: _Site, attack: AttackSummary, result: ModelResult | None) -> RepeatCommand:
+    """Write the command that repeats a run, or the evaluation that a run on part of the samples belongs to."""
+    loadable, others = site.loadable[attack.run.model_id], result.attacks if result is not None else ()
+    before = [one for one in others if one.key in attack.run.confirms]
+    if before:
+        return repeat_evaluation(attack.run, [one.run for one in before], before[0].numbers.samples, loadable)
+    return repeat(attack.run, attack.numbers.samples, loadable)
 
 
 def _studies(site: _Site) -> Iterator[File]:
@@ -232,6 +271,11 @@ def _studies(site: _Site) -> Iterator[File]:
         yield site.page(study.page, "study", study=study, html=study.html())
         for file in study.files():
             yield f"studies/{study.name}/{file.as_posix()}", (study.folder / file).read_bytes()
+
+
+def _code(text: str) -> Markup:
+    """Mark what stands between backticks in a sentence as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _script(value: object) -> str:

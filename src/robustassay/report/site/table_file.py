@@ -9,7 +9,18 @@ from robustassay.results.models import ModelResult, ThreatRanking
 
 HEADING: Final = (
     *("model", "parameters", "data", "threat", "clean", "robust", "robust_low", "robust_high", "samples"),
-    *("rank_best", "rank_worst", "group", "evidence", "self_test", "in_doubt", "warnings", "attacks", "weights"),
+    *(
+        "rank_best",
+        "rank_worst",
+        "group",
+        "evidence",
+        "self_test",
+        "in_doubt",
+        "warnings",
+        "attacks",
+        "weights",
+        "name",
+    ),
 )
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 
@@ -32,7 +43,7 @@ def _row(content: Content, ranking: ThreatRanking, one: ModelResult) -> list[str
         *(round(value, 6) for value in (one.clean.value, one.robust.value, low, high)),
         *(one.robust.total, best, worst, ranking.letters.get(one.model_id, "")),
         *(one.evidence.label, one.evidence.self_test.summary, one.in_doubt, "; ".join(one.warnings)),
-        *("; ".join(attack.label for attack in one.counted), str(first.spec["model"].get("weights", ""))),
+        *("; ".join(attack.label for attack in one.counted), str(first.spec["model"].get("weights", "")), model.name),
     ]
     return [_safe(cell) for cell in row]
 

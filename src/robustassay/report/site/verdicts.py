@@ -51,7 +51,7 @@ def _said(result: ModelResult, rate: str, where: str) -> str:
 def _reason(result: ModelResult) -> str:
     """Say why the number can be believed, or what speaks against it."""
     if result.warnings and result.robust.count:
-        return f"Do not rely on it yet: {formatting.listed(result.warnings)}."
+        return f"Do not rely on it yet: {formatting.few_flags(result.warnings)}."
     attacks = formatting.listed([one.label for one in reversed(result.counted)][:3])
     more = len(result.counted) - 3
     by = attacks if more <= 0 else f"{attacks} and {more} more"
