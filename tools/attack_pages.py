@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from robustassay import attacks
 from robustassay.attacks.attack import Attack
-from robustassay.registry import lookup, spell
+from robustassay.registry import lookup, setting_texts, spell
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 PAGE: Final = DOCS / "attacks.md"
@@ -153,12 +153,13 @@ def section(name: str, cls: type[Any]) -> str:
 
 
 def settings(cls: type[Any]) -> str:
-    """Write a table of the fields with their defaults."""
+    """Write a table of the fields with their defaults and meanings."""
     fields = dataclasses.fields(cls)
     if not fields:
         return "It has no settings.\n"
-    rows = [f"| `{field.name}` | {' | '.join(default(field.default))} |" for field in fields]
-    return "\n".join(["| setting | type | default |", "|---|---|---|", *rows]) + "\n"
+    texts = setting_texts(cls)
+    rows = [f"| `{field.name}` | {' | '.join(default(field.default))} | {texts[field.name]} |" for field in fields]
+    return "\n".join(["| setting | type | default | meaning |", "|---|---|---|---|", *rows]) + "\n"
 
 
 def default(value: Any) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from robustassay.analysis.rates import percent
-from robustassay.eps import format_eps
+from robustassay.eps import format_eps, format_norm
 from robustassay.printable import escape_lines
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = {
     "model": 1,
-    "threat": 5,
+    "threat": 6,
     "attack": 2,
-    "n": 6,
-    "clean": 4,
+    "n": 3,
+    "clean": 5,
     "robust": 0,
-    "95 % interval": 3,
+    "95 % interval": 4,
     "attack success": 8,
     "gradients/image": 10,
     "seconds": 9,
@@ -73,6 +73,7 @@ def numbers(result: "Result") -> dict[str, Any]:
         "doubtful": len(result.doubtful),
         "flags": result.flags,
         "notes": result.notes,
+        "assessment": result.assessment,
         "stages": result.stages,
         "evidence": result.evidence.to_json(),
         "random_protocols": None if result.random_protocols is None else result.random_protocols.to_json(),
@@ -89,7 +90,7 @@ def line(result: "Result") -> list[str]:
     low, high = found["interval"]
     return [
         found["model"],
-        f"{threat['norm']} {format_eps(threat['eps'])}{goal}",
+        f"{format_norm(threat['norm'])} {format_eps(threat['eps'])}{goal}",
         found["attack"]["name"],
         f"{found['samples']}",
         percent(result.clean_accuracy),

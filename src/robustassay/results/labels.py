@@ -3,21 +3,19 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from robustassay.eps import format_eps
+from robustassay.eps import format_eps, format_norm
 from robustassay.registry import spell_setting
 from robustassay.results.identity import search_settings
 
 if TYPE_CHECKING:
     from robustassay.results.runs import StoredRun
 
-_NORM: Final = {"Linf": "L∞"}
-
 
 def threat_label(threat: Mapping[str, Any]) -> str:
     """Write a threat as L∞ 8/255, with its target rule and query budget where it has them."""
-    words = [_NORM.get(threat["norm"], str(threat["norm"])), format_eps(float(threat["eps"]))]
+    words = [format_norm(str(threat["norm"])), format_eps(float(threat["eps"]))]
     if threat.get("target"):
         words.append(f"targeted {threat['target']}")
     if threat.get("query_budget"):

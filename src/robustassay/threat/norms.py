@@ -11,7 +11,7 @@ from typing import ClassVar, Final, final
 import torch
 from torch import Tensor
 
-from robustassay.eps import format_eps, parse_eps
+from robustassay.eps import format_eps, format_norm, parse_eps
 from robustassay.errors import BadRequest
 from robustassay.registry import register
 from robustassay.rng import Streams
@@ -35,7 +35,7 @@ class Norm(ABC):
 
     @final
     def __str__(self) -> str:
-        return f"{self.name} {format_eps(self.eps)}"
+        return f"{format_norm(self.name)} {format_eps(self.eps)}"
 
     @property
     @abstractmethod

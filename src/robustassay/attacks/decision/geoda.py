@@ -53,8 +53,11 @@ class GeoDA(Attack[DecisionAccess]):
 
     queries: int = 20_000
     frequencies: int = 10
+    """Frequencies of the noise per side of the image."""
     ratio: float = 0.6
+    """The number of probes grows by this number to the power -2/3 from one normal to the next."""
     sigma: float = 0.002
+    """Size of the noise around a point of the boundary."""
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
         """Estimate the normal at the boundary, and follow it from the clean image."""

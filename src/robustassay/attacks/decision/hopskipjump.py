@@ -45,7 +45,9 @@ class HopSkipJump(Attack[DecisionAccess]):
 
     queries: int = 20_000
     probes: int = 100
+    """Labels that the first normal is estimated from; later ones take more."""
     max_probes: int = 10_000
+    """Labels that one normal is estimated from, at most."""
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
         """Estimate the normal, step along it, and bisect back to the boundary."""

@@ -5,7 +5,7 @@ from typing import Final, final
 
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack, AttackInfo
+from robustassay.attacks.attack import Attack, AttackInfo, Calls
 from robustassay.attacks.common.sequence import run_stage
 from robustassay.attacks.gradient.apgd import APGD, APGDT
 from robustassay.attacks.gradient.nearest import Nearest
@@ -107,6 +107,14 @@ class Express(Attack[GradientAccess]):
         plan = _LONG if _is_long(norm) else _SHORT
         long = (100 + 4 * 100 + 9 * 100) * _is_long(norm)
         return 20 + 3 * plan.nearest_steps + 100 * plan.targets + long + round((3 * 10 + 200) * CHECKED)
+
+    def usual_calls(self, norm: Norm, rows: float) -> list[Calls]:
+        """Return the calls of the stages; how many rows the later ones take was seen on the zoo, roughly."""
+        plan = _LONG if _is_long(norm) else _SHORT
+        calls = [Calls(20 + 3 * plan.nearest_steps, rows, True), Calls(100 * plan.targets, rows / 8, True)]
+        if _is_long(norm):
+            calls += [Calls(100, rows / 2, True), Calls((4 + 9) * 100, rows / 8, True)]
+        return [*calls, Calls(3 * 10, CHECKED * rows, True), Calls(200, CHECKED * rows, False)]
 
     def stage_names(self, norm: Norm) -> list[str]:
         """Name the stages."""

@@ -39,8 +39,11 @@ class Bandits(Attack[ScoreAccess]):
     steps: int = 6_600
     rel_step: float = 0.1
     online_rate: float = 0.1
+    """Learning rate of the prior."""
     exploration: float = 1.0
+    """Length of the random turn from the prior to the queried points."""
     probe: float = 0.1
+    """Distance of the queried points from the image."""
     side: int = 50
 
     def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
