@@ -116,13 +116,14 @@ def _show_one(terminal: "Terminal", kind: str, name: str) -> bool:
 
 
 def _example(kind: str, name: str, cls: Any) -> str:
-    """Write a command with the attack or defense, and with another value of its first number."""
+    """Write a command with the attack or defense, and with its first number; of an attack, another than the default."""
     import dataclasses
 
     from robustassay.threat import LInf
 
     numbers = {field.name: field.default for field in dataclasses.fields(cls) if type(field.default) is int}
-    changed = [f"{key}={2 * value if value < 1000 else value // 2}" for key, value in numbers.items()][:1]
+    factor = {"attack": 2, "defense": 1}[kind]
+    changed = [f"{key}={factor * value if value < 1000 else value // 2}" for key, value in numbers.items()][:1]
     changed = changed or [f"{field.name}=resnet20-pgd" for field in dataclasses.fields(cls) if field.default == ""]
     spec = f"{name}:{changed[0]}" if changed else name
     if kind == "defense":

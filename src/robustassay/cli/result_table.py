@@ -36,9 +36,12 @@ FRAME: Final = 3
 
 
 def result_table(results: "Sequence[Result]", width: int) -> Table:
-    """Return a table that fits into a width."""
+    """Return a table that fits into a width; without room for the threat, a title says what all runs share."""
     lines = [dict(zip(COLUMNS, line(result), strict=True)) for result in results]
-    return fitted(lines, COLUMNS, width, TEXTS)
+    table = fitted(lines, COLUMNS, width, TEXTS)
+    if "threat" not in (column.header for column in table.columns):
+        table.title = Text("; ".join(dict.fromkeys(row["threat"] for row in lines)))
+    return table
 
 
 def fitted(lines: Sequence[dict[str, str]], columns: dict[str, int], width: int, texts: Sequence[str]) -> Table:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
@@ -105,9 +106,14 @@ class Terminal:
         self._out.print(_text(text))
 
     def command(self, label: str, command: str) -> None:
-        """Print a command below its label, on a line of its own that is not broken."""
+        """Print a command below its label, in lines that a shell reads as one."""
         self._out.print(_text(label))
-        self._out.print(_text(f"  {command}"), soft_wrap=True)
+        lines = [" "]
+        for word in map(shlex.quote, shlex.split(command)):
+            if len(lines[-1]) + len(word) + 3 > self._out.width:
+                lines.append("   ")
+            lines[-1] += f" {word}"
+        self._out.print(_text(" \\\n".join(lines)), soft_wrap=True)
 
     def listing(self, columns: list[str], rows: list[list[str]], drop: Sequence[str] = ()) -> None:
         """Print a plain table; where the terminal is narrow, the columns in `drop` are left out, in this order."""

@@ -111,7 +111,7 @@ class Express(Attack[GradientAccess]):
     def usual_calls(self, norm: Norm, rows: float) -> list[Calls]:
         """Return the calls of the stages; how many rows the later ones take was seen on the zoo, roughly."""
         plan = _LONG if _is_long(norm) else _SHORT
-        calls = [Calls(20 + 3 * plan.nearest_steps, rows, True), Calls(100 * plan.targets, rows / 8, True)]
+        calls = [Calls(20 + 3 * plan.nearest_steps, rows, True), Calls(100 * plan.targets, rows / 10, True)]
         if _is_long(norm):
             calls += [Calls(100, rows / 2, True), Calls((4 + 9) * 100, rows / 8, True)]
         return [*calls, Calls(3 * 10, CHECKED * rows, True), Calls(200, CHECKED * rows, False)]

@@ -37,8 +37,7 @@ class Square(Attack[ScoreAccess]):
     """Random search over square windows (Andriushchenko et al. 2020, arXiv:1912.00049; L1: arXiv:2103.01208).
 
     One new window per query, kept where it lowers the goal's margin, also for targeted goals, where the authors use
-    cross-entropy. Under a query budget below `steps`, the authors' schedule is fitted to the budget. A flat image is a
-    single line; a window too large for one side of the image is cut on that side only.
+    cross-entropy. Under a query budget below `steps`, the schedule is fitted to the budget. Images cut the windows.
     """
 
     info = AttackInfo(
