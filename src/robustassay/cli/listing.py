@@ -35,6 +35,7 @@ def listing(
     """
     from robustassay.cli.terminal import Terminal
     from robustassay.errors import BadRequest, UnknownName
+    from robustassay.models import table
     from robustassay.registry import registered
 
     terminal, wanted = Terminal(), [word.lower().replace("∞", "inf") for word in words or ()]
@@ -49,6 +50,8 @@ def listing(
             terminal.title(title)
             terminal.listing(columns, chosen, drop=[name for name in ("parameters", "description") if kind == "models"])
         shown += len(chosen)
+    if shown and kind == "models":
+        terminal.paragraph(table.CAPTION)
     if not shown and kind in ("attacks", "defenses") and len(wanted) == 1:
         raise UnknownName(kind.removesuffix("s"), wanted[0], registered(kind.removesuffix("s")))
     if not shown:

@@ -45,7 +45,7 @@ class GeoDA(Attack[DecisionAccess]):
     info = AttackInfo(
         papers=("2003.06468",),
         formula="n <- n + normal of the boundary at x, from labels of low-frequency noise\n"
-        "x <- where the ray from x0 along n (along sign(n) under Linf) meets the boundary",
+        "x <- where the ray from x0 along n (along sign(n) under L∞) meets the boundary",
     )
     access = DecisionAccess
     norms = (L2, LInf)

@@ -43,12 +43,12 @@ class _Plan:
     targets: int
 
 
-# Measured on five adversarially trained networks under L-inf, 500 images each: of samples broken later, the first stage
+# Measured on five adversarially trained networks under L∞, 500 images each: of samples broken later, the first stage
 # had left 0.36 at most, and twenty targeted steps 0.02.
 _SHORT: Final = _Plan(nearest_steps=20, far=0.6, close=0.08, targets=3)
 
 # Under L1 twenty steps are far from converged: on a ResNet-20, a hundred reduced some margins from 0.45 of the clean
-# one to below zero. In large balls, such as L-inf 0.3 on digits, models are less linear, and short ascents fail too.
+# one to below zero. In large balls, such as L∞ 0.3 on digits, models are less linear, and short ascents fail too.
 _LONG: Final = _Plan(nearest_steps=40, far=0.9, close=0.5, targets=5)
 
 LARGE: Final = {LInf: 0.1, L2: 1.5, L1: 0.0}
