@@ -11,6 +11,7 @@ from benchmarks import networks
 from benchmarks.compare_autoattack import reference_verdicts
 from benchmarks.timed import timed
 from robustassay import data
+from robustassay.eps import format_norm
 from robustassay.evaluation.model_ref import ModelRef
 
 EPS = 8 / 255
