@@ -44,12 +44,12 @@ def assessment(result: "Result") -> str:
     unbroken = int((records["clean_ok"].astype(bool) & ~records["success"].astype(bool)).sum())
     if not unbroken:
         return "No correctly classified sample is unbroken: no stronger attack is needed."
-    doubt = [f"{in_doubt} of {unbroken} unbroken in doubt"] if in_doubt else []
+    more = [] if evidence.certified is None else [f"certified lower bound {evidence.certified.value:.1%}"]
+    more += [f"{in_doubt} of {unbroken} unbroken in doubt"] if in_doubt else []
     if not evidence.earned:
-        return f"Upper bound ({'; '.join([*_weaknesses(result), *doubt])}): {_stronger(result)}."
+        return f"Upper bound ({'; '.join([*_weaknesses(result), *more])}): {_stronger(result)}."
     earned = f"{evidence.grade.value}{_diagnosed(result)}, self-test {evidence.self_test.short}"
-    certified = [] if evidence.certified is None else [f"certified lower bound {evidence.certified.value:.1%}"]
-    words = "; ".join([earned, *certified, *doubt])
+    words = "; ".join([earned, *more])
     return f"{words[0].upper()}{words[1:]}{': add --confirm' if in_doubt and not _by_queries(result) else ''}."
 
 
