@@ -105,6 +105,14 @@ def test_one_line_says_what_to_do_about_a_weak_attack(runs, narrow, capsys):
     assert not any(one.startswith(("Evidence", "Warning: No attack")) for one in lines)
 
 
+def test_quiet_commands_print_results_only(runs, monkeypatch, capsys):
+    monkeypatch.chdir(runs[0].parent.parent)
+    capsys.readouterr()
+    request = ["eval", "model.py:make", "--attack", "fgsm", "--limit", "4", "--self-test", "0", "--out", "quiet"]
+    assert main([*request, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_requests_without_a_model_or_with_wrong_data_say_what_to_write(capsys):
     assert main(["eval"]) == 2
     assert "needs a model of the zoo (`assay list models` shows them)" in capsys.readouterr().err

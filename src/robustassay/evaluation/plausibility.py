@@ -42,6 +42,8 @@ def assessment(result: "Result") -> str:
     """Say in one line how far the robust accuracy can be trusted, and what to do next."""
     records, evidence, in_doubt = result.records, result.evidence, len(result.doubtful)
     unbroken = int((records["clean_ok"].astype(bool) & ~records["success"].astype(bool)).sum())
+    if not records["clean_ok"].any():
+        return "No sample is classified correctly, so nothing was examined: check model and data."
     if not unbroken:
         return "No correctly classified sample is unbroken: no stronger attack is needed."
     more = [] if evidence.certified is None else [f"certified lower bound {evidence.certified.value:.1%}"]
