@@ -96,7 +96,8 @@ def test_the_command_names_what_came_after_the_attacks(tmp_path, capsys):
     app.parse_args(words, print_error=False, exit_on_error=False)
 
 
-def test_one_line_says_what_to_do_about_a_weak_attack(runs, narrow, capsys):
+def test_one_line_says_what_to_do_about_a_weak_attack(runs, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "160")
     assert main(["show", str(runs[0] / "fgsm")]) == 0
     lines = capsys.readouterr().out.splitlines()
     (line,) = (one for one in lines if "Upper bound" in one)
