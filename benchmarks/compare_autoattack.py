@@ -21,7 +21,7 @@ EPS = 8 / 255
 DEFAULT = ra.LInf(EPS)
 HEAD = """# AutoAttack and express against the reference
 
-Robust accuracy under L-inf 8/255 on the first {limit} images of cifar10-1k. The reference is pyautoattack {version},
+Robust accuracy under L∞ 8/255 on the first {limit} images of cifar10-1k. The reference is pyautoattack {version},
 version standard, seed 0. "Agree" is the percentage of samples with the same result as the reference; "doubt" counts
 the samples in doubt, which a stronger attack may still break; "cost" is the mean number of forward-equivalents per
 image (a backward pass counts as two). Measured on {hardware}, {date}.

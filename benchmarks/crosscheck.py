@@ -22,6 +22,7 @@ import robustassay as ra
 from benchmarks import peers
 from benchmarks.winners import winner
 from robustassay import attacks, data
+from robustassay.eps import format_norm
 from robustassay.evaluation.verify import ClaimedImages, verify
 from robustassay.evaluation.wave import Wave, run_wave
 from robustassay.registry import lookup
@@ -31,7 +32,7 @@ from robustassay.threat import Norm, ThreatModel
 MODELS = ("resnet20-natural", "resnet20-pgd")
 SLOW = ("cw", "cw-fast", "ead", "ead-fast")  # ART takes minutes for these
 LIBRARIES = ("ours", *peers.PACKAGES)
-EPS, BUDGET = 8 / 255, "Linf 8/255"
+EPS, BUDGET = 8 / 255, "L∞ 8/255"
 STEPS, SEARCHES, INITIAL_C, TARGETS, QUERIES = 40, 6, 0.1, 3, 300
 SETTINGS = {
     "deepfool": "",
@@ -97,7 +98,7 @@ class Row:
         most = max(self.broken.values()) if self.norm != BUDGET else 0
         able = {library: number for library, number in self.median.items() if self.broken[library] >= most}
         cells = [self._cell(library) for library in LIBRARIES]
-        return f"| {self.attack} | {self.norm} | {' | '.join(cells)} | {winner(able)} |"
+        return f"| {self.attack} | {format_norm(self.norm)} | {' | '.join(cells)} | {winner(able)} |"
 
     def _cell(self, library: str) -> str:
         if library not in self.median:

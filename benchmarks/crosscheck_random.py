@@ -42,7 +42,7 @@ The third finding of Dong et al.: randomisation resists query-based attacks. Her
 is protected by defenses that draw new random numbers for every query: {defenses} (one copy
 of the image where they could average several). Each was attacked on the first {images} images, as above, that it
 classifies correctly in one draw; those it gets wrong in the mean of {draws} do not count. There were {queries} queries
-per image, at Linf 8/255, hopskipjump at L2 1.0. An image is broken if most of 64 new draws misclassify it; "redrawn"
+per image, at L∞ 8/255, hopskipjump at L2 1.0. An image is broken if most of 64 new draws misclassify it; "redrawn"
 is the mean percentage of these draws over broken images. PGD sees gradients, averaged over {draws} draws: what
 it breaks is not robust, however well it resists queries.
 

@@ -25,7 +25,7 @@ writes this page from docs/doctor-rates.jsonl, where it keeps what it has measur
 measured: a correction that a row of the held-out half or of the fresh part has led to does not change that row.
 
 - **Images**: per model the first 16 that it classifies correctly, of CIFAR-10 or of drawn sources:
-  seven-segment symbols and pairs of them, striped textures, spots, waves. The norm is L-inf; the table names the
+  seven-segment symbols and pairs of them, striped textures, spots, waves. The norm is L∞; the table names the
   radius.
 - **Truth**: the robust accuracy of a masked model under an attack written by hand with knowledge of the mask
   (`truth.py`), or under express or adaptive auto where that is lower. A random model is

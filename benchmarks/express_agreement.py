@@ -1,4 +1,4 @@
-"""Compares express with AutoAttack, sample by sample, under L-inf, L2 and L1; the same call resumes.
+"""Compares express with AutoAttack, sample by sample, under L∞, L2 and L1; the same call resumes.
 
     python -m benchmarks.express_agreement --networks resnet18-linf,wrn28-10-l1,resnet20-pgd --images 200 \
         --device cuda --out DIR [--train train.npz]

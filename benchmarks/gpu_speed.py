@@ -11,6 +11,7 @@ from benchmarks import networks
 from benchmarks.compare_autoattack import reference_verdicts
 from benchmarks.timed import timed
 from robustassay import data
+from robustassay.eps import format_norm
 from robustassay.evaluation.model_ref import ModelRef
 
 EPS = 8 / 255
@@ -20,7 +21,7 @@ THREATS: dict[str, ra.LInf | ra.L2] = {"linf": ra.LInf(EPS), "l2": ra.L2(0.5)}
 def on_gpu(name: str, images: int, repeat: int) -> dict[str, Any]:
     """Time ours several times, the first time in a fresh process, and the reference once.
 
-    A name is one of the zoo, under L-inf, or the path of a network that `benchmarks/train_networks.py` wrote, under
+    A name is one of the zoo, under L∞, or the path of a network that `benchmarks/train_networks.py` wrote, under
     the norm in its name.
     """
     samples, trained = data.load("cifar10-1k").take(images), Path(name).suffix == ".safetensors"
@@ -64,7 +65,10 @@ def lines_of_page(known: dict[str, Any]) -> list[str]:
     ]
     lines += ["|---|---|---|---|---|---|---|---|---|---|---|---|"]
     for row in known["rows"]:
-        cells = [f"{row['model']}, {row['measured']}" if "measured" in row else row["model"], row["threat"]]
+        cells = [
+            f"{row['model']}, {row['measured']}" if "measured" in row else row["model"],
+            format_norm(row["threat"]),
+        ]
         cells += [f"{row['images']:,}", f"{row['reference']:.1f} s"]
         for attack in ("autoattack", "express"):
             cells += [

@@ -39,7 +39,7 @@ examined is listed with the reason. The limits were set on the tuning half of a 
 
 ## Models with masked gradients
 
-All are built on natural models, so none of them is robust: at L-inf 8/255 their true robust accuracy on the first
+All are built on natural models, so none of them is robust: at L∞ 8/255 their true robust accuracy on the first
 images of cifar10-1k is zero or close to it. The columns:
 
 - **foolbox, torchattacks**: their PGD-{steps}.

@@ -200,7 +200,7 @@ def _elastic_net(steps: int, searches: int, initial_c: float) -> dict[str, Peer]
 
 
 def fixed_budget(eps: float, steps: int, targets: int, queries: int) -> Mapping[str, dict[str, Peer]]:
-    """Attacks within an L-inf ball."""
+    """Attacks within an L∞ ball."""
     inf, step = np.inf, 0.1 * eps
     apgd = {name: _auto_pgd(name, eps, steps) for name in ("ce", "dlr")}
     return {

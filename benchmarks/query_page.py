@@ -11,6 +11,7 @@ from benchmarks import peers
 from benchmarks.crosscheck_random import FIRST_ROW
 from benchmarks.query_bouts import EPS, LIBRARIES, MODELS, Bout, Outcome, Task, bouts
 from benchmarks.winners import winner
+from robustassay.eps import format_norm
 
 HEAD = """# Queries: our black-box attacks beside those of other libraries, and on randomised models
 
@@ -42,7 +43,7 @@ images.
 """
 
 SUCCESS = """
-## {model}: success in %, L2 {l2}, Linf 8/255
+## {model}: success in %, L2 {l2}, L∞ 8/255
 
 The percentage of runs that reached a point within that radius. One run is {unit:.1f} points.
 
@@ -75,7 +76,7 @@ def success_lines(bout: Bout, found: Mapping[str, Outcome], marks: tuple[int, ..
 
 
 def _line(bout: Bout, mark: int, cells: list[str], best: str, *more: str) -> str:
-    return f"| {' | '.join([f'{bout.attack} {bout.norm}', f'{mark:,}', *cells, best, *more])} |\n"
+    return f"| {' | '.join([f'{bout.attack} {format_norm(bout.norm)}', f'{mark:,}', *cells, best, *more])} |\n"
 
 
 def queries_page(found: Mapping[Task, Outcome], images: int, seeds: int, marks: tuple[int, ...]) -> str:

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from robustassay import attacks
 from robustassay.attacks.attack import Attack
-from robustassay.registry import lookup, spell
+from robustassay.eps import format_norm
+from robustassay.registry import lookup, setting_texts, spell
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 PAGE: Final = DOCS / "attacks.md"
@@ -49,7 +50,7 @@ z(x): logits; p(x) = softmax(z(x)); g: gradient of the loss at x, in the directi
 L: cross-entropy of the true label, or minus that of the target: the attacker increases it
 m(x): margin, z_y minus the best other logit (targeted: best other minus z_y); the goal is reached below 0
 P: the nearest point of the eps-ball inside the pixel box [0, 1]
-step(g, a): the step of length a that increases L fastest: a * sign(g) under Linf, a * g / |g|_2 under L2,
+step(g, a): the step of length a that increases L fastest: a * sign(g) under L∞, a * g / |g|_2 under L2,
             all of a on the steepest values, each up to its room, under L1
 """
 
@@ -153,12 +154,13 @@ def section(name: str, cls: type[Any]) -> str:
 
 
 def settings(cls: type[Any]) -> str:
-    """Write a table of the fields with their defaults."""
+    """Write a table of the fields with their defaults and meanings."""
     fields = dataclasses.fields(cls)
     if not fields:
         return "It has no settings.\n"
-    rows = [f"| `{field.name}` | {' | '.join(default(field.default))} |" for field in fields]
-    return "\n".join(["| setting | type | default |", "|---|---|---|", *rows]) + "\n"
+    texts = setting_texts(cls)
+    rows = [f"| `{field.name}` | {' | '.join(default(field.default))} | {texts[field.name]} |" for field in fields]
+    return "\n".join(["| setting | type | default | meaning |", "|---|---|---|---|", *rows]) + "\n"
 
 
 def default(value: Any) -> tuple[str, str]:
@@ -170,7 +172,7 @@ def default(value: Any) -> tuple[str, str]:
 
 def norms(cls: type[Any]) -> str:
     """Name the norms an attack knows."""
-    return " ".join(norm.name for norm in cls.norms)
+    return " ".join(format_norm(norm.name) for norm in cls.norms)
 
 
 def sources(cls: type[Any]) -> list[str]:

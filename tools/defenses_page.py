@@ -10,7 +10,7 @@ from typing import Any
 
 from robustassay import models
 from robustassay.analysis.compare import mcnemar
-from robustassay.eps import parse_eps
+from robustassay.eps import format_norm, parse_eps
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "defenses.md"
 NON_ADAPTIVE = {"own_gradient": "own gradient", "unaware": "non-adaptive", "one_draw": "one draw"}
@@ -19,7 +19,7 @@ BROKEN, LEVEL = 0.1, 0.05
 HEAD = """# Defenses under adaptive and non-adaptive attacks
 
 Written by `python -m benchmarks.measure_defenses` from the model cards: the first {images} images of cifar10-1k,
-`{attack}` with its default settings, L-infinity, accuracy in %. Every success was verified; for a random model, by the
+`{attack}` with its default settings, L∞, accuracy in %. Every success was verified; for a random model, by the
 majority of 64 fresh draws. The card holds the command behind each number (`assay zoo show MODEL`).
 
 The attacks differ in the gradient that they use, and in the number of draws per gradient of a random model:
@@ -112,7 +112,7 @@ def sentence(row: Row) -> str:
     close = [f"{NON_ADAPTIVE[one]} {row.part(one):.0%} (p = {p:.1g})" for one, p in tried.items() if p >= LEVEL]
     left = f"{row.part('adaptive'):.0%}"
     adaptive = f"leaves {left} ({'broken' if row.part('adaptive') < BROKEN else 'not broken'})"
-    text = f"`{row.defense}` on {row.model} at {row.radius}: the adaptive attack {adaptive}."
+    text = f"`{row.defense}` on {row.model} at {format_norm(row.radius)}: the adaptive attack {adaptive}."
     text += f" Gap: {', '.join(gaps)}." if gaps else ""
     return text + (f" No gap: {', '.join(close)}." if close else "")
 
@@ -123,7 +123,7 @@ def of_its_card(name: str) -> str:
     express = card.measurements["express"]
     many = f"{express['robust_accuracy']:.1%} of {express['images']}"
     return (
-        f"{name} at Linf 8/255: {card.robust_attack.partition(',')[0]} with one draw per step and per decision leaves "
+        f"{name} at L∞ 8/255: {card.robust_attack.partition(',')[0]} with one draw per step and per decision leaves "
         f"{card.robust_accuracy:.1%} of {card.robust_images:,}, and express with EOT {many}: at this radius an attack "
         "needs no averaging."
     )

@@ -2,7 +2,7 @@
 
 A masked model has two sides. `forward` is what is deployed and what decides; `opened` is what an attacker who read its
 code would differentiate instead: the network behind the mask, the layers with their rounding skipped in the backward
-pass, the average over draws. The attack climbs several losses on the open side, L-inf, and counts an image as broken as
+pass, the average over draws. The attack climbs several losses on the open side, L∞, and counts an image as broken as
 soon as the deployed side misclassifies it.
 """
 
@@ -94,7 +94,7 @@ def towards(z: Tensor, y: Tensor, target: Tensor) -> Tensor:
 
 
 class Climb:
-    """Sign steps in the L-inf ball; the step size falls from 2 eps along a cosine."""
+    """Sign steps in the L∞ ball; the step size falls from 2 eps along a cosine."""
 
     def __init__(
         self, entry: Entry, judge: nn.Module, side: Callable[[Tensor], Tensor], draws: int, x0: Tensor, y: Tensor

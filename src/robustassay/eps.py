@@ -1,4 +1,4 @@
-"""Parses and formats radii of perturbations, such as 0.5 or 8/255."""
+"""Parses and formats radii of perturbations, such as 0.5 or 8/255, and the names of norms."""
 
 import math
 from fractions import Fraction
@@ -24,6 +24,11 @@ def format_eps(eps: float) -> str:
     if float(short) == eps:
         return short
     return f"{levels}/255" if levels / 255 == eps else repr(eps)
+
+
+def format_norm(name: str) -> str:
+    """Write the name of a norm for people: L∞ for Linf."""
+    return name.replace("Linf", "L∞")
 
 
 def _fraction(text: str) -> Fraction:

@@ -4,7 +4,11 @@ A class registers with a decorator, `@register("attack", "pgd")`. Another packag
 the group `robustassay.attack` (or another kind) that names a module; the module registers its classes on import.
 """
 
+import ast
 import dataclasses
+import inspect
+import itertools
+import textwrap
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from importlib import import_module
@@ -87,6 +91,17 @@ def describe(kind: str, made: Any) -> dict[str, Any]:
     return {"name": name_of(kind, type(made)), **dataclasses.asdict(made), **inner}
 
 
+def setting_texts(cls: type[Any]) -> dict[str, str]:
+    """Return what each setting of a class means: the docstring below its field, else the common meaning of its name."""
+    common: Mapping[str, str] = getattr(cls, "common_settings", {})
+    own: dict[str, str] = {}
+    for line, below in itertools.pairwise(_statements(cls)):
+        if isinstance(line, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            own[ast.unparse(line.target)] = " ".join(str(below.value.value).split())
+    names = [field.name for field in dataclasses.fields(cls)]
+    return {name: own.get(name, common.get(name, "")) for name in names}
+
+
 def spell(kind: str, made: Any) -> str:
     """Return the shortest text from which `create` makes the same value again."""
     changed = (field for field in dataclasses.fields(made) if getattr(made, field.name) != field.default)
@@ -106,6 +121,15 @@ def spell_setting(value: Any) -> str:
     if isinstance(value, Mapping):
         return _in_parentheses(spell_described(value))
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _statements(cls: type[Any]) -> list[ast.stmt]:
+    """Return the statements of a class; none where its source is not kept, as in an interactive session."""
+    try:
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    except (OSError, TypeError, SyntaxError):
+        return []
+    return body.body if isinstance(body, ast.ClassDef) else []
 
 
 def _text(name: str, settings: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shlex
 import socket
 import threading
 import urllib.request
@@ -11,12 +12,16 @@ import pandas as pd
 import pytest
 import torch
 
+import robustassay as ra
 from robustassay.cli import app, main
 from robustassay.cli.evaluate import _named
 from robustassay.cli.examples import EXAMPLES
+from robustassay.cli.listing import _example
 from robustassay.errors import BadModel, BadRequest
+from robustassay.evaluation import Result
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.evaluation.plausibility import notes
+from robustassay.registry import create, registered, setting_texts
 from tests.cli.test_cli import MODEL
 
 
@@ -50,6 +55,70 @@ def test_eighty_columns_drop_columns_and_cut_no_word(runs, narrow, capsys):
     assert "attack" in heading
     assert "seconds" not in heading
     assert "Worst case of" in out
+    assert all(column in heading.split() for column in ("n", "robust"))
+
+
+def test_n_outlives_the_threat_and_the_clean_accuracy(runs, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "66")
+    assert main(["show", str(runs[0])]) == 0
+    out = capsys.readouterr().out
+    assert next(line for line in out.splitlines() if "robust" in line).split()[:3] == ["model", "attack", "n"]
+    assert "L∞ 1/255" in out, "what all runs share is said above the table"
+
+
+def repeating_command(folder, capsys):
+    capsys.readouterr()
+    assert main(["show", str(folder)]) == 0
+    command = capsys.readouterr().out.partition("Command that repeats it:\n")[2].replace("\\\n", " ")
+    return shlex.split(command)[1:]
+
+
+def test_show_prints_a_command_that_repeats_the_evaluation(runs, tmp_path, narrow, monkeypatch, capsys):
+    monkeypatch.chdir(runs[0].parent.parent)
+    words = repeating_command(runs[0], capsys)
+    out = words.index("--out") + 1
+    assert main([*words[:out], str(tmp_path / "again"), *words[out + 1 :], "--quiet"]) == 0
+    again, first = Result.load(tmp_path / "again"), Result.load(runs[0])
+    assert {key: part.manifest["spec"] for key, part in again.parts.items()} == {
+        key: part.manifest["spec"] for key, part in first.parts.items()
+    }
+    assert list(again.records["sample_id"]) == list(first.records["sample_id"])
+
+
+def test_the_command_names_what_came_after_the_attacks(tmp_path, capsys):
+    search = ra.Search(confirm="bim:steps=2", self_test=0)
+    threat = ra.LInf(8 / 255)
+    ra.evaluate("convnet-ibp", "cifar10-1k", threat, "fgsm", limit=4, seed=3, search=search, out=tmp_path / "run")
+    words = repeating_command(tmp_path / "run", capsys)
+    assert {"--confirm", "--keep-images"} <= set(words)
+    assert words[words.index("--seed") + 1] == "3"
+    assert "bim" not in " ".join(words)
+    app.parse_args(words, print_error=False, exit_on_error=False)
+
+
+def test_one_line_says_what_to_do_about_a_weak_attack(runs, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "160")
+    assert main(["show", str(runs[0] / "fgsm")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = (one for one in lines if "Upper bound" in one)
+    assert line.startswith("Upper bound (one weak attack; self-test not examined")
+    assert line.endswith("add --attack express.")
+    assert not any(one.startswith(("Evidence", "Warning: No attack")) for one in lines)
+
+
+def test_quiet_commands_print_results_only(runs, monkeypatch, capsys):
+    monkeypatch.chdir(runs[0].parent.parent)
+    capsys.readouterr()
+    request = ["eval", "model.py:make", "--attack", "fgsm", "--limit", "4", "--self-test", "0", "--out", "quiet"]
+    assert main([*request, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_requests_without_a_model_or_with_wrong_data_say_what_to_write(capsys):
+    assert main(["eval"]) == 2
+    assert "needs a model of the zoo (`assay list models` shows them)" in capsys.readouterr().err
+    assert main(["eval", "resnet20-natural", "--data", "nofolder"]) == 2
+    assert "no folder and no dataset 'nofolder'" in capsys.readouterr().err
 
 
 def test_a_wide_terminal_has_all_columns(runs, monkeypatch, capsys):
@@ -78,7 +147,7 @@ def test_a_dry_run_estimates_and_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["eval", "model.py:make", "--limit", "4", "--norm", "l2", "--dry-run"]) == 0
     said = capsys.readouterr().err
-    assert "4 samples, up to about" in said
+    assert "4 samples, about" in said
     assert "GiB of memory" in said
     assert not (tmp_path / "runs").exists()
 
@@ -92,15 +161,24 @@ def test_lists_are_grouped_filtered_and_show_one(capsys, narrow):
     assert "boundary" in out
     assert "fgsm" not in out
     assert main(["list", "attacks", "pgd"]) == 0
-    assert "rel_step" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "Length of a step, as a part of eps." in out
+    assert "assay eval resnet20-natural --attack pgd:steps=80 --limit 16" in out
     assert main(["list", "attacks", "no-such-word"]) == 2
     assert main(["list", "models"]) == 0
     assert "resnet20-ensemble-adv" in capsys.readouterr().out
 
 
-def test_every_example_is_a_command_that_can_be_read():
-    import shlex
+@pytest.mark.parametrize("kind", ["attack", "defense"])
+def test_every_setting_is_explained_and_every_example_is_one(kind):
+    for name, cls in registered(kind).items():
+        if cls.__module__.startswith("robustassay."):
+            assert all(setting_texts(cls).values()), f"{name}: write a docstring below each field"
+            words = shlex.split(_example(kind, name, cls))
+            create(kind, words[words.index(f"--{kind}") + 1])
 
+
+def test_every_example_is_a_command_that_can_be_read():
     for examples in EXAMPLES.values():
         for line in examples:
             app.parse_args(shlex.split(line)[1:], print_error=False, exit_on_error=False)

@@ -28,7 +28,7 @@ def test_the_model_table_is_what_the_cards_say():
         express = card.measurements["express"]
         numbers = (card.clean_accuracy, card.robust_accuracy, express["robust"] / express["images"])
         assert re.findall(r"[\d.]+%", line) == [f"{number:.1%}" for number in numbers]
-        assert line.endswith(f"of {express['images']} |")
+        assert line.endswith(f"of {express['images']:,} |")
         assert f" {card.parameters:,} " in line
 
 

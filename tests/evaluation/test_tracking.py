@@ -32,7 +32,7 @@ def test_a_real_run_is_noted_from_first_to_last_sample():
 
     request: dict[str, Any] = {"limit": 12, "execution": ra.Execution(wave_size=4), "progress": Tracking(opens, beside)}
     result = ra.evaluate("resnet20-natural", "cifar10-1k", ra.LInf(1 / 255), "fgsm", **request)
-    assert titles == ["resnet20-natural on cifar10-1k, fgsm, Linf 1/255"]
+    assert titles == ["resnet20-natural on cifar10-1k, fgsm, L∞ 1/255"]
     *written, last = sheet.seen
     assert last == ("close",)
     steps = [step for _, step, _ in written]

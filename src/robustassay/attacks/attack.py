@@ -4,15 +4,35 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Generic, TypeVar, final
+from typing import Any, ClassVar, Final, Generic, TypeVar, final
 
 from torch import Tensor
 
 from robustassay.errors import BadRequest
-from robustassay.target import DecisionAccess
+from robustassay.target import DecisionAccess, GradientAccess
 from robustassay.threat import Norm
 
 Access = TypeVar("Access", bound=DecisionAccess)
+
+COMMON_SETTINGS: Final = {
+    "steps": "Iterations per sample, at most; of one descent where there are several.",
+    "search_steps": "Number of descents, each with another weight of the loss against the distance.",
+    "restarts": "How often the attack runs on the samples that are still unbroken.",
+    "queries": "Queries per sample, at most.",
+    "rel_step": "Length of a step, as a part of eps.",
+    "targets": "Number of wrong classes that are attacked.",
+    "samples": "Random points that one step queries.",
+    "sigma": "Distance of the queried points from the image, per value.",
+    "rate": "Learning rate.",
+    "initial_c": "First weight of the loss against the distance.",
+    "kappa": "Margin by which a point must be misclassified to count.",
+    "abort_early": "Whether a descent ends where it makes no progress.",
+    "decay": "Part of the accumulated gradient that is kept at each step.",
+    "path": "Length of all steps together, in radii.",
+    "kernel": "Side of the kernel that smooths gradients, in pixels; 1 does not smooth.",
+    "side": "Larger images are changed on a grid with so many values per side.",
+}
+"""What a setting of this name means; an attack in which it means something else says so in a docstring."""
 
 
 @final
@@ -25,13 +45,22 @@ class AttackInfo:
     reference: str = ""  # the implementations whose details it follows
 
 
+@final
+@dataclass(frozen=True)
+class Calls:
+    """How often an attack calls the model, with how many rows each time; for estimates of time."""
+
+    count: float
+    rows: float
+    by_gradient: bool
+
+
 @dataclass(frozen=True)
 class Attack(ABC, Generic[Access]):
     """An attack declares what it may ask, which norms it supports and what it seeks; the evaluation does the rest.
 
-    Some fields state the planned cost by their names: `steps`, the iterations of one descent; `search_steps`, how many
-    descents a search makes; `restarts`, how often the evaluation runs the attack on the unbroken samples; `queries`,
-    how many queries it makes per sample in all.
+    Some fields state the planned cost by their names: `steps`, `search_steps`, `restarts` and `queries`. A docstring
+    below a field explains it to users, unless `COMMON_SETTINGS` does.
     """
 
     access: ClassVar[type[DecisionAccess]]
@@ -40,6 +69,7 @@ class Attack(ABC, Generic[Access]):
     seeks_minimum: ClassVar[bool] = False
     can_target: ClassVar[bool] = True
     tries_without_gradients: ClassVar[bool] = False  # whether it may run on a model without gradients
+    common_settings: ClassVar[Mapping[str, str]] = COMMON_SETTINGS
     objectives: ClassVar[Mapping[str, Callable[[Any, Tensor], Tensor]]] = {}
     """Other costs than the distance, from the attack and flat perturbations; the best point by each is recorded too."""
 
@@ -78,6 +108,10 @@ class Attack(ABC, Generic[Access]):
         if self.planned_queries is not None:
             return planned
         return planned * int(getattr(self, "targets", 1)) * (int(getattr(self, "samples", -1)) + 2)
+
+    def usual_calls(self, norm: Norm, rows: float) -> list[Calls]:
+        """Return the calls that an attack usually makes for so many samples that it does not break."""
+        return [Calls(self.planned_passes(norm) or 0, rows, issubclass(self.access, GradientAccess))]
 
     def stage_names(self, norm: Norm) -> list[str]:
         """Name the parts of a composed attack in the order they run; a simple attack has none."""

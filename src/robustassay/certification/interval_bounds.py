@@ -24,7 +24,7 @@ class Interval:
 
     @classmethod
     def around(cls, x: Tensor, eps: float | Tensor) -> "Interval":
-        """Return the images within L-infinity distance eps of x, with pixels in [0, 1]."""
+        """Return the images within L∞ distance eps of x, with pixels in [0, 1]."""
         lower, upper = (x - eps).clamp(min=0), (x + eps).clamp(max=1)
         return cls((lower + upper) / 2, (upper - lower) / 2)
 

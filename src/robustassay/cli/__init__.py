@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
 
 import robustassay as ra
 from robustassay.cli import (
@@ -22,7 +22,7 @@ from robustassay.cli import (
     stored,
     train,
 )
-from robustassay.cli.examples import examples_of
+from robustassay.cli.examples import EXAMPLES, examples_of
 from robustassay.cli.leaderboard import leaderboard
 from robustassay.cli.study import study
 from robustassay.cli.zoo import zoo
@@ -36,6 +36,12 @@ them.
 
 Exit codes: 0 done, 1 the evaluation failed, 2 bad request, 130 interrupted and resumable.
 """
+
+NEEDED: Final = {
+    "MODEL": "a model of the zoo (`assay list models` shows them) or path/to/file.py:factory",
+    "RUN": "the folder of a finished run, such as one in runs/",
+}
+"""What the arguments of these names are; MODELS and RUNS are the same, several times."""
 
 # Waiting threads that spin make a run ten times slower where other processes need the cores.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
@@ -75,13 +81,24 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code; errors of ours are printed as one sentence, without a traceback."""
     keep_freed_memory()
     try:
-        app(arguments, exit_on_error=False, result_action="return_value")
+        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except AssayError as error:
         print(f"assay: {escape_lines(str(error))}", file=sys.stderr)
         return error.exit_code
-    except CycloptsError:  # already printed, with the nearest option
+    except CycloptsError as error:
+        print(f"assay: {_sentence(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("assay: interrupted; run the same command again to resume.", file=sys.stderr)
         return 130
     return 0
+
+
+def _sentence(error: CycloptsError) -> str:
+    """Say what is wrong with the words of a command, and what to write instead."""
+    argument, command = getattr(error, "argument", None), " ".join(error.command_chain or ())
+    if not isinstance(error, MissingArgumentError) or argument is None or argument.name.startswith("-"):
+        return str(error)
+    what = NEEDED.get(argument.name.removesuffix("S"), argument.name)
+    example = f", as in `{EXAMPLES[command][0]}`" if command in EXAMPLES else f": see `assay {command} --help`"
+    return f"`assay {command}` needs {what}{example}."

@@ -41,7 +41,8 @@ class RunBars:
         self._runs = max(self._runs, self._finished + 1)  # remedies add runs
         self._samples = samples
         line = f"[{self._finished + 1}/{self._runs}] {title}, {samples} samples, {finished} done"
-        (self._log or self._bars).print(Text(escape_lines(line)), soft_wrap=True)
+        if self._log is not None or not self._bars.disable:
+            (self._log or self._bars).print(Text(escape_lines(line)), soft_wrap=True)
         attack = title.partition(" on ")[2].split(", ")[1:2]  # the line above says the rest
         name = escape_lines(attack[0] if attack else title)[:16]
         self._task = self._bars.add_task(name, total=samples, completed=finished, state="")

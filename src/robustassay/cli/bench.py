@@ -36,7 +36,7 @@ def bench(
     data
         A dataset name or path.
     eps
-        Radius under L-inf; with a small one, samples stay in the attack for more steps.
+        Radius under L∞; with a small one, samples stay in the attack for more steps.
     batch_size
         Images per model call.
     device

@@ -1,5 +1,6 @@
 """`assay eval`: one model or several, one threat, one attack or several."""
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 WITHOUT_SCORES = "rays"
 """The default attack on a service that shows labels only."""
+
+STARTED = time.perf_counter()
+"""When the command started: importing torch takes seconds, which an estimate must count."""
 
 
 def evaluate(
@@ -80,12 +84,14 @@ def evaluate(
     names = [_defended(_named(model, checkpoint, classes), defense, naive) for model in dict.fromkeys(models)]
     found: list[tuple[Result, Path]] = []
     with terminal.progress(len(names) * (max(1, len(attack or ())) + search.confirm)) as progress:
+        started = STARTED
         for name in names:
             prepared = _prepare(name, dataset, attack, threat, search, execution, output, progress, limit, seed, device)
             folder = _folder(prepared, attack, search, output, several=len(names) > 1)
-            _announce(terminal, prepared, folder, output)
+            _announce(terminal, prepared, folder, output, time.perf_counter() - started)
             if not dry_run:
                 found.append((evaluate_prepared(prepared, folder), folder))
+            started = time.perf_counter()
     if not dry_run:
         _show(terminal, found, output)
 
@@ -147,15 +153,20 @@ def _folder(
     return output.out / slug(prepared.model_ref.name) if several else output.out
 
 
-def _announce(terminal: "Terminal", prepared: "PreparedEvaluation", folder: Path, output: OutputOptions) -> None:
-    """Say how long it takes, and why a new folder is used."""
+def _announce(
+    terminal: "Terminal", prepared: "PreparedEvaluation", folder: Path, output: OutputOptions, passed: float
+) -> None:
+    """Say how long it takes, with the seconds of start-up and inspection, and why a new folder is used."""
     from robustassay.cli.run_folder import explain_new_folder
     from robustassay.evaluation.estimate import estimate
     from robustassay.evaluation.run import missing_samples
 
     missing = missing_samples(prepared, folder)
     if missing:
-        terminal.say(f"{prepared.model_ref.name}: {missing} samples, {estimate(prepared, missing)}")
+        more = "; the remedies come on top" if prepared.advice.remedies else ""
+        more += "; AutoAttack on the samples in doubt comes on top" if prepared.confirming else ""
+        expected = estimate(prepared, missing).after(passed)
+        terminal.say(f"{prepared.model_ref.name}: {missing} samples, {expected}{more}")
     else:
         terminal.say(f"{prepared.model_ref.name}: all samples are finished")
     if output.out is None and (reason := explain_new_folder(folder, prepared)):

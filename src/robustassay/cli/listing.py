@@ -35,19 +35,23 @@ def listing(
     """
     from robustassay.cli.terminal import Terminal
     from robustassay.errors import BadRequest, UnknownName
+    from robustassay.models import table
     from robustassay.registry import registered
 
-    terminal, wanted = Terminal(), [word.lower() for word in words or ()]
+    terminal, wanted = Terminal(), [word.lower().replace("∞", "inf") for word in words or ()]
     if kind in ("attacks", "defenses") and len(wanted) == 1 and _show_one(terminal, kind.removesuffix("s"), wanted[0]):
         return
     known = {"attacks": _attacks, "defenses": _defenses, "models": _models, "datasets": _datasets}
     shown = 0
     for title, columns, rows in known[kind]():
-        chosen = [row for row in rows if all(word in f"{title} {' '.join(row)}".lower() for word in wanted)]
+        text = [f"{title} {' '.join(row)}".lower().replace("l∞", "linf") for row in rows]
+        chosen = [row for row, line in zip(rows, text, strict=True) if all(word in line for word in wanted)]
         if chosen:
             terminal.title(title)
             terminal.listing(columns, chosen, drop=[name for name in ("parameters", "description") if kind == "models"])
         shown += len(chosen)
+    if shown and kind == "models":
+        terminal.paragraph(table.CAPTION)
     if not shown and kind in ("attacks", "defenses") and len(wanted) == 1:
         raise UnknownName(kind.removesuffix("s"), wanted[0], registered(kind.removesuffix("s")))
     if not shown:
@@ -59,12 +63,13 @@ Section = tuple[str, list[str], list[list[str]]]
 
 def _attacks() -> list[Section]:
     from robustassay import attacks
+    from robustassay.eps import format_norm
     from robustassay.registry import registered
 
     known = registered("attack")
     groups: dict[str, list[list[str]]] = {title: [] for title in GROUPS.values()}
     for name in attacks.attack_names():
-        row = [name, ", ".join(norm.name for norm in known[name].norms), _summary(known[name])]
+        row = [name, ", ".join(format_norm(norm.name) for norm in known[name].norms), _summary(known[name])]
         groups.setdefault(GROUPS.get(known[name].__module__.split(".")[-2], "Other packages"), []).append(row)
     return [(title, ["attack", "norms", "description"], rows) for title, rows in groups.items() if rows]
 
@@ -80,22 +85,23 @@ def _defenses() -> list[Section]:
 
 def _show_one(terminal: "Terminal", kind: str, name: str) -> bool:
     """Print the documentation, the settings and a command of one attack or defense; False where there is none."""
-    import dataclasses
     import inspect
 
     from robustassay import attacks, defenses
-    from robustassay.registry import registered
+    from robustassay.eps import format_norm
+    from robustassay.registry import describe, registered, setting_texts, spell_setting
 
     names = attacks.attack_names() if kind == "attack" else defenses.defense_names()
     if name not in names:
         return False
     cls: Any = registered(kind)[name]
     terminal.title(name)
-    terminal.paragraph(inspect.cleandoc(cls.__doc__ or ""))
+    for paragraph in inspect.cleandoc(cls.__doc__ or "").split("\n\n"):
+        terminal.paragraph(" ".join(paragraph.split()))
     if kind == "attack":
         info = cls.info
         facts = {
-            "norms": ", ".join(norm.name for norm in cls.norms),
+            "norms": ", ".join(format_norm(norm.name) for norm in cls.norms),
             "attacker sees": GROUPS.get(cls.__module__.split(".")[-2], "").partition(":")[0].lower(),
             "finds": "the nearest adversarial point" if cls.seeks_minimum else "a point within the radius",
             "targeted": "yes" if cls.can_target else "no",
@@ -103,13 +109,30 @@ def _show_one(terminal: "Terminal", kind: str, name: str) -> bool:
             "papers": ", ".join(f"arXiv:{number}" for number in info.papers),
         }
         terminal.listing(["about", ""], [[key, value] for key, value in facts.items() if value])
-    fields = [[field.name, str(field.default)] for field in dataclasses.fields(cls)]
-    if fields:
-        terminal.listing(["setting", "default"], fields)
-    first = f"{name}:{fields[0][0]}={fields[0][1]}" if fields else name
-    option = "--attack" if kind == "attack" else "--defense"
-    terminal.paragraph(f"assay eval resnet20-pgd {option} '{first}' --limit 16")
+    texts = setting_texts(cls)
+    if texts:
+        defaults = describe(kind, cls())
+        rows = [[setting, spell_setting(defaults[setting]), text] for setting, text in texts.items()]
+        terminal.listing(["setting", "default", "meaning"], rows)
+    terminal.command("Example:", _example(kind, name, cls))
     return True
+
+
+def _example(kind: str, name: str, cls: Any) -> str:
+    """Write a command with the attack or defense, and with its first number; of an attack, another than the default."""
+    import dataclasses
+
+    from robustassay.threat import LInf
+
+    numbers = {field.name: field.default for field in dataclasses.fields(cls) if type(field.default) is int}
+    factor = {"attack": 2, "defense": 1}[kind]
+    changed = [f"{key}={factor * value if value < 1000 else value // 2}" for key, value in numbers.items()][:1]
+    changed = changed or [f"{field.name}=resnet20-pgd" for field in dataclasses.fields(cls) if field.default == ""]
+    spec = f"{name}:{changed[0]}" if changed else name
+    if kind == "defense":
+        return f"assay eval resnet20-natural --defense {spec} --limit 16"
+    norm = "" if LInf in cls.norms else f" --norm {cls.norms[0].name}"
+    return f"assay eval resnet20-natural --attack {spec}{norm} --limit 16"
 
 
 def _settings(kind: type) -> str:

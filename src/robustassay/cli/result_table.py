@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from robustassay.analysis.rates import percent
-from robustassay.eps import format_eps
+from robustassay.eps import format_eps, format_norm
 from robustassay.printable import escape_lines
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = {
     "model": 1,
-    "threat": 5,
+    "threat": 6,
     "attack": 2,
-    "n": 6,
-    "clean": 4,
+    "n": 3,
+    "clean": 5,
     "robust": 0,
-    "95 % interval": 3,
+    "95 % interval": 4,
     "attack success": 8,
     "gradients/image": 10,
     "seconds": 9,
@@ -36,9 +36,12 @@ FRAME: Final = 3
 
 
 def result_table(results: "Sequence[Result]", width: int) -> Table:
-    """Return a table that fits into a width."""
+    """Return a table that fits into a width; without room for the threat, a title says what all runs share."""
     lines = [dict(zip(COLUMNS, line(result), strict=True)) for result in results]
-    return fitted(lines, COLUMNS, width, TEXTS)
+    table = fitted(lines, COLUMNS, width, TEXTS)
+    if "threat" not in (column.header for column in table.columns):
+        table.title = Text("; ".join(dict.fromkeys(row["threat"] for row in lines)))
+    return table
 
 
 def fitted(lines: Sequence[dict[str, str]], columns: dict[str, int], width: int, texts: Sequence[str]) -> Table:
@@ -73,6 +76,7 @@ def numbers(result: "Result") -> dict[str, Any]:
         "doubtful": len(result.doubtful),
         "flags": result.flags,
         "notes": result.notes,
+        "assessment": result.assessment,
         "stages": result.stages,
         "evidence": result.evidence.to_json(),
         "random_protocols": None if result.random_protocols is None else result.random_protocols.to_json(),
@@ -89,7 +93,7 @@ def line(result: "Result") -> list[str]:
     low, high = found["interval"]
     return [
         found["model"],
-        f"{threat['norm']} {format_eps(threat['eps'])}{goal}",
+        f"{format_norm(threat['norm'])} {format_eps(threat['eps'])}{goal}",
         found["attack"]["name"],
         f"{found['samples']}",
         percent(result.clean_accuracy),

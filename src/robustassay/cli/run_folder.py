@@ -16,7 +16,8 @@ _KEY_PATTERN: Final = "[0-9a-f]" * 8
 
 def default_folder(prepared: "PreparedEvaluation", attacks: Sequence[str], labels: Sequence[str]) -> Path:
     """Name a folder after the command; another run, even of the same command, gets another folder."""
-    words = (prepared.model_ref.name, prepared.dataset.name, str(prepared.threat), "+".join(attacks))
+    threat = str(prepared.threat).replace("∞", "inf")  # folder names are plain letters
+    words = (prepared.model_ref.name, prepared.dataset.name, threat, "+".join(attacks))
     parts = (*words, f"seed{prepared.seed}", *labels)
     return RUNS / "_".join([*(slug(part, ".+=-") for part in parts), prepared.key])
 

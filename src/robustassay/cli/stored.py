@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def show(run: Path, /, *, json: bool = False) -> None:
-    """Show a finished run: its numbers, its warnings, and the samples that nearly fell.
+    """Show a finished run: its numbers, its warnings, the samples that nearly fell, and the command that repeats it.
 
     Parameters
     ----------
@@ -25,6 +25,7 @@ def show(run: Path, /, *, json: bool = False) -> None:
         Print the numbers as JSON instead.
     """
     from robustassay.cli.terminal import Terminal
+    from robustassay.report.repeat import repeat_evaluation
 
     terminal, result = Terminal(), _load(run)
     parts = list(result.parts.values())
@@ -36,19 +37,39 @@ def show(run: Path, /, *, json: bool = False) -> None:
         terminal.result(result)
     terminal.warnings(result)
     _show_closest(terminal, result)
+    repeated = repeat_evaluation(run)
+    if repeated.command is not None:
+        terminal.command("Command that repeats it:", repeated.command)
+    if repeated.note is not None:
+        terminal.paragraph(repeated.note)
 
 
 def _show_closest(terminal: "Terminal", result: "Result", count: int = 5) -> None:
     """List the unbroken samples with the least margin left."""
     records = result.records
     standing = records[records["clean_ok"].astype(bool) & ~records["success"].astype(bool)]
+    classes = _class_names(result)
     rows = [
-        [str(row.sample_id), str(row.label), f"{row.clean_margin:.3g}", f"{row.margin:.3g}"]
+        [str(row.sample_id), classes.get(row.label, str(row.label)), f"{row.clean_margin:.3g}", f"{row.margin:.3g}"]
         for row in standing.nsmallest(count, "margin").itertuples()
     ]
     if rows:
         terminal.title("Unbroken samples that came closest")
-        terminal.listing(["sample", "label", "margin before", "least margin under attack"], rows)
+        terminal.listing(["sample", "class", "margin before", "least margin under attack"], rows)
+
+
+def _class_names(result: "Result") -> dict[int, str]:
+    """Return the names of the classes by number; none where the data are not embedded or not found here."""
+    from robustassay import data
+    from robustassay.errors import AssayError
+
+    spec = next(iter(result.parts.values()), result).manifest["spec"]["data"]
+    if not data.names_no_path(spec["name"]):
+        return {}
+    try:
+        return dict(enumerate(data.load(spec["name"]).classes))
+    except AssayError:
+        return {}
 
 
 def compare(first: Path, second: Path, /, *, json: bool = False) -> None:

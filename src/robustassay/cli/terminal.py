@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
@@ -58,7 +59,7 @@ class Terminal:
         self._out.print(_text(f"\n{numbers(result)['model']}"))
 
     def warnings(self, result: "Result") -> None:
-        """Print the robust accuracy after each stage, every flag, and how many samples are in doubt."""
+        """Print the robust accuracy after each stage, every flag, and in one line how far the number can be trusted."""
         for part in result.parts.values() or [result]:
             if part.stages:
                 stages = ", ".join(f"{name} {accuracy:.1%}" for name, accuracy in part.stages.items())
@@ -72,12 +73,7 @@ class Terminal:
             self._out.print(_text(f"Warning: {note}"))
         if protocols := result.random_protocols:
             self._out.print(_text(protocols.summary))
-        self._out.print(_text(f"Evidence: {result.evidence.summary}."))
-        if count := len(result.doubtful):
-            which, it = ("1 unbroken sample is", "it") if count == 1 else (f"{count} unbroken samples are", "them")
-            remote = "service" in result.manifest.get("spec", {}).get("model", {})
-            how = "spend more queries" if remote else f"--confirm runs AutoAttack on {it}"
-            self._out.print(_text(f"{which} in doubt: a stronger attack may still break {it}; {how}."))
+        self._out.print(_text(result.assessment))
 
     def _remedy(self, part: "Result") -> None:
         """Print which remedy a part applies, why, and how many samples it did not break."""
@@ -108,6 +104,16 @@ class Terminal:
     def paragraph(self, text: str) -> None:
         """Print a text."""
         self._out.print(_text(text))
+
+    def command(self, label: str, command: str) -> None:
+        """Print a command below its label, in lines that a shell reads as one."""
+        self._out.print(_text(label))
+        lines = [" "]
+        for word in map(shlex.quote, shlex.split(command)):
+            if len(lines[-1]) + len(word) + 3 > self._out.width:
+                lines.append("   ")
+            lines[-1] += f" {word}"
+        self._out.print(_text(" \\\n".join(lines)), soft_wrap=True)
 
     def listing(self, columns: list[str], rows: list[list[str]], drop: Sequence[str] = ()) -> None:
         """Print a plain table; where the terminal is narrow, the columns in `drop` are left out, in this order."""

@@ -18,7 +18,7 @@ Folder = Annotated[Path | None, Parameter(help="Folder of cards and weights; def
 
 @zoo.command(name="list")
 def listing(*, folder: Folder = None, json: bool = False) -> None:
-    """List the models with their accuracies: clean, under PGD-20 and under express, both at Linf 8/255.
+    """List the models with their accuracies: clean, under PGD-20 and under express, both at L∞ 8/255.
 
     Parameters
     ----------
@@ -38,7 +38,9 @@ def listing(*, folder: Folder = None, json: bool = False) -> None:
         print(writer.dumps([asdict(card) for card in cards], indent=2))
     else:
         rows = [list(table.row(card)) for card in cards]
-        Terminal().listing(list(table.COLUMNS), rows, drop=["parameters", "description"])
+        terminal = Terminal()
+        terminal.listing(list(table.COLUMNS), rows, drop=["parameters", "description"])
+        terminal.paragraph(table.CAPTION)
 
 
 @zoo.command

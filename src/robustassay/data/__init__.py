@@ -1,5 +1,6 @@
 """Datasets with stable sample ids: `load` one by name or path, or wrap your own arrays with `from_arrays`."""
 
+import difflib
 import os
 import re
 from importlib import import_module
@@ -70,7 +71,12 @@ def load(spec: str | os.PathLike[str]) -> "Dataset":
         )
     if any(separator in text for separator in (os.sep, "/", "~")):
         raise _missing(text)
-    raise UnknownName("dataset", text, names())
+    plain = [name for name in names() if ":" not in name]
+    if difflib.get_close_matches(text.lower(), plain, n=1):
+        raise UnknownName("dataset", text, plain)
+    raise BadRequest(
+        f"There is no folder and no dataset {text!r}: check the path of the folder, or use one of {', '.join(plain)}."
+    )
 
 
 def names_no_path(spec: str) -> bool:

@@ -19,6 +19,7 @@ class BitDepth(Transform):
     shattered = True
 
     bits: int = setting(3, 1, 8)
+    """Bits per value."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Round to the nearest level; 0 and 1 stay exact."""

@@ -26,7 +26,9 @@ class EnsembleWith(Defense):
     random = False
 
     members: str = setting("")
+    """Further models, joined by +."""
     average: str = setting("probabilities", among=AVERAGES)
+    """What is averaged: probabilities or logits."""
 
     def defend(self, model: nn.Module) -> "Ensemble":
         """Load the other members and return the ensemble."""

@@ -52,8 +52,11 @@ class FeatureDenoising(Defense):
     random = False
 
     after: str = setting("stage1")
+    """Parts of the model after which features are denoised, joined by +."""
     kind: str = setting("mean", among=tuple(KINDS))
+    """nonlocal, mean or median."""
     strength: float = setting(0.3, 0, 1)
+    """Weight of the denoised features; 1 leaves only them."""
 
     def defend(self, model: nn.Module) -> "Denoised":
         """Insert the denoising into a copy of the model."""

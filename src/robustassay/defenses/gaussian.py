@@ -21,6 +21,7 @@ class Gaussian(Transform):
     random = False
 
     sigma: float = setting(0.7, 0.1, 5)
+    """Standard deviation of the blur in pixels."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Blur along rows, then along columns; the image is mirrored at its edges."""

@@ -25,6 +25,7 @@ class JPEG(Transform):
     shattered = True
 
     quality: int = setting(75, 1, 95)
+    """Quality of the encoder, from 1 to 95."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Encode every image in memory with eight bits and decode it."""

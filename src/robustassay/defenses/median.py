@@ -22,6 +22,7 @@ class Median(Transform):
     random = False
 
     radius: int = setting(1, 1, 7)
+    """Pixels on each side of the one that is replaced."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Smooth each channel; the image is mirrored at its edges."""

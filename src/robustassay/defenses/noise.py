@@ -22,7 +22,9 @@ class Noise(Transform):
     random = True
 
     sigma: float = setting(0.05)
+    """Standard deviation of the noise."""
     copies: int = setting(10, 1)
+    """Noisy copies whose logits are averaged."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Add fresh noise to every value."""

@@ -23,11 +23,17 @@ class RandMix(Transform):
     random = True
 
     colours: int = setting(5, 1)
+    """Number of colours."""
     noise: float = setting(16 / 255)
+    """Standard deviation of the noise."""
     sharpness: float = setting(40.0)
+    """How much of a mixture the nearest colour takes; higher values make it take more."""
     spread: float = setting(40.0)
+    """How much likelier colours are that are far from those drawn before."""
     candidates: int = setting(100, 1)
+    """Random pixels from which the colours are drawn."""
     copies: int = setting(10, 1)
+    """Random copies whose logits are averaged."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Draw the colours from one noisy version of the image and apply them to another."""

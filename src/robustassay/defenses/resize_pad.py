@@ -23,6 +23,7 @@ class ResizePad(Transform):
     random = True
 
     low: float = setting(0.875, 0.1, 1)
+    """Least side of a shrunken image, as a part of the side of the image."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Select rows, then columns, with matrices of zeros and ones."""

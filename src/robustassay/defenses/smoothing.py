@@ -27,7 +27,9 @@ class Smoothing(Defense):
     random = True
 
     sigma: float = setting(0.25, 1e-6)
+    """Standard deviation of the noise."""
     draws: int = setting(16, 1)
+    """Noisy copies per gradient of an attacker."""
 
     def defend(self, model: nn.Module) -> "Smoothed":
         """Smooth a module."""

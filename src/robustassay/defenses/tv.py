@@ -31,8 +31,11 @@ class TotalVariation(Transform):
     shattered = True
 
     drop: float = setting(0.5, 0, 0.95)
+    """Part of the values that is dropped."""
     weight: float = setting(0.03)
+    """Weight of the total variation."""
     steps: int = setting(50, 1)
+    """Iterations of the reconstruction."""
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:

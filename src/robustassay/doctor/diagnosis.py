@@ -31,7 +31,7 @@ from robustassay.threat import L0, LInf, Norm
 
 SAMPLES: Final = 32
 BACKGROUND: Final = 256
-"""Further images, without labels, on which a substitute may be trained."""
+"""Further images of the selection, without labels, on which a substitute may be trained."""
 
 DRAWS: Final = 4
 """Draws per gradient of a random model during the diagnosis."""
@@ -77,7 +77,8 @@ def make_probe_set(target: TargetModel, data: Dataset, norm: Norm, samples: int 
         probes = ProbeSet.of(target, data.ids[rows], x, labels, norm, background)
     if not len(probes):
         raise BadRequest(
-            f"The model classifies none of the {len(x)} images tried correctly: choose data of its classes."
+            f"The model classifies none of the {len(x)} images tried correctly, so there is nothing to diagnose: "
+            "choose more images, or data of its classes."
         )
     return probes
 

@@ -41,7 +41,7 @@ class DiagnosisAdviser(Adviser):
     """Diagnoses the model and returns remedies for every alarm."""
 
     def advise(self, target: TargetModel, flags: Sequence[Flag], dataset: Dataset, threat: ThreatModel) -> Advice:
-        """Diagnose on the first images of the whole dataset, so that every shard gets the same advice."""
+        """Diagnose on the first selected samples; shards are parts of one selection, so all get the same advice."""
         norm = LInf(8 / 255) if isinstance(threat.norm, L0) else threat.norm
         exact = target.exact
         probes = make_probe_set(exact.with_draws(min(exact.draws, DRAWS)) if exact.random else exact, dataset, norm)

@@ -9,8 +9,10 @@ from robustassay.evaluation.prepare import PreparedEvaluation
 from robustassay.evaluation.result import Result
 from robustassay.evaluation.run import OutputFolder, open_store, run_attack
 from robustassay.evaluation.self_tested import examine_attacks, examine_what_is_left, prove_some
+from robustassay.evaluation.spec import RunSpec
 from robustassay.interrupt import StopRequest
 from robustassay.results.identity import ADAPTIVE, CONFIRMS
+from robustassay.store import Store
 
 
 def conclude(
@@ -32,11 +34,13 @@ def apply_remedies(
     parts = dict(results)
     for remedy in prepared.advice.remedies:
         for number, attack in enumerate(remedy.attacks, 1):
-            name = _part_name(remedy, number, prepared.attacks)
             unbroken = _unbroken(Result.worst_of(parts))
             if unbroken:
-                fixed, place = prepared.with_target(prepared.target.with_module(remedy.module)), folder.part(name)
-                done = _run_remedy(fixed.on_samples(unbroken), remedy, attack, results, place, stop)
+                fixed = prepared.with_target(prepared.target.with_module(remedy.module))
+                spec = _spec(fixed, remedy, attack)
+                name = _free_name(folder, _part_name(remedy, number, prepared.attacks), spec)
+                place = folder.part(name)
+                done = _run_remedy(fixed.on_samples(unbroken), remedy, attack, spec, results, place, stop)
                 parts[name] = examine_what_is_left(fixed, attacks.create(attack), done, parts, place, stop)
     return parts
 
@@ -47,18 +51,30 @@ def _part_name(remedy: Remedy, number: int, taken: Collection[str]) -> str:
     return f"remedy-{name}" if name in taken else name
 
 
+def _free_name(folder: OutputFolder, name: str, spec: RunSpec) -> str:
+    """Return another name where a diagnosis of fewer samples has chosen other settings of the remedy in this folder."""
+    store = Store(folder.part(name).path)
+    taken = store.exists() and store.manifest()["key"] != spec.key
+    return f"{name}-{spec.key[:8]}" if taken else name
+
+
+def _spec(prepared: PreparedEvaluation, remedy: Remedy, attack: str) -> RunSpec:
+    """Return the specification of a remedy's run: of the same model; the remedy is part of the attack."""
+    plain = prepared.spec(attacks.create(attack))
+    return dataclasses.replace(plain, attack={**plain.attack, "remedy": remedy.name})
+
+
 def _run_remedy(
     prepared: PreparedEvaluation,
     remedy: Remedy,
     attack: str,
+    spec: RunSpec,
     results: Mapping[str, Result],
     folder: OutputFolder,
     stop: StopRequest,
 ) -> Result:
-    """Run one attack of a remedy. The run is of the same model; the remedy is part of the attack."""
+    """Run one attack of a remedy."""
     chosen = attacks.create(attack)
-    plain = prepared.spec(chosen)
-    spec = dataclasses.replace(plain, attack={**plain.attack, "remedy": remedy.name})
     entries = {
         CONFIRMS: [result.manifest["key"] for result in results.values()],
         ADAPTIVE: {"remedy": remedy.name, "because": remedy.because, "how": remedy.how},

@@ -117,7 +117,7 @@ def plant(
     kept = ((threshold > start) & (threshold > highest)).nonzero().squeeze(1)
     weights, offsets = heads.linear(threshold)
     scale = _clean_margins(clean[:, -exact.classes :]) / (threshold - start)
-    points = 2 + POINTS + ROUNDS * ROUND_POINTS + CHECKED_POINTS + (ASCENT_STEPS + 1) * by_gradient
+    forwards, backwards = planting_passes(by_gradient)
     return Planted(
         base=target,
         layer=layer,
@@ -127,9 +127,15 @@ def plant(
         x_adv=x_adv[kept],
         weights=(scale[:, None] * weights)[kept],
         offsets=(scale * offsets)[kept],
-        forwards=points * len(x0) * exact.draws,
-        backwards=ASCENT_STEPS * by_gradient * len(x0) * exact.draws,
+        forwards=forwards * len(x0) * exact.draws,
+        backwards=backwards * len(x0) * exact.draws,
     )
+
+
+def planting_passes(by_gradient: bool) -> tuple[int, int]:
+    """Return the forward and backward passes that planting one example takes."""
+    points = 2 + POINTS + ROUNDS * ROUND_POINTS + CHECKED_POINTS + (ASCENT_STEPS + 1) * by_gradient
+    return points, ASCENT_STEPS * by_gradient
 
 
 def _ascend(ball: Ball, features: TargetModel, heads: "_Heads") -> Tensor:

@@ -1,4 +1,4 @@
-"""Notes on a result whose numbers are right and yet not what was probably wanted: weak attacks, wrong labels, radii."""
+"""How far a result can be trusted, in one line, and notes on numbers that are probably not what was wanted."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binom
 
+from robustassay.eps import format_norm
 from robustassay.results.evidence import Grade
-from robustassay.results.identity import limited_to_queries
+from robustassay.results.identity import ADAPTIVE, limited_to_queries
 from robustassay.results.run_warnings import has_iterated_attack
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 USUAL: Final = {"Linf": (0.5 / 255, 64 / 255), "L2": (0.05, 10.0), "L1": (1.0, 300.0), "L0": (1.0, 1000.0)}
 """Radii between which nearly all published evaluations lie."""
+
+EXPRESS_NORMS: Final = ("Linf", "L2", "L1")
 
 CHANCE: Final = 1e-3
 """An accuracy that a guess reaches with more than this probability may be one."""
@@ -29,24 +32,61 @@ FEW: Final = 0.5
 
 def notes(result: "Result") -> Iterator[str]:
     """Write one sentence per thing that looks wrong."""
-    runs = list(result.parts.values()) or [result]
-    spec, records = runs[0].manifest["spec"], result.records
-    yield from _strength(result, runs, limited_to_queries(runs[0].manifest))
+    spec, records = _runs(result)[0].manifest["spec"], result.records
     if len(records):
         yield from _clean(records, spec["threat"]["target"] is not None)
     yield from _radius(str(spec["threat"]["norm"]), float(spec["threat"]["eps"]))
 
 
-def _strength(result: "Result", runs: "list[Result]", by_queries: bool) -> Iterator[str]:
-    if by_queries or not result.robust_accuracy > 0:
-        return
-    if not has_iterated_attack(runs):
-        yield (
-            "No attack followed the gradient for many steps, so the robust accuracy may be far too high: add the "
-            "attack pgd or express."
-        )
-    elif result.evidence.grade in (Grade.SINGLE, Grade.SEVERAL):
-        yield "The robust accuracy is an upper bound: stronger attacks may break more; express is of AutoAttack-grade."
+def assessment(result: "Result") -> str:
+    """Say in one line how far the robust accuracy can be trusted, and what to do next."""
+    records, evidence, in_doubt = result.records, result.evidence, len(result.doubtful)
+    unbroken = int((records["clean_ok"].astype(bool) & ~records["success"].astype(bool)).sum())
+    if not records["clean_ok"].any():
+        return "No sample is classified correctly, so nothing was examined: check model and data."
+    if not unbroken:
+        return "No correctly classified sample is unbroken: no stronger attack is needed."
+    more = [] if evidence.certified is None else [f"certified lower bound {evidence.certified.value:.1%}"]
+    more += [f"{in_doubt} of {unbroken} unbroken in doubt"] if in_doubt else []
+    if not evidence.earned:
+        return f"Upper bound ({'; '.join([*_weaknesses(result), *more])}): {_stronger(result)}."
+    earned = f"{evidence.grade.value}{_diagnosed(result)}, self-test {evidence.self_test.short}"
+    words = "; ".join([earned, *more])
+    return f"{words[0].upper()}{words[1:]}{': add --confirm' if in_doubt and not _by_queries(result) else ''}."
+
+
+def _diagnosed(result: "Result") -> str:
+    """Say on how many images the model was diagnosed; nothing where it was not."""
+    counts = {run.manifest.get(ADAPTIVE, {}).get("samples") for run in _runs(result)} - {None}
+    return "".join(f" of {count} images" for count in sorted(counts)[:1])
+
+
+def _runs(result: "Result") -> "list[Result]":
+    return list(result.parts.values()) or [result]
+
+
+def _by_queries(result: "Result") -> bool:
+    return limited_to_queries(_runs(result)[0].manifest)
+
+
+def _weaknesses(result: "Result") -> list[str]:
+    """Say in few words why a robust accuracy is an upper bound only."""
+    runs, evidence = _runs(result), result.evidence
+    found = []
+    if evidence.grade in (Grade.SINGLE, Grade.SEVERAL):
+        iterated = _by_queries(result) or has_iterated_attack(runs)
+        found = [f"{'one' if len(runs) == 1 else len(runs)} {'' if iterated else 'weak '}attack{'s'[: len(runs) - 1]}"]
+    return found if evidence.self_test.passed else [*found, f"self-test {evidence.self_test.short}"]
+
+
+def _stronger(result: "Result") -> str:
+    """Say what shows whether the robust accuracy is lower."""
+    manifest = _runs(result)[0].manifest
+    if _by_queries(result):
+        return "spend more queries"
+    if manifest.get("flags"):
+        return "assay doctor finds out why attacks fail"
+    return "add --attack express" if manifest["spec"]["threat"]["norm"] in EXPRESS_NORMS else "try other attacks"
 
 
 def _clean(records: pd.DataFrame, targeted: bool) -> Iterator[str]:
@@ -87,4 +127,4 @@ def _radius(norm: str, eps: float) -> Iterator[str]:
     low, high = USUAL.get(norm, (0.0, float("inf")))
     if not low <= eps <= high:
         size = "small" if eps < low else "large"
-        yield f"The radius {norm} {eps:.4g} is unusually {size} for pixels in [0, 1]."
+        yield f"The radius {format_norm(norm)} {eps:.4g} is unusually {size} for pixels in [0, 1]."

@@ -148,7 +148,7 @@ def prepare(
         confirming=_confirming_attack(search.confirm),
     )
     _check_attacks(prepared)
-    return replace(prepared, advice=ask_adviser(search.adaptive, prepared.inspected, dataset.whole, prepared.threat))
+    return replace(prepared, advice=ask_adviser(search.adaptive, prepared.inspected, dataset, prepared.threat))
 
 
 def inspect_once(

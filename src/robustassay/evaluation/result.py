@@ -85,8 +85,13 @@ class Result:
         return found | trust.unjudged(rates.robust_accuracy(self.records), self.failures)
 
     @property
+    def assessment(self) -> str:
+        """How far the robust accuracy can be trusted, and what to do next, in one line."""
+        return plausibility.assessment(self)
+
+    @property
     def notes(self) -> list[str]:
-        """Sentences about what looks wrong: weak attacks, implausible clean accuracy, unusual radii."""
+        """Sentences about what looks wrong: implausible clean accuracy, unusual radii."""
         return list(plausibility.notes(self))
 
     @property

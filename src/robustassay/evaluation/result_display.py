@@ -16,10 +16,10 @@ def to_html(result: "Result") -> str:
     headings = ("attack", "n", "clean", "robust", "95 % interval", "evidence")
     head = "".join(f"<th style='text-align:left'>{heading}</th>" for heading in headings)
     notes = "".join(f"<li><b>{escape(name)}</b>: {escape(text)}</li>" for name, text in result.flags.items())
-    title = escape(result.title)
-    return (
-        f"<div><b>{title}</b><table><tr>{head}</tr>{''.join(lines)}</table>{f'<ul>{notes}</ul>' if notes else ''}</div>"
-    )
+    notes += "".join(f"<li>{escape(note)}</li>" for note in result.notes)
+    warnings = f"<ul>{notes}</ul>" if notes else ""
+    title, below = escape(result.title), escape(result.assessment)
+    return f"<div><b>{title}</b><table><tr>{head}</tr>{''.join(lines)}</table>{warnings}<p>{below}</p></div>"
 
 
 def _line(name: str, result: "Result") -> str:

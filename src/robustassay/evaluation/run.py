@@ -20,6 +20,7 @@ from robustassay.evaluation.wave import FULL_PRECISION
 from robustassay.evaluation.wave_result import FailureLimit
 from robustassay.evaluation.wave_runner import WaveRunner, plan_waves
 from robustassay.interrupt import StopRequest, set_estimate
+from robustassay.results.identity import ADAPTIVE
 from robustassay.store import Store
 
 
@@ -87,7 +88,15 @@ def open_store(
         check_version(Store(folder).manifest(), folder)
     store = Store.open(folder, manifest)
     check_probe(store.manifest().get("probe", []), outputs, folder)
+    _renew_diagnosis(store, entries)
     return store
+
+
+def _renew_diagnosis(store: Store, entries: Mapping[str, Any]) -> None:
+    """Note the new diagnosis where a run goes on with more samples, and so with a diagnosis on others."""
+    new, held = (found.get(ADAPTIVE, {}) for found in (entries, store.manifest()))
+    if new.get("samples") != held.get("samples"):
+        store.note_after({ADAPTIVE: dict(new)})
 
 
 def _stages(prepared: PreparedEvaluation, attack: Attack[Any]) -> list[str]:

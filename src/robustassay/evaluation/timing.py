@@ -81,7 +81,7 @@ def time_attacks(
 ) -> Iterator[Timing]:
     """Time every attack on every model, on the same images; bare passes are timed in turn with the attacks.
 
-    `eps` is the radius under L-inf: with a small one, samples stay in the attack for more steps.
+    `eps` is the radius under L∞: with a small one, samples stay in the attack for more steps.
     """
     if repeat < 1:
         raise BadRequest("--repeat must be at least 1.")

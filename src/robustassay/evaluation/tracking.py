@@ -78,7 +78,7 @@ class _Functions:
 
 def _tensorboard(title: str, folder: str | None) -> LogWriter:
     writer = _package("torch.utils.tensorboard", "tensorboard").SummaryWriter(
-        f"{folder or 'logs'}/{title.replace('/', '-')}"
+        f"{folder or 'logs'}/{title.replace('/', '-').replace('∞', 'inf')}"
     )
 
     def write(step: int, values: Mapping[str, float]) -> None:

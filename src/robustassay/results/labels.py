@@ -5,26 +5,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from robustassay.eps import format_eps
+from robustassay.eps import format_eps, format_norm
 from robustassay.registry import spell_setting
 from robustassay.results.identity import search_settings
 
 if TYPE_CHECKING:
     from robustassay.results.runs import StoredRun
 
-_NORM: Final = {"Linf": "L∞"}
 _ALWAYS: Final = ("remedy",)
 """Settings that are named even where all runs of the attack share them: such a run covers few samples."""
 
 
-def norm_label(name: str) -> str:
-    """Write a norm as pages do: L∞."""
-    return _NORM.get(name, name)
-
-
 def threat_label(threat: Mapping[str, Any]) -> str:
     """Write a threat as L∞ 8/255, with its target rule and query budget where it has them."""
-    words = [norm_label(str(threat["norm"])), format_eps(float(threat["eps"]))]
+    words = [format_norm(str(threat["norm"])), format_eps(float(threat["eps"]))]
     if threat.get("target"):
         words.append(f"targeted {threat['target']}")
     if threat.get("query_budget"):
@@ -34,7 +28,7 @@ def threat_label(threat: Mapping[str, Any]) -> str:
 
 def threat_fields(threat: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a threat as pages write them: norm L∞, eps 8/255."""
-    return {**threat, "norm": norm_label(str(threat["norm"])), "eps": format_eps(float(threat["eps"]))}
+    return {**threat, "norm": format_norm(str(threat["norm"])), "eps": format_eps(float(threat["eps"]))}
 
 
 def settings_label(fields: Mapping[str, Any]) -> str:

@@ -54,6 +54,11 @@ class SelfTest:
         return f"{self.rate.count} of {self.rate.total} planted examples found (95 % interval {low:.0%} to {high:.0%})"
 
     @property
+    def short(self) -> str:
+        """The share found in few words."""
+        return f"{self.rate.count} of {self.rate.total}" if self.examined else "not examined"
+
+    @property
     def cost(self) -> str:
         """The passes and the time that it took."""
         return f"{self.forwards:,} forward and {self.backwards:,} backward passes, {self.seconds:.1f} s"

@@ -129,7 +129,9 @@ def _why(result: Result, pgd: Result | None) -> str:
         return f"masked ({causes[0]}): adaptive attacks break {more} more"
     if more:
         return f"express breaks {more} more than PGD"
-    return "express breaks no more than PGD" if result.robust_accuracy else "PGD breaks every image"
+    return (
+        "express breaks no more than PGD" if result.robust_accuracy else "PGD breaks every correctly classified image"
+    )
 
 
 def _corruptions(refs: Mapping[str, ModelRef], folder: Path, limit: int, seed: int, progress: Progress) -> Corruptions:

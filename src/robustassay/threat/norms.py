@@ -11,7 +11,7 @@ from typing import ClassVar, Final, final
 import torch
 from torch import Tensor
 
-from robustassay.eps import format_eps, parse_eps
+from robustassay.eps import format_eps, format_norm, parse_eps
 from robustassay.errors import BadRequest
 from robustassay.registry import register
 from robustassay.rng import Streams
@@ -35,7 +35,7 @@ class Norm(ABC):
 
     @final
     def __str__(self) -> str:
-        return f"{self.name} {format_eps(self.eps)}"
+        return f"{format_norm(self.name)} {format_eps(self.eps)}"
 
     @property
     @abstractmethod
@@ -59,7 +59,7 @@ class Norm(ABC):
     def steepest(self, gradient: Tensor, lower: Tensor, upper: Tensor, length: Tensor) -> Tensor:
         """Return the step of the given length that increases the loss fastest.
 
-        L1 and L0 steps sit on few values, so they need the room of each value; L-inf and L2 steps ignore it, as in
+        L1 and L0 steps sit on few values, so they need the room of each value; L∞ and L2 steps ignore it, as in
         the literature, and are clipped by the projection.
         """
 
@@ -82,9 +82,7 @@ class LInf(Norm):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.eps > 1:
-            raise BadRequest(
-                f"Under Linf, eps is at most 1 on the [0, 1] pixel scale, such as 8/255, not {self.eps:g}."
-            )
+            raise BadRequest(f"Under L∞, eps is at most 1 on the [0, 1] pixel scale, such as 8/255, not {self.eps:g}.")
 
     @property
     def dual(self) -> Norm:
@@ -175,7 +173,7 @@ class L1(Norm):
 
     @property
     def dual(self) -> Norm:
-        """L-inf."""
+        """L∞."""
         return LInf(1)
 
     def size(self, delta: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from robustassay.train.recipe import Recipe
 @register("recipe", "pgd")
 @dataclass(frozen=True, kw_only=True)
 class PGDTraining(Recipe):
-    """Cross-entropy on adversarial images from `steps` of PGD within `eps` in L-infinity."""
+    """Cross-entropy on adversarial images from `steps` of PGD within `eps` in L∞."""
 
     title: ClassVar[str] = "PGD adversarial training"
 
@@ -34,7 +34,7 @@ class PGDTraining(Recipe):
 def linf_pgd(
     network: nn.Module, x0: Tensor, y: Tensor, eps: float, step: float, steps: int, rng: torch.Generator
 ) -> Tensor:
-    """Maximise the cross-entropy with sign steps from a random point of the L-infinity ball around x0."""
+    """Maximise the cross-entropy with sign steps from a random point of the L∞ ball around x0."""
     lowest, highest = (x0 - eps).clamp(min=0), (x0 + eps).clamp(max=1)
     x = x0 + torch.empty_like(x0).uniform_(-eps, eps, generator=rng)
     x = x.clamp(lowest, highest)

@@ -24,6 +24,7 @@ class UniformNoise(Attack[DecisionAccess]):
     norms = (LInf, L2, L1, L0)
 
     steps: int = 10
+    """Random points that are tried per sample."""
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
         """Draw and query `steps` points."""
@@ -47,6 +48,7 @@ class GaussianNoise(Attack[DecisionAccess]):
     norms = (LInf, L2, L1)
 
     steps: int = 10
+    """Random points that are tried per sample."""
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
         """Draw and query `steps` points."""

@@ -37,12 +37,19 @@ class Boundary(Attack[DecisionAccess]):
 
     queries: int = 20_000
     around: float = 0.01
+    """First length of a step on the sphere, as a part of the distance to the clean image."""
     towards: float = 0.01
+    """First length of a step towards the clean image, as a part of the distance to it."""
     adaptation: float = 1.5
+    """Factor by which step lengths grow or shrink."""
     check_every: int = 3
+    """One step in so many is counted for the success rate on the sphere."""
     window_around: int = 10
+    """Counted steps on the sphere before its step length may change."""
     window_towards: int = 5
+    """Counted steps towards the clean image before their length may change."""
     converged: float = 1e-7
+    """The walk ends once steps towards the clean image are shorter than this."""
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
         """Propose, query, keep what reaches the goal."""

@@ -45,10 +45,15 @@ class Evolutionary(Attack[DecisionAccess]):
 
     queries: int = 20_000
     mu: float = 0.01
+    """First part of the way to the clean image that a trial moves; it adapts."""
     sigma: float = 0.03
+    """Size of a mutation, as a part of the distance to the clean image."""
     path_decay: float = 0.99
+    """Part of the evolution path that is kept at a success."""
     covariance_rate: float = 0.001
+    """Learning rate of the covariance."""
     coarse: int = 1
+    """Factor by which the searched image is smaller on each side."""
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
         """Mutate, query, adapt to what reaches the goal."""

@@ -45,7 +45,7 @@ class GeoDA(Attack[DecisionAccess]):
     info = AttackInfo(
         papers=("2003.06468",),
         formula="n <- n + normal of the boundary at x, from labels of low-frequency noise\n"
-        "x <- where the ray from x0 along n (along sign(n) under Linf) meets the boundary",
+        "x <- where the ray from x0 along n (along sign(n) under L∞) meets the boundary",
     )
     access = DecisionAccess
     norms = (L2, LInf)
@@ -53,8 +53,11 @@ class GeoDA(Attack[DecisionAccess]):
 
     queries: int = 20_000
     frequencies: int = 10
+    """Frequencies of the noise per side of the image."""
     ratio: float = 0.6
+    """The number of probes grows by this number to the power -2/3 from one normal to the next."""
     sigma: float = 0.002
+    """Size of the noise around a point of the boundary."""
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
         """Estimate the normal at the boundary, and follow it from the clean image."""

@@ -18,7 +18,7 @@ HALVINGS: Final = 20
 """A leap that reaches nothing at a millionth of its length is not taken."""
 SHORTEST: Final = 0.01
 """Probes reach the paper's 1/d of the way to the clean image, but never less than this part of it: shorter ones are
-lost in float32 under Linf, ask for a costlier search of the boundary, and end so near to it that rounding decides."""
+lost in float32 under L∞, ask for a costlier search of the boundary, and end so near to it that rounding decides."""
 FIRST: Final = 0.1
 """Length of the probes at the start, which is only roughly on the boundary."""
 
@@ -30,7 +30,7 @@ class HopSkipJump(Attack[DecisionAccess]):
     """Moves along the boundary by gradients estimated from labels (Chen et al. 2020, arXiv:1904.02144).
 
     From a point on the boundary: estimate the normal from `probes` labels, more each time; step along it; and bisect
-    back to the boundary towards the clean image, as precisely as probes of this length need. Under Linf the sign of the
+    back to the boundary towards the clean image, as precisely as probes of this length need. Under L∞ the sign of the
     normal is used.
     """
 
@@ -45,7 +45,9 @@ class HopSkipJump(Attack[DecisionAccess]):
 
     queries: int = 20_000
     probes: int = 100
+    """Labels that the first normal is estimated from; later ones take more."""
     max_probes: int = 10_000
+    """Labels that one normal is estimated from, at most."""
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
         """Estimate the normal, step along it, and bisect back to the boundary."""

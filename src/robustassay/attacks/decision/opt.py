@@ -44,9 +44,13 @@ class OPT(Attack[DecisionAccess]):
 
     queries: int = 20_000
     trials: int = 100
+    """Random directions of which the one with the nearest boundary is the start."""
     probes: int = 10
+    """Nearby directions that one gradient is estimated from."""
     alpha: float = 0.2
+    """First length of a step between directions; it adapts."""
     beta: float = 0.001
+    """Distance between a direction and the directions near it; it shrinks where steps become too short."""
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
         """Estimate how the distance changes with the direction, and descend."""

@@ -40,6 +40,7 @@ class RayS(Attack[DecisionAccess]):
 
     queries: int = 20_000
     tolerance: float = 2e-5
+    """Precision of the radius of a ray."""
 
     def __call__(self, view: DecisionAccess, x0: Tensor) -> Tensor:
         """Flip a block, query, bisect where it helps."""

@@ -49,6 +49,7 @@ class APGD(Attack[GradientAccess]):
     steps: int = 100
     restarts: int = 1
     loss: str = "ce"
+    """Loss that is increased: ce (cross-entropy) or dlr (difference of logits ratio)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,6 +82,7 @@ class APGDT(Attack[GradientAccess]):
     steps: int = 100
     targets: int = 9
     order: str = "logits"
+    """Order of the classes: by clean logits (logits), or by their distance if the model were linear (malt)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

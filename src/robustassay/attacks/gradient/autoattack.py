@@ -5,7 +5,7 @@ from typing import final
 
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack, AttackInfo
+from robustassay.attacks.attack import Attack, AttackInfo, Calls
 from robustassay.attacks.common.sequence import Stages, run_stages
 from robustassay.attacks.gradient.apgd import APGD, APGDT
 from robustassay.attacks.nearest.fab import FAB
@@ -37,8 +37,11 @@ class AutoAttack(Attack[GradientAccess]):
     tries_without_gradients = True
 
     version: str = "standard"
+    """standard, plus (more attacks and restarts) or rand (for random models)."""
     steps: int = 100
+    """Iterations of each gradient attack."""
     queries: int = 5000
+    """Queries of Square per sample, at most."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,6 +68,10 @@ class AutoAttack(Attack[GradientAccess]):
     def planned_passes(self, norm: Norm) -> int:
         """Add up the stages; a sample that no stage breaks takes them all."""
         return sum(stage.planned_passes(norm) or 0 for _, stage in self.stages(norm))
+
+    def usual_calls(self, norm: Norm, rows: float) -> list[Calls]:
+        """Return the calls of the stages, one after the other."""
+        return [calls for _, stage in self.stages(norm) for calls in stage.usual_calls(norm, rows)]
 
     def stage_names(self, norm: Norm) -> list[str]:
         """Name the stages."""

@@ -38,7 +38,9 @@ class DIM(Attack[GradientAccess]):
     decay: float = 1.0
     path: float = 1.0
     low: float = 0.9
+    """Least side of a shrunken image, as a part of the side of the image."""
     probability: float = 0.5
+    """Probability that an image is shrunken and shifted."""
     kernel: int = 1
 
     def __post_init__(self) -> None:

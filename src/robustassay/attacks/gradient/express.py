@@ -5,7 +5,7 @@ from typing import Final, final
 
 from torch import Tensor
 
-from robustassay.attacks.attack import Attack, AttackInfo
+from robustassay.attacks.attack import Attack, AttackInfo, Calls
 from robustassay.attacks.common.sequence import run_stage
 from robustassay.attacks.gradient.apgd import APGD, APGDT
 from robustassay.attacks.gradient.nearest import Nearest
@@ -43,12 +43,12 @@ class _Plan:
     targets: int
 
 
-# Measured on five adversarially trained networks under L-inf, 500 images each: of samples broken later, the first stage
+# Measured on five adversarially trained networks under L∞, 500 images each: of samples broken later, the first stage
 # had left 0.36 at most, and twenty targeted steps 0.02.
 _SHORT: Final = _Plan(nearest_steps=20, far=0.6, close=0.08, targets=3)
 
 # Under L1 twenty steps are far from converged: on a ResNet-20, a hundred reduced some margins from 0.45 of the clean
-# one to below zero. In large balls, such as L-inf 0.3 on digits, models are less linear, and short ascents fail too.
+# one to below zero. In large balls, such as L∞ 0.3 on digits, models are less linear, and short ascents fail too.
 _LONG: Final = _Plan(nearest_steps=40, far=0.9, close=0.5, targets=5)
 
 LARGE: Final = {LInf: 0.1, L2: 1.5, L1: 0.0}
@@ -107,6 +107,14 @@ class Express(Attack[GradientAccess]):
         plan = _LONG if _is_long(norm) else _SHORT
         long = (100 + 4 * 100 + 9 * 100) * _is_long(norm)
         return 20 + 3 * plan.nearest_steps + 100 * plan.targets + long + round((3 * 10 + 200) * CHECKED)
+
+    def usual_calls(self, norm: Norm, rows: float) -> list[Calls]:
+        """Return the calls of the stages; how many rows the later ones take was seen on the zoo, roughly."""
+        plan = _LONG if _is_long(norm) else _SHORT
+        calls = [Calls(20 + 3 * plan.nearest_steps, rows, True), Calls(100 * plan.targets, rows / 10, True)]
+        if _is_long(norm):
+            calls += [Calls(100, rows / 2, True), Calls((4 + 9) * 100, rows / 8, True)]
+        return [*calls, Calls(3 * 10, CHECKED * rows, True), Calls(200, CHECKED * rows, False)]
 
     def stage_names(self, norm: Norm) -> list[str]:
         """Name the stages."""

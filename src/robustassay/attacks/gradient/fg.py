@@ -1,4 +1,4 @@
-"""Fast gradient method for norms other than L-inf."""
+"""Fast gradient method for norms other than L∞."""
 
 from dataclasses import dataclass
 from typing import final

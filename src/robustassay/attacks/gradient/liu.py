@@ -41,7 +41,9 @@ class Liu(Attack[GradientAccess]):
     steps: int = 100
     rate: float = 4 / 255
     weight: float = 0.0
+    """Weight of the distance in the loss (lambda in the paper)."""
     tau: float = 0.0
+    """Distance (RMSD on the 0 to 255 scale) from which the loss measures."""
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
         """Ascend on the model under attack alone."""

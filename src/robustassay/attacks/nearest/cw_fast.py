@@ -42,8 +42,7 @@ class CWFast(Attack[GradientAccess]):
     `initial_c=0` starts with the c that a linear model with the gradient at the clean image needs, and no step is
     longer than half the distance to its boundary. A descent starts at the closest success of the one before, with half
     its learning rate, or where it stopped without success. It ends once it makes no progress; the search ends once a c
-    that is large enough brings no row closer. Rows descend side by side and do not wait for each other. `kappa` is the
-    margin by which a point must be misclassified to count. `abort_early=False` makes all steps.
+    that is large enough brings no row closer. Rows descend side by side and do not wait for each other.
     """
 
     info = AttackInfo(
@@ -60,6 +59,7 @@ class CWFast(Attack[GradientAccess]):
     steps: int = 1000
     rate: float = 0.01
     initial_c: float = 0.0
+    """First weight of the loss against the distance; 0 takes the one that a linear model needs."""
     kappa: float = 0.0
     abort_early: bool = True
 

@@ -31,7 +31,9 @@ class DDN(Attack[GradientAccess]):
 
     steps: int = 300
     gamma: float = 0.05
+    """Part by which the sphere shrinks or grows at each step."""
     initial_norm: float = 1.0
+    """First radius of the sphere."""
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
         """Take the direction from the gradient and adapt the norm to success or failure, in turn."""

@@ -17,10 +17,7 @@ from robustassay.threat import L2, LInf
 @register("attack", "deepfool")
 @dataclass(frozen=True)
 class DeepFool(Attack[GradientAccess]):
-    """Steps to the nearest boundary of the linearised model (Moosavi-Dezfooli et al. 2016, arXiv:1511.04599).
-
-    `candidates` counts the likeliest classes of the clean image, its own among them; others are not tried.
-    """
+    """Steps to the nearest boundary of the linearised model (Moosavi-Dezfooli et al. 2016, arXiv:1511.04599)."""
 
     info = AttackInfo(
         papers=("1511.04599",),
@@ -35,7 +32,9 @@ class DeepFool(Attack[GradientAccess]):
 
     steps: int = 50
     overshoot: float = 0.02
+    """Part by which a step goes beyond the boundary of the linearised model."""
     candidates: int = 10
+    """Number of likeliest classes that are tried, the image's own among them."""
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
         """Add up the steps until the label changes, with a small overshoot."""

@@ -55,6 +55,7 @@ class EAD(Attack[GradientAccess]):
     search_steps: int = 9
     steps: int = 1000
     beta: float = 1e-3
+    """Weight of the L1 distance against the squared L2 distance."""
     rate: float = 0.01
     initial_c: float = 1e-3
     kappa: float = 0.0

@@ -48,8 +48,7 @@ class EADFast(Attack[GradientAccess]):
     model with the gradient at the clean image needs. A descent starts at the closest success so far, with half the
     learning rate, and ends once its loss no longer falls or the elastic-net penalty has undone the success. The search
     ends once a whole descent comes no closer. At last the best points are moved towards the clean images, to the
-    boundary. Rows descend side by side and do not wait for each other. `kappa` is the margin by which a point must be
-    misclassified to count. `abort_early=False` makes all steps.
+    boundary. Rows descend side by side and do not wait for each other.
     """
 
     info = AttackInfo(
@@ -66,8 +65,10 @@ class EADFast(Attack[GradientAccess]):
     steps: int = 1000
     search_steps: int = 9
     beta: float = 1e-3
+    """Weight of the L1 distance against the squared L2 distance."""
     rate: float = 0.01
     initial_c: float = 0.0
+    """First weight of the loss against the distance; 0 takes four times what a linear model needs."""
     kappa: float = 0.0
     abort_early: bool = True
 

@@ -47,10 +47,15 @@ class FAB(Attack[GradientAccess]):
     steps: int = 100
     targets: int = 9
     aim: str = "classes"
+    """classes (one wrong class after the other) or any (the nearest boundary of all classes)."""
     starts: int = 1
+    """Number of starts; all but the first are random."""
     alpha_max: float = 0.1
+    """Largest weight of the clean image in a step."""
     eta: float = 1.05
+    """Factor by which a step goes beyond the boundary of the linearised model."""
     beta: float = 0.9
+    """After a success, the search goes on at this part of the way from the clean image."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -38,8 +38,11 @@ class FMN(Attack[GradientAccess]):
 
     steps: int = 100
     alpha_init: float = 1.0
+    """First length of a step; it falls to a hundredth of this."""
     gamma_init: float = 0.05
+    """First part by which the radius changes at a step."""
     gamma_final: float = 0.001
+    """Last part by which the radius changes at a step."""
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
         """Follow the gradient of the margin while each row's radius approaches its distance."""

@@ -43,8 +43,11 @@ class MinimumRadius(Attack[DecisionAccess]):
     seeks_minimum = True
 
     attack: Attack[Any] = DEFAULT_ATTACK
+    """The attack whose smallest radius is searched."""
     tolerance: float = 0.05
+    """The search ends where the last failure and the best success differ by less than this part."""
     rounds: int = 20
+    """Radii that are tried per sample, at most."""
 
     @property
     def sigma(self) -> float | None:

@@ -22,7 +22,7 @@ class Bandits(Attack[ScoreAccess]):
     """Learns a gradient prior over time and tiles, with two queries at a time (Ilyas et al. 2019, arXiv:1807.07978).
 
     The prior is an image of `side` tiles per side, where the image is larger. Two opposite points around it are
-    queried; it learns by exponentiated gradients under Linf, by plain ones under L2. With the present point a step
+    queried; it learns by exponentiated gradients under L∞, by plain ones under L2. With the present point a step
     costs 3 queries. Differences are divided by their root mean square so far, so that `online_rate` means the same for
     any model; the authors use the plain cross-entropy, which vanishes where a model is confident.
     """
@@ -31,7 +31,7 @@ class Bandits(Attack[ScoreAccess]):
         papers=("1807.07978",),
         formula="v: the gradient prior\n"
         "s = m(x + probe * unit(v - u)) - m(x + probe * unit(v + u)), u normal\n"
-        "v <- tanh(atanh v + rate * s * u) under Linf, v + rate * s * u under L2;  x <- P(x + step(v, rel_step * eps))",
+        "v <- tanh(atanh v + rate * s * u) under L∞, v + rate * s * u under L2;  x <- P(x + step(v, rel_step * eps))",
     )
     access = ScoreAccess
     norms = (LInf, L2)
@@ -39,8 +39,11 @@ class Bandits(Attack[ScoreAccess]):
     steps: int = 6_600
     rel_step: float = 0.1
     online_rate: float = 0.1
+    """Learning rate of the prior."""
     exploration: float = 1.0
+    """Length of the random turn from the prior to the queried points."""
     probe: float = 0.1
+    """Distance of the queried points from the image."""
     side: int = 50
 
     def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:

@@ -43,6 +43,7 @@ class NAttack(Attack[ScoreAccess]):
     steps: int = 40
     samples: int = 500
     sigma: float = 0.1
+    """Standard deviation of the Gaussian."""
     rate: float = 0.02
     side: int = 32
 

@@ -46,6 +46,7 @@ class NES(Attack[ScoreAccess]):
     sigma: float = 1e-3
     rel_step: float = 0.125
     plateau: int = 20
+    """Steps without progress after which the step is halved."""
 
     def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
         """Ascend along the estimated gradient, with shorter steps on plateaus."""

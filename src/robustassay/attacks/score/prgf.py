@@ -60,6 +60,7 @@ class PRGF(Attack[ScoreAccess]):
     sigma: float = 1e-3
     rel_step: float = 0.1
     surrogate: str = "resnet20-natural"
+    """Substitute model, one of the zoo, or none for random directions."""
 
     def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
         """Ascend along a mix of the surrogate's gradient and the estimated one."""

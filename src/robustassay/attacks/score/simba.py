@@ -26,9 +26,8 @@ BANDS: Final = 8
 class SimBA(Attack[ScoreAccess]):
     """Adds or subtracts one pixel or cosine wave at a time, and keeps what helps (Guo et al. 2019, arXiv:1905.07121).
 
-    `steps` counts all queries of a row, the first and the last point included. A trial has size `rel_step`, as a part
-    of eps in the ball's norm, and is projected into the ball. Each pattern is tried once in random order, waves from
-    low to high frequency bands; then all again. A trial is kept if it lowers the goal's margin.
+    A trial is projected into the ball, and kept if it lowers the goal's margin. Each pattern is tried once in random
+    order, waves from low to high frequency bands; then all again.
     """
 
     info = AttackInfo(
@@ -40,8 +39,11 @@ class SimBA(Attack[ScoreAccess]):
     norms = (LInf, L2)
 
     steps: int = 20_000
+    """Queries per sample, at most, the first and the last point included."""
     rel_step: float = 0.2
+    """Size of a trial, as a part of eps."""
     basis: str = "dct"
+    """Patterns that are tried: dct (cosine waves) or pixel."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -37,6 +37,7 @@ class SPSA(Attack[ScoreAccess]):
     samples: int = 500
     sigma: float = 1e-3
     rel_step: float = 0.125
+    """Length of a step in which every value moves by Adam's full learning rate, as a part of eps."""
 
     def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:
         """Ascend from the clean image; the projected image goes on, with the moments as they are."""

@@ -37,9 +37,7 @@ class Square(Attack[ScoreAccess]):
     """Random search over square windows (Andriushchenko et al. 2020, arXiv:1912.00049; L1: arXiv:2103.01208).
 
     One new window per query, kept where it lowers the goal's margin, also for targeted goals, where the authors use
-    cross-entropy. `steps` counts all queries of a row, the start and the last point included. Under a query budget
-    below `steps`, the authors' schedule is fitted to the budget. Every row has its own windows and signs. A flat image
-    is a single line; a window too large for one side of the image is cut on that side only.
+    cross-entropy. Under a query budget below `steps`, the schedule is fitted to the budget. Images cut the windows.
     """
 
     info = AttackInfo(
@@ -53,8 +51,11 @@ class Square(Attack[ScoreAccess]):
     norms = (LInf, L2, L1)
 
     steps: int = 5000
+    """Queries per sample, at most, the start and the last point included."""
     p_init: float = 0.8
+    """First part of the image that a window covers."""
     rescale_schedule: bool = False
+    """Whether windows shrink in proportion to `steps` instead of by the authors' schedule."""
     restarts: int = 1
 
     def __call__(self, view: ScoreAccess, x0: Tensor) -> Tensor:

@@ -54,11 +54,15 @@ class ZOO(Attack[ScoreAccess]):
     search_steps: int = 1
     steps: int = 1000
     samples: int = 128
+    """Values of the image that one step changes, each by two queries."""
     rate: float = 0.01
     initial_c: float = 0.5
     h: float = 1e-3  # the authors' 1e-4 drowns second differences in the rounding of float32
+    """Distance of the queried points from the image."""
     solver: str = "adam"
+    """adam or newton."""
     importance: bool = True
+    """Whether regions that changed most are chosen most often."""
     side: int = 32
     abort_early: bool = True
 

@@ -40,7 +40,9 @@ class Transfer(Attack[DecisionAccess]):
     norms = (LInf, L2, L1)
 
     source: str = "resnet20-pgd"
+    """Substitute model, or several joined by +, whose logits are averaged."""
     attack: Attack[Any] = DEFAULT_ATTACK
+    """The attack on the substitute."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from robustassay.results.labels import norm_label
+from robustassay.eps import format_norm
 from robustassay.results.models import AttackSummary
 from robustassay.studies.showcase import Showcase, ShowcaseRow, read_showcase
 
@@ -31,7 +31,7 @@ class ShownCase:
     def threat(self) -> str:
         """The threat as pages write it."""
         norm, _, eps = self.found.threat.partition(" ")
-        return f"{norm_label(norm)} {eps}"
+        return f"{format_norm(norm)} {eps}"
 
     @property
     def repeated(self) -> tuple[tuple[str, str], ...]:

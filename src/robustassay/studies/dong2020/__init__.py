@@ -1,6 +1,6 @@
 """Dong et al. 2020, *Benchmarking Adversarial Robustness on Image Classification* (arXiv:1912.11852).
 
-Fifteen attacks meet the eight CIFAR-10 defenses, untargeted and targeted, under L-inf and L2. White-box attacks adapt
+Fifteen attacks meet the eight CIFAR-10 defenses, untargeted and targeted, under L∞ and L2. White-box attacks adapt
 to input transformations (BPDA) and to randomness (EOT). Settings are those of the released scripts; where these differ
 between curves, the run over eps has 10 steps of 0.15 eps and the run at the fixed eps 100 steps of 1/255. The search
 of a sample's smallest eps repeats whole attacks, each with its full budget.

@@ -1,4 +1,4 @@
-"""The numbers that Dong et al. print: Table 3, of untargeted attacks on CIFAR-10 under L-inf at eps 8/255."""
+"""The numbers that Dong et al. print: Table 3, of untargeted attacks on CIFAR-10 under L∞ at eps 8/255."""
 
 from typing import Final
 

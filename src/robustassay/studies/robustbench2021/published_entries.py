@@ -27,7 +27,7 @@ OTHERWISE: Final = "corruptions or otherwise"
 
 
 def linf_entries(year: int | None = PAPER_YEAR) -> pd.DataFrame:
-    """Return the CIFAR-10 L-infinity entries up to a year, without the standard model; best known where stated."""
+    """Return the CIFAR-10 L∞ entries up to a year, without the standard model; best known where stated."""
     table = with_years(published_table())
     own = table[(table["dataset"] == "cifar10") & (table["threat"] == "Linf") & (table["model"] != STANDARD)]
     return own if year is None else own[own["year"] <= year]
@@ -178,7 +178,7 @@ def _corruptions(_: object) -> Outcome:
         f"standard {standard:.1f} %; trained against Linf {own['Linf'].min():.1f}–{own['Linf'].max():.1f} % "
         f"(n = {len(own['Linf'])}), L2 {own['L2'].min():.1f}–{own['L2'].max():.1f} % (n = {len(own['L2'])})"
     )
-    reasons = tuple(f"{name}: {l2:.2f} %, its L-infinity sibling {linf:.2f} %." for name, l2, linf in pairs)
+    reasons = tuple(f"{name}: {l2:.2f} %, its L∞ sibling {linf:.2f} %." for name, l2, linf in pairs)
     verdict: Verdict = "holds" if above and pairs and all(l2 > linf for _, l2, linf in pairs) else "does not hold"
     return Outcome(verdict, measured, "all are above it; each L2 entry above its sibling", reasons)
 

@@ -19,7 +19,7 @@ FEWEST: Final = 10
 """Images of every model that a verdict on mean distances needs."""
 NEARLY_ALL: Final = 0.95
 PAPER_HALVING: Final = 0.02
-"""L-inf distortion lost per halving of the error in the paper, of pixels in [0, 1]."""
+"""L∞ distortion lost per halving of the error in the paper, of pixels in [0, 1]."""
 
 PUBLISHED: Final = {
     LINF: "0.02 less per halving of the error, 60 % of AlexNet's distortion (that is 0.033, or 8.5/255); fitted to the "
@@ -157,7 +157,7 @@ def _which(family: law.Explained, size: law.Explained) -> Verdict:
 
 
 def _depth(measured: SuMeasurements) -> Finding:
-    """Compare neighbours in depth by sign tests of their L-inf distances per image."""
+    """Compare neighbours in depth by sign tests of their L∞ distances per image."""
     tests = []
     for shallow, deep in depth_pairs(measured.models):
         both = pd.concat([measured.values(shallow, LINF), measured.values(deep, LINF)], axis=1, join="inner")

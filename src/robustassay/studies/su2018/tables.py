@@ -68,7 +68,7 @@ def successes(measured: SuMeasurements, goal: GoalName) -> Table:
 
 
 def distortions(measured: SuMeasurements) -> Table:
-    """Return the distances of successes: L-inf of I-FGSM, L2 of C&W over the number of pixels, L1 of EAD."""
+    """Return the distances of successes: L∞ of I-FGSM, L2 of C&W over the number of pixels, L1 of EAD."""
     kappa = measured.settings.kappas[0]
     rows, lines = [], []
     for model in measured.models:
