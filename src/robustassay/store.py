@@ -41,7 +41,7 @@ MANIFEST: Final = "manifest.json"
 AFTER: Final = "after.json"
 VERDICT: Final = ("label", "target", "clean_label", "clean_ok", "success")
 """Columns in which two records of one sample must agree."""
-_RECORD_BYTES: Final = 512  # generous: a Parquet row of ours takes about 150
+_RECORD_BYTES: Final = 512  # generous: a Parquet row of ours takes about 200
 _SPARE_BYTES: Final = 16 << 20
 _MOST_MANIFEST_BYTES: Final = 16 << 20
 
