@@ -274,7 +274,7 @@ def test_samples_are_filtered_and_opened(visit, places):
     for at, which in enumerate(("clean", "adv")):
         shown = dialog.locator(".logits").nth(at).locator(".name").all_inner_texts()
         assert [name.removesuffix(" (true)") for name in shown] == [names[one] for one in row[f"{which}_top_labels"]]
-    assert dialog.locator(".logits .n").first.inner_text() == f"+{row['clean_top_logits'][0]:#.3g}"
+    assert dialog.locator(".logits .n").first.inner_text() == f"+{row['clean_top_logits'][0]:.2f}"
     page.keyboard.press("ArrowRight")
     assert page.locator("#sample-title").inner_text().split()[1].rstrip(":") != sample
     page.keyboard.press("Escape")

@@ -5,6 +5,7 @@
   const { held, at, root, make, badge, thumbnail, classes, className, signed, foundAt, distance, loadDetails } = assay;
   const SVG = "http://www.w3.org/2000/svg";
   const percent = (value) => (value < 0.0001 ? "< 0.01 %" : `${(100 * value).toFixed(value < 0.01 ? 2 : 1)} %`);
+  const logit = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value) < 1000 ? Math.abs(value).toFixed(2) : Math.abs(value).toPrecision(3)}`;
   const atMost = (value) => (value < 0.0001 ? percent(value) : `≤ ${percent(Math.min(value, 1))}`);
 
   function sentence(row) {
@@ -216,7 +217,7 @@
       bar.style.width = `${place(Math.abs(logits[rank]) + low)}%`;
       const [track, line] = [make("span", "track"), make("li")];
       track.append(bar);
-      line.append(make("span", "name", className(label) + note), track, make("span", "n", signed(logits[rank])));
+      line.append(make("span", "name", className(label) + note), track, make("span", "n", logit(logits[rank])));
       list.append(line);
     });
     whole.append(make("h4", "", title), list);
