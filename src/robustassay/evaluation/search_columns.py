@@ -61,7 +61,8 @@ def _trace(ledger: Ledger, rows: Tensor, verdict: Verdict) -> dict[str, Any]:
     held, end = claimed[verdict.valid], rounded(verdict.margin[verdict.valid])
     claimed_at = ledger.claims.query.cpu().numpy()[held]
     kept[held] &= (queries[held] < claimed_at[:, None]) & (margin[held] > end[:, None])
-    queries, margin, kept = (np.pad(values, ((0, 0), (0, 1))) for values in (queries, margin, kept))
+    one_more = ((0, 0), (0, 1))
+    queries, margin, kept = np.pad(queries, one_more), np.pad(margin, one_more), np.pad(kept, one_more)
     queries[held, -1], margin[held, -1], kept[held, -1] = claimed_at, end, True
     return _trace_lists(queries, margin, kept)
 
