@@ -5,8 +5,11 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
-SCHEMA_VERSION: Final = 2
-"""Raise this whenever a column or its meaning changes; files of another version are refused. Version 1 was of 0.1.0."""
+SCHEMA_VERSION: Final = 3
+"""Raise this whenever a column or its meaning changes. Version 1 was of 0.1.0."""
+
+READABLE_VERSIONS: Final = (2, 3)
+"""Files of other versions are refused. The columns that version 2 does not have are read as null."""
 
 IMPROVEMENT: Final = pa.struct([("iteration", pa.int64()), ("query", pa.int64()), ("distance", pa.float64())])
 
@@ -14,7 +17,7 @@ BY_OBJECTIVE: Final = pa.struct(
     [("objective", pa.string()), ("valid", pa.bool_()), *((norm, pa.float64()) for norm in ("L1", "L2", "Linf"))]
 )
 
-SCHEMA: Final = pa.schema(
+SCHEMA_2: Final = pa.schema(
     [
         ("sample_id", pa.string()),
         ("label", pa.int64()),
@@ -46,6 +49,21 @@ SCHEMA: Final = pa.schema(
         ),  # the best points by an attack's other objectives; null where it has none
         ("claimed_by", pa.string()),  # the stage of a composed attack that made the claim, else null
         ("seconds", pa.float64()),  # this sample's share of its wave's time, by model passes
+    ]
+)
+
+SCHEMA: Final = pa.schema(
+    [
+        *SCHEMA_2,
+        # The lowest margin within eps so far: after these numbers of queries it is lower than before, and this low. The
+        # last is `margin` where a claim was verified. Empty where `improvements` hold distances, or labels are all.
+        ("trace_queries", pa.list_(pa.int32())),
+        ("trace_margins", pa.list_(pa.float32())),
+        # The classes with the highest logits, and these logits; empty for a service that gives labels only.
+        ("clean_top_labels", pa.list_(pa.int32())),
+        ("clean_top_logits", pa.list_(pa.float32())),
+        ("adv_top_labels", pa.list_(pa.int32())),  # at the verified point, else at the lowest margin of all queries
+        ("adv_top_logits", pa.list_(pa.float32())),
     ]
 )
 

@@ -10,6 +10,7 @@ import json
 import re
 import uuid
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from robustassay.errors import StoreFailed
-from robustassay.records import SCHEMA, SCHEMA_VERSION
+from robustassay.records import READABLE_VERSIONS, SCHEMA, SCHEMA_2, SCHEMA_VERSION
 
 if TYPE_CHECKING:
     import torch
@@ -58,7 +59,7 @@ class Binding:
         texts = (binding.run, *binding.previous, *binding.lost, binding.images or "")
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("it does not say which run it belongs to")
-        if binding.schema != SCHEMA_VERSION:
+        if binding.schema not in READABLE_VERSIONS:
             raise ValueError(f"it has records of schema {binding.schema!r}, and this version reads {SCHEMA_VERSION}")
         return binding
 
@@ -99,10 +100,21 @@ def encode(records: pa.Table, binding: Binding) -> tuple[str, bytes]:
 
 def encode_records(records: pa.Table, metadata: dict[bytes, bytes]) -> bytes:
     """Write records as the bytes of a Parquet file."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(records.cast(SCHEMA).replace_schema_metadata(metadata), sink, compression="zstd")
+    table, sink = records.cast(SCHEMA).replace_schema_metadata(metadata), pa.BufferOutputStream()
+    split, others = _encodings()
+    pq.write_table(table, sink, compression="zstd", use_dictionary=others, use_byte_stream_split=split)
     content: bytes = sink.getvalue().to_pybytes()
     return content
+
+
+@cache
+def _encodings() -> tuple[list[str], list[str]]:
+    """Return the columns of float32, which compress best byte by byte, and all others."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(SCHEMA.empty_table(), sink)
+    columns = list(pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema)
+    split = [column.path for column in columns if column.physical_type == "FLOAT"]
+    return split, [column.path for column in columns if column.path not in split]
 
 
 def encode_images(images: "torch.Tensor") -> bytes:
@@ -162,12 +174,14 @@ def decode_records(content: bytes) -> pa.Table:
     """Decode the bytes of a Parquet file of records, with its metadata; refuse other columns and too large ones."""
     file = pq.ParquetFile(pa.BufferReader(content))
     found = file.schema_arrow
-    if not found.remove_metadata().equals(SCHEMA):
+    if not any(found.remove_metadata().equals(known) for known in (SCHEMA, SCHEMA_2)):
         differing = sorted({field.name for field in set(SCHEMA) ^ set(found.remove_metadata())})
         raise ValueError(f"its columns differ from ours ({', '.join(differing)[:200] or 'in their order'})")
     _check_decoded_size(file, content)
     table = file.read()
     table.validate(full=True)
+    for field in list(SCHEMA)[len(found) :]:  # of an older version
+        table = table.append_column(field, pa.nulls(len(table), field.type))
     return table
 
 

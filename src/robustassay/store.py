@@ -31,7 +31,7 @@ import pyarrow as pa
 from robustassay import shards
 from robustassay.errors import BadRequest, StoreFailed, WrongFolder
 from robustassay.files import create_atomically, write_atomically
-from robustassay.records import SCHEMA, SCHEMA_VERSION
+from robustassay.records import READABLE_VERSIONS, SCHEMA, SCHEMA_VERSION
 from robustassay.shards import Binding, Shard
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ MANIFEST: Final = "manifest.json"
 AFTER: Final = "after.json"
 VERDICT: Final = ("label", "target", "clean_label", "clean_ok", "success")
 """Columns in which two records of one sample must agree."""
-_RECORD_BYTES: Final = 512  # generous: a Parquet row of ours takes about 150
+_RECORD_BYTES: Final = 512  # generous: a Parquet row of ours takes about 200
 _SPARE_BYTES: Final = 16 << 20
 _MOST_MANIFEST_BYTES: Final = 16 << 20
 
@@ -261,12 +261,13 @@ class Store:
 def check_schema(manifest: Mapping[str, Any], path: Path) -> None:
     """Refuse records of another schema version, and say which version wrote them."""
     found = manifest.get("schema", 1)
-    if found != SCHEMA_VERSION or isinstance(found, bool):
+    if found not in READABLE_VERSIONS:
         software = _mapping(manifest.get("software"))
         version = software.get("robustassay", software.get("assay", "an unknown version"))
         raise WrongFolder(
             f"{path} was written by version {str(version)[:40]} with records of schema {str(found)[:20]}, and this "
-            f"version reads schema {SCHEMA_VERSION}: delete it or choose another folder with --out, and run again."
+            f"version reads schema {' and '.join(map(str, READABLE_VERSIONS))}: delete it or choose another folder "
+            "with --out, and run again."
         )
 
 

@@ -17,7 +17,7 @@ import torch
 
 from robustassay import shards
 from robustassay.errors import BadRequest, StoreFailed, WrongFolder
-from robustassay.records import SCHEMA, SCHEMA_VERSION
+from robustassay.records import SCHEMA, SCHEMA_2, SCHEMA_VERSION
 from robustassay.shards import Binding, read_binding
 from robustassay.store import Store
 
@@ -257,6 +257,26 @@ def test_a_folder_of_another_schema_is_refused_with_the_version_that_wrote_it(tm
     ):
         with pytest.raises(WrongFolder, match=r"was written by version 0\.1\.0 .*schema 1.*reads schema 2"):
             read()
+
+
+def test_records_of_the_schema_before_are_read_and_continued(tmp_path):
+    """Version 2 had neither traces nor logits."""
+    folder = tmp_path / "run"
+    (folder / "shards").mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps({**MANIFEST, "schema": 2}))
+    sink = pa.BufferOutputStream()
+    binding = Binding(MANIFEST["key"], schema=2)
+    pq.write_table(rows("1").select(SCHEMA_2.names).replace_schema_metadata(binding.metadata()), sink)
+    content = sink.getvalue().to_pybytes()
+    (folder / "shards" / f"00000000-{hashlib.sha256(content).hexdigest()[:32]}.parquet").write_bytes(content)
+    assert Store.at(folder).records()["trace_queries"].to_pylist() == [None]
+    resumed = Store.open(folder, MANIFEST)
+    traced = pa.array([[0, 3]], SCHEMA.field("trace_queries").type)
+    resumed.append(rows("2").set_column(SCHEMA.get_field_index("trace_queries"), "trace_queries", traced))
+    records = Store.at(folder).records().sort_by("sample_id")
+    assert records.schema.equals(SCHEMA)
+    assert records["trace_queries"].to_pylist() == [None, [0, 3]]
+    assert resumed.missing() == ()
 
 
 def test_records_that_would_fill_the_memory_are_refused_before_they_are_decoded(tmp_path, monkeypatch):

@@ -31,7 +31,7 @@ from robustassay.models.card import ModelCard
 from robustassay.models.weights import hash_state
 from robustassay.registry import lookup
 from robustassay.report import build, formatting
-from robustassay.report.site import breakdown, gallery, pictures, sample_pictures, samples
+from robustassay.report.site import breakdown, gallery, pictures, sample_details, sample_pictures, samples
 from robustassay.report.site.command import DEFAULT_NORM
 from robustassay.report.site.references import papers
 from robustassay.report.site.writing import LIST
@@ -490,7 +490,7 @@ def test_names_are_shown_and_never_run(toy, tmp_path):
         assert [script.get("src") for script in page.all("script")].count(None) == len(page.all("figure"))
     assert " ".join(name.split()) in site.index.text
     assert not site.index.all("b")[5:]  # the five ticks of the scale are the only ones
-    for sheet in (site.folder / "data").iterdir():
+    for sheet in (site.folder / "data").rglob("*.js"):
         assert "<" not in sheet.read_text()
 
 
@@ -660,6 +660,56 @@ def test_the_page_of_a_run_has_its_samples(runs, site):
             assert sent["distance"][at] == pytest.approx(row["distance"], rel=1e-3)
         if letter == "sd" and sample in others:
             assert sent["others"][sent["other"][at]] == "pgd"
+
+
+def details_of(site, store):
+    """Margins and logits that the page of a run loads when a sample is opened, by the number of its row."""
+    files = (site.folder / "data" / f"samples-{store.manifest()['key']}").glob("*.js")
+    sent = (path.read_text().removeprefix("assay.receiveDetails(").removesuffix(");\n") for path in files)
+    return {int(row): found for text in sent for row, found in json.loads(text).items()}
+
+
+def test_margins_and_logits_of_each_sample_are_in_files_of_their_own(runs, site):
+    store = Store.at(runs / "a" / "pgd")
+    sent, details = samples_of(site, store), details_of(site, store)
+    records = {row["sample_id"]: row for row in store.records().to_pylist()}
+    assert sent["detail"] == "k" * len(records)
+    assert sorted(details) == list(range(len(records)))
+    for row, sample in enumerate(sent["id"]):
+        for found, column in zip(details[row], sample_details.COLUMNS, strict=True):
+            assert found == pytest.approx(records[sample][column], rel=1e-3)
+        assert set(map(str, details[row][2])) <= set(sent["classes"])
+
+
+def test_the_page_says_why_margins_are_missing(runs, tmp_path, monkeypatch):
+    shutil.copytree(runs / "a" / "fgsm", tmp_path / "run")
+    store = Store.at(tmp_path / "run")
+    many = len(store.records())
+
+    def change(row):
+        number = int(row["sample_id"])
+        if number == 0:  # of a version that kept none
+            return dict.fromkeys(sample_details.COLUMNS)
+        if number == 1:  # of a service that gives labels only
+            return {name: [] for name in sample_details.COLUMNS}
+        if number == 2:  # a file of somebody else
+            return {"trace_queries": [0, 1, 2], "trace_margins": [1.5, math.inf], "adv_top_labels": list(range(999))}
+        return None
+
+    rewrite(store, change)
+    site = site_of(tmp_path / "run", tmp_path / "site")
+    sent, details = samples_of(site, store), details_of(site, store)
+    letters = dict(zip(sent["id"], sent["detail"], strict=True))
+    assert [letters.pop(str(number)) for number in range(3)] == ["o", "l", "k"]
+    assert set(letters.values()) == {"k"}
+    assert len(details) == many - 2
+    strange = details[sent["id"].index("2")]
+    assert strange[:2] == [[0], [1.5]]
+    assert max(map(len, strange)) <= 5
+    monkeypatch.setattr(samples, "ALL_ROWS", 25)
+    few = site_of(tmp_path / "run", tmp_path / "few")
+    assert samples_of(few, store)["detail"].count("x") > 0
+    assert len(details_of(few, store)) <= samples.DETAILED * samples.FEWEST_ROWS
 
 
 def test_large_sites_list_the_samples_nearest_to_the_boundary():

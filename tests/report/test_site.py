@@ -5,6 +5,7 @@ import contextlib
 import csv
 import importlib
 import io
+import re
 import shutil
 import struct
 from urllib.parse import unquote
@@ -266,7 +267,14 @@ def test_samples_are_filtered_and_opened(visit, places):
     assert "verified on a fresh forward pass" in told
     assert f"{100 * row['adv_confidence']:.1f} %" in told.replace("\u202f", " ")
     assert dialog.locator("img").evaluate("image => image.naturalWidth") == 96
-    assert dialog.locator("svg.way").get_attribute("aria-label").startswith("margin from +")
+    way = dialog.locator("svg.way")
+    assert re.fullmatch(rf"margin from \+.* to −.* at query {row['claimed_at_query']}", way.get_attribute("aria-label"))
+    assert way.locator("circle").count() == len(row["trace_queries"]) > 2
+    names = data.load("cifar10-1k").classes
+    for at, which in enumerate(("clean", "adv")):
+        shown = dialog.locator(".logits").nth(at).locator(".name").all_inner_texts()
+        assert [name.removesuffix(" (true)") for name in shown] == [names[one] for one in row[f"{which}_top_labels"]]
+    assert dialog.locator(".logits .n").first.inner_text() == f"+{row['clean_top_logits'][0]:.2f}"
     page.keyboard.press("ArrowRight")
     assert page.locator("#sample-title").inner_text().split()[1].rstrip(":") != sample
     page.keyboard.press("Escape")
@@ -301,6 +309,12 @@ def test_ten_thousand_samples_open_and_filter_quickly(browser, tmp_path):
     assert took < 1000
     page.mouse.wheel(0, 20_000)
     page.wait_for_function("document.querySelectorAll('table.samples tbody tr').length > 60")
+    parts = """document.querySelectorAll('script[src*="data/samples-"][src$="/0.js"]').length"""
+    assert page.evaluate(parts) == 0, "margins and logits are loaded when a sample is opened"
+    page.evaluate("assay.open(0)")
+    page.locator("svg.way").wait_for()
+    assert page.locator("svg.way circle").count() > 5
+    assert page.evaluate(parts) == 1
     visit.close()
     assert not visit.trouble
 
@@ -438,7 +452,8 @@ def test_the_keyboard_goes_everywhere(visit):
 
 
 OVERLAPS = """() => {
-  const walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+  const root = document.querySelector('dialog[open]') ?? document.querySelector('main');
+  const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
   const boxes = [];
   while (walker.nextNode()) {
     const text = walker.currentNode;
@@ -482,7 +497,7 @@ CHART_OVERLAPS = """chart => {
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 1024, 390])
-def test_no_labels_overlap_and_nothing_is_wider_than_the_screen(browser, site, width, scheme):
+def test_no_labels_overlap_and_nothing_is_wider_than_the_screen(browser, places, site, width, scheme):
     visit = Visit(browser, site, viewport={"width": width, "height": 900}, color_scheme=scheme)
     pages = [path for path in site.glob("*.html") if scheme == "light" or path.name in ("index.html", "curves.html")]
     for path in [*pages, next((site / "models").glob("resnet20-natural*")), next((site / "runs").iterdir())]:
@@ -495,6 +510,13 @@ def test_no_labels_overlap_and_nothing_is_wider_than_the_screen(browser, site, w
         assert page.evaluate(OVERLAPS) == [], path.name
         for at in range(page.locator("figure.chart").count()):
             assert chart(page, at).evaluate(CHART_OVERLAPS) == [], path.name
+    for run in ("zoo1", "1-fmn") if scheme == "light" else ():
+        page = visit.open(f"runs/{Store.at(places / run).manifest()['key']}.html")
+        for row in range(4):
+            page.evaluate(f"assay.open({row})")
+            page.locator(".logits").first.wait_for()
+            assert page.evaluate(OVERLAPS) == [], f"sample {row} of {run}"
+            assert page.locator("dialog").evaluate("one => one.scrollWidth - one.clientWidth") == 0
     visit.close()
     assert not visit.trouble
 

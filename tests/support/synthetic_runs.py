@@ -54,10 +54,29 @@ def _records(clean, labels, reached, came, seeks) -> pa.Table:
         **{name: np.where(success, came, 100) for name in ("iterations", "forwards", "backwards", "queries")},
         **{f"claimed_at_{name}": pa.array(came, mask=~claimed) for name in ("iteration", "query")},
         "improvements": pa.array(claims, SCHEMA.field("improvements").type),
+        **_details(labels, success, came, seeks),
         "seconds": np.full(len(clean), 0.01),
     }
     columns = [known.get(field.name, pa.nulls(len(clean), field.type)) for field in SCHEMA]
     return pa.table(columns, SCHEMA.names).cast(SCHEMA)
+
+
+def _details(labels, success, came, seeks) -> dict[str, pa.Array]:
+    """A margin that falls from 1 in ten steps, and five logits on both sides."""
+    steps = np.linspace(1.0, 0.5, 11)
+    ends = np.where(success, -0.5, 0.5)
+    margins = [[] if seeks else [*steps[:-1], end] for end in ends]
+    queries = [[] if seeks else [*range(10), int(at) + 9] for at in came]
+    classes = (labels[:, None] + np.arange(5)) % 10
+    lists = {
+        "trace_queries": queries,
+        "trace_margins": margins,
+        "clean_top_labels": classes.tolist(),
+        "clean_top_logits": np.tile([8.0, 7.0, 1.5, 0.25, -3.0], (len(labels), 1)).tolist(),
+        "adv_top_labels": np.where(success[:, None], classes[:, [1, 0, 2, 3, 4]], classes).tolist(),
+        "adv_top_logits": np.tile([7.75, 7.25, 1.5, 0.25, -3.0], (len(labels), 1)).tolist(),
+    }
+    return {name: pa.array(values, SCHEMA.field(name).type) for name, values in lists.items()}
 
 
 def _write(folder: Path, model: str, attack: dict[str, object], table: pa.Table) -> None:

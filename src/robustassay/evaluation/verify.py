@@ -47,6 +47,7 @@ class Verdict:
     confidence: Numbers
     margin: Numbers
     uint8_ok: Booleans
+    logits: Numbers  # `[claims, classes]`, of a random model their mean
     redrawn: Numbers | None = None  # of a random model: fraction of the draws that reach the goal
 
     @property
@@ -73,7 +74,7 @@ class ClaimedImages:
 def verify(module: nn.Module, device: torch.device, claims: ClaimedImages) -> Verdict:
     """Verify each claim."""
     if not len(claims.x0):
-        return Verdict([], *(np.zeros(0, dtype=kind) for kind in (bool, float, int, float, float, bool)))
+        return Verdict([], *(np.zeros(0, dtype=kind) for kind in (bool, float, int, float, float, bool, float)))
     clean, claimed = _flat(claims.x0), _flat(claims.x_adv)
     wanted = claims.wanted.cpu().numpy()
     draws = _draws(module, device, claims.x_adv, claims.seeds)
@@ -96,6 +97,7 @@ def verify(module: nn.Module, device: torch.device, claims: ClaimedImages) -> Ve
         confidence=softmax(logits, axis=1)[np.arange(len(label)), label],
         margin=_margin(logits, wanted, claims.targeted),
         uint8_ok=_reached(eight_bits, wanted, claims.targeted),
+        logits=logits,
         redrawn=None if claims.seeds is None else _reached(draws.argmax(2), wanted[:, None], claims.targeted).mean(1),
     )
 

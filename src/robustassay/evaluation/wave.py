@@ -14,6 +14,7 @@ from torch import Tensor
 
 from robustassay.attacks.attack import Attack
 from robustassay.errors import AssayError, ModelFailed
+from robustassay.evaluation.search_columns import search_columns
 from robustassay.evaluation.verify import ClaimedImages, Verdict, measure, verify
 from robustassay.evaluation.wave_records import cost_columns, outcome_columns, to_numpy
 from robustassay.records import SCHEMA
@@ -108,6 +109,7 @@ def _run_wave(
     except SurrogateFailed:
         return _run_wave(target.exact, attack, threat, wave, seed, query_budget, on_step)
     columns = outcome_columns(wave.ids, wave.labels, ledger, clean_logits, rows, verdict)
+    columns |= search_columns(ledger, clean_logits, rows, verdict, target.gives_scores)
     columns |= cost_columns(ledger, time.perf_counter() - started)
     columns["other_objectives"] = search.verify_other_objectives()
     records = pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from robustassay.target.claims import NEVER, BestClaims, Candidates
+from robustassay.target.margin_trace import MarginTrace
 from robustassay.target.objectives import BestPoints, Cost
 from robustassay.threat import Ball, Goal, per_row
 
@@ -50,6 +51,9 @@ class Ledger:
         self.query_budget = query_budget
         self.lowest_margin = torch.full((rows,), torch.inf, device=device)
         self.clean_margin = self.lowest_margin
+        self.trace = MarginTrace(rows, device)
+        self.clean_logits: Tensor | None = None
+        self.lowest_margin_logits: Tensor | None = None
         self.margin_limit = torch.full((rows,), torch.inf, device=device)  # a claim's margin must not be above this
         self.margin_error = margin_error
         self.lowest_margin_point = ball.centre.clone() if margin_error else None
@@ -162,10 +166,13 @@ class Ledger:
     def record_clean(self, logits: Tensor) -> None:
         """Claim the clean images that reach the goal; the evaluation asks about them, so they cost no query."""
         reached = self.goal.reached(logits)
+        rows = torch.arange(len(reached), device=reached.device)
         self.lowest_margin = self.clean_margin = self.goal.margin(logits)
+        self.clean_logits, self.lowest_margin_logits = logits, logits.clone()
+        self.trace.restart(rows, self.clean_margin)
         self.claims.claim_clean(reached)
         for best in self.objectives.values():
-            best.add(torch.arange(len(reached), device=reached.device), self.ball.centre[:, None], reached[:, None])
+            best.add(rows, self.ball.centre[:, None], reached[:, None])
 
     def expect_noise(self, noise: Tensor) -> None:
         """Claim only margins larger than their standard error, for a model that draws random numbers."""
@@ -182,7 +189,7 @@ class Ledger:
         claims.take_back(rows)
         if self.lowest_margin_point is not None:
             self.lowest_margin_point[rows] = self.ball.centre[rows]
-            self.lowest_margin = self.lowest_margin.index_copy(0, rows, self.clean_margin[rows])
+            self._forget_lowest(rows)
         for best in self.objectives.values():
             best.remove(rows)
 
@@ -223,11 +230,15 @@ class Ledger:
             in_box &= sent
         feasible = in_box & (distance <= threat.radius)
         seen = threat.goal.margin(logits)
-        self._note_lowest(rows, x, torch.where(feasible, seen, torch.inf))
+        margin = torch.where(feasible, seen, torch.inf)
+        self._note_lowest(rows, x, logits, margin)
         limit = self.margin_limit[rows].clamp(max=-self.margin_error) if self.margin_error else self.margin_limit[rows]
         reached = threat.goal.reached(logits) & (seen <= limit[:, None])
         counts = reached & (in_box if self.seeks_minimum else feasible)
-        self._claims.add(replace(self._candidates(rows, x, counts, distance, seen), in_turn=in_turn))
+        candidates = self._candidates(rows, x, counts, distance, seen)
+        self._claims.add(replace(candidates, in_turn=in_turn))
+        if self._main is None:
+            self.trace.add(rows, candidates.queries, margin, sent)
         for best in self.objectives.values():
             best.add(rows, x, reached & in_box)
         self._count_queries(rows, x.shape[1] if sent is None else sent.sum(1), passes)
@@ -247,15 +258,24 @@ class Ledger:
         # Iteration 0 is the clean image; a start point counts as iteration 1.
         return Candidates(rows, x, counts, distance, margin, iterations.clamp(min=1), queries, len(self._stages) - 1)
 
-    def _note_lowest(self, rows: Tensor, x: Tensor, margin: Tensor) -> None:
-        """Update the lowest margin of each row, and its point if the exact model will check it."""
+    def _note_lowest(self, rows: Tensor, x: Tensor, logits: Tensor, margin: Tensor) -> None:
+        """Update the lowest margin of each row, its logits, and its point if the exact model will check it."""
         before = self.lowest_margin[rows]
         lowest, at = margin.min(1) if margin.shape[1] > 1 else (margin[:, 0], None)
         self.lowest_margin = self.lowest_margin.index_copy(0, rows, torch.minimum(before, lowest))
-        if self.lowest_margin_point is not None:
-            picked = x[:, 0] if at is None else x[torch.arange(len(at), device=at.device), at]
-            nearer = per_row(lowest < before, picked)
-            self.lowest_margin_point[rows] = torch.where(nearer, picked, self.lowest_margin_point[rows])
+        lower = lowest < before
+        for kept, values in ((self.lowest_margin_logits, logits), (self.lowest_margin_point, x)):
+            if kept is not None:
+                picked = values[:, 0] if at is None else values[torch.arange(len(at), device=at.device), at]
+                kept.index_copy_(0, rows, torch.where(per_row(lower, picked), picked, kept[rows]))
+
+    def _forget_lowest(self, rows: Tensor) -> None:
+        """Begin again with the margin of the clean image."""
+        clean = self.clean_margin[rows]
+        self.lowest_margin = self.lowest_margin.index_copy(0, rows, clean)
+        self.trace.restart(rows, clean)
+        if self.lowest_margin_logits is not None and self.clean_logits is not None:
+            self.lowest_margin_logits[rows] = self.clean_logits[rows]
 
     def _count_queries(self, rows: Tensor, points: int | Tensor, passes: tuple[int, int]) -> None:
         if passes not in self._pass_counts:  # kept on the device: a copy takes longer than the addition

@@ -208,12 +208,29 @@ const assay = (() => {
     addEventListener("hashchange", () => fromAddress(form));
   }
 
+  // Margins and logits come in files of many samples each, when one of them is opened; each file calls this.
+  const details = {};
+  const receiveDetails = (sent) => Object.assign(details, sent);
+  const loading = {};
+
+  function loadDetails(row) {
+    const number = Math.floor(row / data.chunk);
+    loading[number] ??= new Promise((done) => {
+      const script = document.createElement("script");
+      script.src = `${root()}data/${data.name}/${number}.js`;
+      script.addEventListener("load", done);
+      script.addEventListener("error", done);
+      document.head.append(script);
+    });
+    return loading[number];
+  }
+
   // The file of the data is loaded last and calls this.
   function receive(sent) {
     data = sent;
     start();
   }
 
-  const held = { get data() { return data; }, get shown() { return shown; } };
-  return { receive, held, at, root, make, badge, thumbnail, classes, className, signed, distance, foundAt };
+  const held = { details, get data() { return data; }, get shown() { return shown; } };
+  return { receive, receiveDetails, loadDetails, held, at, root, make, badge, thumbnail, classes, className, signed, distance, foundAt };
 })();

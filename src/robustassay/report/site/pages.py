@@ -215,6 +215,8 @@ def _runs(site: _Site) -> Iterator[File]:
     for table in content.samples.values():
         found = _named({**table.to_json(), **content.pictures.to_json(table)})
         yield table.file, f"assay.receive({_script(found)});\n"
+        for file, details in table.detail_files():
+            yield file, f"assay.receiveDetails({_script(details)});\n"
     yield from content.pictures.files.items()
 
 

@@ -1,6 +1,6 @@
 """The samples of a run as its page lists them: outcome, classes, margins, distance and effort, one row per sample."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from robustassay.report.site.gallery import seeks_minimum
+from robustassay.report.site.sample_details import CHUNK, COLUMNS, detail_chunks, detail_labels, detail_letters
 from robustassay.results.models import AttackSummary, Frames, ModelResult
 from robustassay.results.runs import StoredRun
 
@@ -23,6 +24,8 @@ OUTCOMES: Final = {
 ALL_ROWS: Final = 100_000
 """Rows in all tables of a site together, so that it can still be sent by mail."""
 FEWEST_ROWS: Final = 50
+DETAILED: Final = 0.4
+"""Fraction of the rows that a table may have whose details are kept, those nearest to the decision boundary."""
 LONGEST_WAY: Final = 24
 """Improvements of one sample that its chart shows."""
 
@@ -36,6 +39,7 @@ class SampleTable:
     counts: Mapping[str, int]  # of all samples, by the letter of the outcome
     rows: pd.DataFrame
     others: tuple[str, ...]  # labels of the attacks that `broken_by` counts
+    details: str  # per row, whether its margins and logits are kept
     minimal: bool  # the attack seeks the nearest point, so its distances say how near the boundary is
 
     @property
@@ -57,7 +61,13 @@ class SampleTable:
     def labels(self) -> set[int]:
         """All classes that occur in it."""
         columns = ("label", "clean_label", "adv_label", "target")
-        return {int(one) for column in columns for one in self.rows[column].dropna().unique()}
+        found = {int(one) for column in columns for one in self.rows[column].dropna().unique()}
+        return found | detail_labels(self.rows)
+
+    def detail_files(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the files of details, which the browser loads when a sample is opened."""
+        for number, found in detail_chunks(self.rows, self.details):
+            yield f"data/{self.name}/{number}.js", found
 
     def to_json(self) -> dict[str, Any]:
         """Return the columns as plain lists; what most samples lack is left out or null."""
@@ -66,6 +76,7 @@ class SampleTable:
         columns = {
             "id": [str(one) for one in rows["sample_id"]],
             "outcome": "".join(rows["outcome"]),
+            "detail": self.details,
             "label": _whole(rows["label"]),
             "clean": _whole(rows["clean_label"]),
             "adv": _whole(rows["adv_label"]),
@@ -85,8 +96,9 @@ class SampleTable:
             "target": _whole(rows["target"]),
         }
         kept = {name: values for name, values in columns.items() if any(one is not None for one in values)}
+        about = {"others": self.others, "eps": eps, "minimal": self.minimal, "name": self.name, "chunk": CHUNK}
         ways = {str(at): way for at, found in enumerate(rows["improvements"]) if len(way := _way(found)) > 1}
-        return {**kept, "ways": ways, "others": self.others, "eps": eps, "minimal": self.minimal}
+        return {**kept, "ways": ways, **about}
 
 
 def rows_each(runs: int) -> int:
@@ -107,8 +119,12 @@ def sample_table(attack: AttackSummary, result: ModelResult | None, frames: Fram
         found.loc[new, "broken_by"] = at
     counts = {letter: int((found["outcome"] == letter).sum()) for letter in OUTCOMES}
     minimal = seeks_minimum(attack.run)
-    kept = nearest(found, most, float(attack.run.spec["threat"]["eps"]) if minimal else None)
-    return SampleTable(attack.run, counts, kept, tuple(other.label for other in others), minimal)
+    eps = float(attack.run.spec["threat"]["eps"]) if minimal else None
+    kept = nearest(found, most, eps)
+    chosen = boundary_gap(kept, eps).rank(method="first") <= DETAILED * most
+    details = detail_letters(kept, chosen)
+    kept.loc[~chosen, list(COLUMNS)] = None  # frees their memory
+    return SampleTable(attack.run, counts, kept, tuple(other.label for other in others), details, minimal)
 
 
 def outcomes(records: pd.DataFrame, doubtful: Collection[str]) -> pd.Series:
@@ -129,9 +145,15 @@ def nearest(found: pd.DataFrame, most: int, eps: float | None) -> pd.DataFrame:
     """Keep the samples nearest to the decision boundary, by margin or by distance to eps; misclassified ones last."""
     if len(found) <= most:
         return found.reset_index(drop=True)
+    order = boundary_gap(found, eps).sort_values(kind="stable").index
+    return found.loc[order[:most]].sort_index().reset_index(drop=True)
+
+
+def boundary_gap(found: pd.DataFrame, eps: float | None) -> pd.Series:
+    """Return how far each sample is from the decision boundary, in margin or distance; misclassified ones are last."""
     gap = found["margin"] if eps is None else found["distance"] - eps
-    far = gap.abs().where(found["outcome"] != "w", np.inf).fillna(np.inf)
-    return found.loc[far.sort_values(kind="stable").index[:most]].sort_index().reset_index(drop=True)
+    far: pd.Series = gap.abs().where(found["outcome"] != "w", np.inf).fillna(np.inf)
+    return far
 
 
 def _whole(column: pd.Series) -> list[int | None]:
