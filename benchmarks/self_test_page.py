@@ -66,9 +66,9 @@ inside the ball, and the attack must find it ([how](verification.md#the-self-tes
 {LIMIT:.0%} of them fails, and its robust accuracy is called an upper bound only. This page shows what passes and what
 fails. `python -m benchmarks.self_test_page` writes it. {{measured}}
 
-L-inf 8/255, {{samples}} samples of cifar10-1k per row. "planted" counts the samples in which an example could be
-planted. `pgd` takes 40 steps. Passes are forward and backward passes per sample, those for the planting included. The limit and the hardness
-of the planted examples were chosen on the models marked "chosen on"; the others were only measured.
+L-inf 8/255, {{samples}} samples of cifar10-1k per row; `pgd` takes 40 steps. "planted" counts the samples in which an
+example could be planted. Passes are forward and backward passes per sample, those for the planting included. The limit
+and the hardness of the planted examples were chosen on the models marked "chosen on"; the others were only measured.
 
 | model | group | attack | found | planted | 95 % interval | verdict | forward | backward |
 |---|---|---|---|---|---|---|---|---|
