@@ -74,6 +74,11 @@ and the hardness of the planted examples were chosen on the models marked "chose
 |---|---|---|---|---|---|---|---|---|
 """
 
+LIMITS: Final = """
+A masked model that passes is one whose mask the planted head does not meet:
+[what a pass does not show](verification.md#the-self-test).
+"""
+
 
 def main() -> None:
     """Measure every row that is not there yet, and write the page."""
@@ -160,7 +165,7 @@ def page(rows: list[dict[str, Any]], samples: int) -> str:
         passed = sum(bool(row.get("passed", False)) for row in good)
         text += f"- {group}: {failed} of {len(fail)} evaluations that must not pass did not"
         text += f"; {passed} of {len(good)} that must pass did.\n" if good else ".\n"
-    return text
+    return text + LIMITS
 
 
 if __name__ == "__main__":
