@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import robustassay as ra
 from robustassay import attacks, data
 from robustassay.doctor import Diagnosis, IndicatorResult, remedies
-from robustassay.doctor.candidates import FULL_ON_FIX, Candidate, build_candidates
+from robustassay.doctor.candidates import FULL_ON_FIX, STARTS, Candidate, build_candidates, from_starts
 from robustassay.doctor.clock import seconds_now
 from robustassay.doctor.gradient_fixes import JointOutputs
 from robustassay.doctor.probe_set import ProbeSet
@@ -170,15 +170,32 @@ def test_the_cheapest_candidate_that_breaks_every_image_comes_first_and_dearer_o
     assert not any(trial.broken.any() for trial in below)
 
 
-def test_the_best_fix_attacks_from_many_starts_before_weaker_ones_are_tried():
-    def tried(name: str, broken: int, full: tuple[str, ...] = FULL_ON_FIX) -> Trial:
-        return Trial(candidate(name, "pgd", full), torch.arange(4) < broken, 60)
+def tried(name: str, broken: list[bool], full: tuple[str, ...] = FULL_ON_FIX) -> Trial:
+    return Trial(candidate(name, "pgd", full), torch.tensor(broken), 60)
 
-    trials = [tried("loss", 3, ("apgd",)), tried("bpda", 2), tried("smoothing", 1), tried("square", 0, ("square",))]
-    order = remedies._with_more_starts(trials)
-    assert [one.candidate.name for one in order] == ["bpda", "bpda-again", "loss", "smoothing", "square"]
-    assert attacks.create(order[1].candidate.full[0]).repeats > 4
+
+def test_the_best_fix_attacks_from_many_starts_and_those_that_break_nothing_else_attack_once():
+    yes, no = True, False
+    trials = [
+        tried("loss", [yes, yes, yes], ("apgd",)),
+        tried("bpda", [yes, yes, no]),
+        tried("smoothing", [yes, no, no]),
+        tried("logits", [no, no, yes]),
+        tried("square", [no, no, no], ("square",)),
+    ]
+    order = [one.candidate for one in remedies._with_more_starts(trials)]
+    assert [one.name for one in order] == ["bpda", "bpda-again", "loss", "smoothing", "logits", "square"]
+    assert order[1].full == (from_starts(STARTS),)
+    assert order[3].full == FULL_ON_FIX[:1]
+    assert order[4].full == FULL_ON_FIX
     assert remedies._with_more_starts(trials[:1]) == trials[:1]
+
+
+@pytest.mark.parametrize(("budget", "starts"), [(9999, STARTS), (2700, 8), (1499, None), (400, None)])
+def test_an_attack_from_many_starts_gets_half_of_what_is_left(budget, starts):
+    target, first = LocalModel(two_classes(4), 2, CPU, 8), candidate("a", "pgd", ("pgd:steps=100",))
+    taken = within_budget([Trial.without(first), Trial.without(first.with_more_starts())], target, budget)
+    assert [one.full[0] for one in taken] == ["pgd:steps=100", *([from_starts(starts)] if starts else [])]
 
 
 def test_the_budget_is_spent_in_order_and_square_gets_what_is_left():

@@ -47,9 +47,15 @@ TRIAL_ON_FIX: Final = "pma:steps=20"
 FULL_ON_FIX: Final = ("pma", "apgd-t:steps=50")
 """PMA first: it never looks at the model's own loss, which may be flat where the fixed gradient is not."""
 
-MANY_STARTS: Final = ("pma:steps=50,restarts=16",)
+STARTS: Final = 16
+"""Starts of the attack that follows on the best fix."""
 
 FULL_ON_RANDOM: Final = ("pma:steps=50",)
+
+
+def from_starts(starts: int) -> str:
+    """Return the attack from this many starts."""
+    return f"pma:steps=50,restarts={starts}"
 
 
 @final
@@ -69,10 +75,14 @@ class Candidate:
         """The name of the remedy, with that of the variant."""
         return f"{self.remedy}-{self.variant}" if self.variant else self.remedy
 
+    def with_one_attack(self) -> "Candidate":
+        """Return the same with the first of its attacks only."""
+        return replace(self, full=self.full[:1])
+
     def with_more_starts(self) -> "Candidate":
         """Return the same fix with an attack from many starts."""
         variant = f"{self.variant}-again" if self.variant else "again"
-        return replace(self, variant=variant, full=MANY_STARTS, how=f"{self.how}; from many starts")
+        return replace(self, variant=variant, full=(from_starts(STARTS),), how=f"{self.how}; from many starts")
 
 
 def build_candidates(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Candidate]:

@@ -95,7 +95,7 @@ def _choose(trials: Sequence[Trial], candidates: Sequence[Candidate], diagnosis:
 
 
 def _with_more_starts(trials: Sequence[Trial]) -> list[Trial]:
-    """Let the best gradient fix attack from many starts before weaker ones are tried.
+    """Let the best gradient fix attack from many starts; fixes that broke nothing else in their trial attack once.
 
     Behind roundings and votes the model is a staircase: one ascent ends on a step just above the boundary, and an
     ascent from elsewhere on one below.
@@ -103,7 +103,11 @@ def _with_more_starts(trials: Sequence[Trial]) -> list[Trial]:
     best = next((one for one in trials if one.candidate.full == FULL_ON_FIX and one.broken.any()), None)
     if best is None:
         return list(trials)
-    others = [trial for trial in trials if trial is not best]
+    others = [
+        replace(one, candidate=one.candidate.with_one_attack()) if one.adds_nothing_to(best) else one
+        for one in trials
+        if one is not best
+    ]
     return [best, Trial.without(best.candidate.with_more_starts()), *others]
 
 
