@@ -14,7 +14,7 @@ from robustassay import attacks, data
 from robustassay.doctor import Diagnosis, IndicatorResult, remedies
 from robustassay.doctor.candidates import FULL_ON_FIX, STARTS, Candidate, build_candidates, from_starts
 from robustassay.doctor.clock import seconds_now
-from robustassay.doctor.gradient_fixes import JointOutputs
+from robustassay.doctor.gradient_fixes import FixedGradients, JointOutputs
 from robustassay.doctor.probe_set import ProbeSet
 from robustassay.doctor.remedies import build_remedies
 from robustassay.doctor.taps import find_logit_layer, find_taps
@@ -126,9 +126,10 @@ def test_copies_that_vote_are_attacked_together():
     model = Votes(net, 4)
     x = data.load("cifar10-1k").images(slice(0, 4))
     probes = ProbeSet.of(LocalModel(model, 10, CPU), list("abcd"), x, model(x).argmax(1), LInf(EPS))
-    fixed = {one.name: one.module for one in build_candidates(probes, FINE)}
-    together = next(fix for fix in fixed["logits-taps"].fixes if isinstance(fix, JointOutputs))
-    found = _slope(fixed["logits-taps"].differentiable, x)
+    fixed = {one.name: one.module for one in build_candidates(probes, FINE)}["logits-taps"]
+    assert isinstance(fixed, FixedGradients)
+    together = next(fix for fix in fixed.fixes if isinstance(fix, JointOutputs))
+    found = _slope(fixed.differentiable, x)
     seen = [((12 * x + offset).round() - offset) / 12 for offset in model.offsets]
     truth = torch.stack([_slope(net, image) for image in seen]).mean(0)
     assert torch.allclose(found, together.factors[0] * truth, rtol=1e-3, atol=1e-6)
