@@ -19,6 +19,7 @@ from tests.support.masked import GALLERY
 from torch import Tensor, nn
 
 import robustassay as ra
+from benchmarks import measured
 from robustassay import data, models
 from robustassay.doctor import REMEDIES, diagnose
 from robustassay.doctor.output_checks import MAX_GRADIENT_DISAGREEMENT
@@ -31,6 +32,7 @@ HEAD = """# Masked models
 Gradient masking makes attacks fail without notice. This page shows what `assay doctor` reports for models with
 masked gradients (`tests/support/masked.py`) and for the models of the zoo, and what `assay eval --adaptive auto`
 measures on the former. `python -m benchmarks.masked_models` writes this page, on one core of a CPU.
+{measured}
 
 An indicator counts images (or is 0 or 1). Above its limit it is a strong sign, an alarm by itself. Some indicators have
 a lower limit, above which they are a weak sign; two weak signs of different kinds are an alarm too. What could not be
@@ -125,7 +127,8 @@ def main() -> None:
         if name in rows:
             continue
         started = time.perf_counter()
-        rows[name] = broken(name, chosen.base, chosen.images) if name in GALLERY else honest(name)
+        found = broken(name, chosen.base, chosen.images) if name in GALLERY else honest(name)
+        rows[name] = found | measured.stamp()
         with chosen.rows.open("a") as file:
             file.write(json.dumps(rows[name]) + "\n")
         print(f"{name}: {', '.join(rows[name]['alarms']) or 'no alarm'} ({time.perf_counter() - started:.0f} s)")
@@ -248,7 +251,7 @@ def _oracles() -> Any:
 def page(rows: Mapping[str, Row]) -> str:
     """Return the page."""
     kinds = {kind: [row for row in rows.values() if row["kind"] == kind] for kind in ("broken", "honest")}
-    head = HEAD.format(steps=STEPS, redraws=REDRAWS)
+    head = HEAD.format(steps=STEPS, redraws=REDRAWS, measured=measured.sentence(rows.values()))
     lines = [broken_line(row) for name in GALLERY for row in kinds["broken"] if row["name"] == name]
     alarmed = [row["name"] for row in kinds["honest"] if row["alarms"]]
     verdict = f"alarms were raised on {', '.join(alarmed)}" if alarmed else "no alarm was raised on any"

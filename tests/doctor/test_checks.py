@@ -105,10 +105,10 @@ def test_partly_wrong_gradients_are_an_alarm(name, natural):
 
 def test_dead_regions_are_no_alarm_and_masked_gradients_are(natural):
     brightness = IMAGES.images(slice(None)).flatten(1).mean(1).sort().values
-    dead = masked.DeadRegions(natural, float(brightness[2]) + 0.01)
+    dead = masked.DeadRegions(natural, float(brightness[3:5].mean()))
     x = IMAGES.images(slice(None))
     few = compare_gradients(ProbeSet.of(LocalModel(dead, 10, CPU), IMAGES.ids, x, dead(x).argmax(1), LInf(EPS)))
-    assert few[0].zero.any()
+    assert int(few[0].zero.sum()) == 4, "a quarter: more would be no accident"
     assert not unavailable_gradients(few).strong
     assert not misleading_gradients(few).strong
     assert unavailable_gradients(compare_gradients(probes_of(masked.quantised(natural)))).value == 1

@@ -2,16 +2,19 @@
 
 import dataclasses
 import time
+from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import robustassay as ra
 from robustassay import attacks, data
 from robustassay.doctor import Diagnosis, IndicatorResult, remedies
-from robustassay.doctor.candidates import Candidate
+from robustassay.doctor.candidates import FULL_ON_FIX, STARTS, Candidate, build_candidates, from_starts
 from robustassay.doctor.clock import seconds_now
+from robustassay.doctor.gradient_fixes import FixedGradients, JointOutputs
 from robustassay.doctor.probe_set import ProbeSet
 from robustassay.doctor.remedies import build_remedies
 from robustassay.doctor.taps import find_logit_layer, find_taps
@@ -19,6 +22,7 @@ from robustassay.doctor.trials import PLAIN, Trial, passes, run_trials, within_b
 from robustassay.evaluation.adaptive import Remedy
 from robustassay.target import LocalModel
 from robustassay.threat import LInf
+from tests.support.masked import SaturatedBranch
 from tests.support.masked_layers import LAYERS, robust_accuracy
 from tests.support.toys import CPU, two_classes
 
@@ -96,6 +100,49 @@ def test_a_decoy_that_agrees_on_clean_images_is_not_taken_for_the_logits(natural
     assert names["decides"].agreement > names["decoy"].agreement
 
 
+def test_inner_layers_are_tried_without_an_alarm(natural, robust):
+    names = [one.name for one in build_candidates(probes_of(SaturatedBranch(robust, natural), 4), FINE)]
+    assert {"logits-taps", "loss"} < set(names)
+    assert any(name.startswith("logits-tap-decoy") for name in names)
+    assert any(name.startswith("logits-tap-module") for name in names)
+
+
+class Votes(nn.Module):
+    """One network sees the image rounded in several ways, and every copy has one vote."""
+
+    def __init__(self, net: nn.Module, copies: int) -> None:
+        super().__init__()
+        self.net, self.offsets = net, [copy / copies for copy in range(copies)]
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = [self.net(((12 * x + offset).round() - offset) / 12) for offset in self.offsets]
+        return torch.stack([F.one_hot(logits.argmax(1), 10).to(x) for logits in seen]).mean(0)
+
+
+def test_copies_that_vote_are_attacked_together():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, 4), nn.Softplus(), nn.Flatten(), nn.Linear(4 * 64, 10)).eval()
+    model = Votes(net, 4)
+    x = data.load("cifar10-1k").images(slice(0, 4))
+    probes = ProbeSet.of(LocalModel(model, 10, CPU), list("abcd"), x, model(x).argmax(1), LInf(EPS))
+    fixed = {one.name: one.module for one in build_candidates(probes, FINE)}["logits-taps"]
+    assert isinstance(fixed, FixedGradients)
+    together = next(fix for fix in fixed.fixes if isinstance(fix, JointOutputs))
+    found = _slope(fixed.differentiable, x)
+    seen = [((12 * x + offset).round() - offset) / 12 for offset in model.offsets]
+    truth = torch.stack([_slope(net, image) for image in seen]).mean(0)
+    assert torch.allclose(found, together.factors[0] * truth, rtol=1e-3, atol=1e-6)
+    alone = dataclasses.replace(probes, target=LocalModel(Votes(net, 1), 10, CPU))
+    assert "logits-taps" not in {one.name for one in build_candidates(alone, FINE)}
+
+
+def _slope(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """The gradient of the first logit."""
+    image = x.clone().requires_grad_()
+    return torch.autograd.grad(function(image)[:, 0].sum(), image)[0]
+
+
 # ---------------------------------------------------------------- trials and budgets
 
 
@@ -122,6 +169,34 @@ def test_the_cheapest_candidate_that_breaks_every_image_comes_first_and_dearer_o
     below = run_trials(toy_probes(0.95 / slope), [dear, weak, cheap])
     assert {trial.candidate.name for trial in below} == {"a", "b", "c"}
     assert not any(trial.broken.any() for trial in below)
+
+
+def tried(name: str, broken: list[bool], full: tuple[str, ...] = FULL_ON_FIX) -> Trial:
+    return Trial(candidate(name, "pgd", full), torch.tensor(broken), 60)
+
+
+def test_the_best_fix_attacks_from_many_starts_and_those_that_break_nothing_else_attack_once():
+    yes, no = True, False
+    trials = [
+        tried("loss", [yes, yes, yes], ("apgd",)),
+        tried("bpda", [yes, yes, no]),
+        tried("smoothing", [yes, no, no]),
+        tried("logits", [no, no, yes]),
+        tried("square", [no, no, no], ("square",)),
+    ]
+    order = [one.candidate for one in remedies._with_more_starts(trials)]
+    assert [one.name for one in order] == ["bpda", "bpda-again", "loss", "smoothing", "logits", "square"]
+    assert order[1].full == (from_starts(STARTS),)
+    assert order[3].full == FULL_ON_FIX[:1]
+    assert order[4].full == FULL_ON_FIX
+    assert remedies._with_more_starts(trials[:1]) == trials[:1]
+
+
+@pytest.mark.parametrize(("budget", "starts"), [(9999, STARTS), (2700, 8), (1499, None), (400, None)])
+def test_an_attack_from_many_starts_gets_half_of_what_is_left(budget, starts):
+    target, first = LocalModel(two_classes(4), 2, CPU, 8), candidate("a", "pgd", ("pgd:steps=100",))
+    taken = within_budget([Trial.without(first), Trial.without(first.with_more_starts())], target, budget)
+    assert [one.full[0] for one in taken] == ["pgd:steps=100", *([from_starts(starts)] if starts else [])]
 
 
 def test_the_budget_is_spent_in_order_and_square_gets_what_is_left():

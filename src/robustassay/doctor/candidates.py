@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 import torch
@@ -28,7 +28,7 @@ from robustassay.doctor.layer_errors import find_wrong_layers
 from robustassay.doctor.layer_trace import find_bypass
 from robustassay.doctor.output_checks import MAX_DECADES
 from robustassay.doctor.probe_set import SEED, ProbeSet
-from robustassay.doctor.taps import find_logit_layer, rival_taps
+from robustassay.doctor.taps import MAX_JOINT_TAPS, MAX_TAPS, find_logit_layer, rival_taps
 from robustassay.errors import ModelFailed
 from robustassay.rng import Streams
 from robustassay.target.batching import LANES
@@ -47,7 +47,15 @@ TRIAL_ON_FIX: Final = "pma:steps=20"
 FULL_ON_FIX: Final = ("pma", "apgd-t:steps=50")
 """PMA first: it never looks at the model's own loss, which may be flat where the fixed gradient is not."""
 
+STARTS: Final = 16
+"""Starts of the attack that follows on the best fix."""
+
 FULL_ON_RANDOM: Final = ("pma:steps=50",)
+
+
+def from_starts(starts: int) -> str:
+    """Return the attack from this many starts."""
+    return f"pma:steps=50,restarts={starts}"
 
 
 @final
@@ -66,6 +74,15 @@ class Candidate:
     def name(self) -> str:
         """The name of the remedy, with that of the variant."""
         return f"{self.remedy}-{self.variant}" if self.variant else self.remedy
+
+    def with_one_attack(self) -> "Candidate":
+        """Return the same with the first of its attacks only."""
+        return replace(self, full=self.full[:1])
+
+    def with_more_starts(self) -> "Candidate":
+        """Return the same fix with an attack from many starts."""
+        variant = f"{self.variant}-again" if self.variant else "again"
+        return replace(self, variant=variant, full=(from_starts(STARTS),), how=f"{self.how}; from many starts")
 
 
 def build_candidates(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Candidate]:
@@ -145,15 +162,15 @@ def gives_gradients(module: nn.Module, probes: ProbeSet) -> bool:
 
 
 def _tap_fixes(probes: ProbeSet) -> Iterator[tuple[str, list[GradientFix], str]]:
-    """Take inner layers as logits: each alone, and all together."""
-    best = rival_taps(probes.target, probes.x0)
-    for tap in best:
-        fix = LayerOutput(tap.layer)
-        yield f"tap-{_plain(tap.name)}", [fix, *_rescaling(probes, [fix])], f"the outputs of layer {tap.name}"
-    if len(best) > 1:
+    """Take inner layers as logits: all together in all calls, and each alone in its last call."""
+    best = rival_taps(probes.target, probes.x0)[:MAX_JOINT_TAPS]
+    if sum(tap.calls for tap in best) > 1:
         factors = [RESCALED_MARGIN / max(_typical_margin(probes, [LayerOutput(tap.layer)]), 1e-12) for tap in best]
         layers = ", ".join(tap.name for tap in best)
-        yield "taps", [JointOutputs([tap.layer for tap in best], factors)], f"the outputs of layers {layers} together"
+        yield "taps", [JointOutputs([tap.layer for tap in best], factors)], f"all outputs of layers {layers} together"
+    for tap in best[:MAX_TAPS]:
+        fix = LayerOutput(tap.layer)
+        yield f"tap-{_plain(tap.name)}", [fix, *_rescaling(probes, [fix])], f"the outputs of layer {tap.name}"
 
 
 def _plain(name: str) -> str:

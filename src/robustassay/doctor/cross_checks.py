@@ -20,7 +20,7 @@ from robustassay.doctor.distillation import distil
 from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix, LayerOutput
 from robustassay.doctor.indicator import IndicatorResult
 from robustassay.doctor.probe_set import SEED, ProbeSet
-from robustassay.doctor.taps import rival_taps
+from robustassay.doctor.taps import MAX_TAPS, rival_taps
 from robustassay.errors import AssayError
 from robustassay.rng import Streams
 from robustassay.target import GradientAccess, Ledger
@@ -139,7 +139,7 @@ def inner_layers(white: WhiteBox) -> IndicatorResult:
     name, probes = "inner layers beat white-box", white.probes
     if not len(probes):
         return _nothing_left(name)
-    best = rival_taps(probes.target, probes.x0)
+    best = rival_taps(probes.target, probes.x0)[:MAX_TAPS]
     if not best:
         return IndicatorResult(name, 0.0, MAX_LEAD, "no inner layer has other outputs of the logits' shape")
     margins = [_margin_through(probes, LayerOutput(tap.layer)) for tap in best]

@@ -113,22 +113,26 @@ class LayerOutput(GradientFix):
 
 @final
 class JointOutputs(GradientFix):
-    """Takes the sum of the outputs of several layers as logits, each scaled by its own factor."""
+    """Takes the sum of the outputs of several layers as logits, each scaled by its own factor.
+
+    A layer that is called several times, as in a vote of copies of one network, counts with all its calls.
+    """
 
     def __init__(self, layers: Sequence[nn.Module], factors: Sequence[float]) -> None:
         super().__init__()
         self.layers, self.factors = nn.ModuleList(layers), tuple(factors)
 
     def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
-        """Return the sum of the outputs of the layers in their last calls."""
-        outputs: dict[nn.Module, Tensor] = {}
+        """Return the sum over the layers of the mean output of all calls."""
+        outputs: dict[nn.Module, list[Tensor]] = {layer: [] for layer in self.layers}
         with ExitStack() as hooks:
             for layer in self.layers:
-                keep = layer.register_forward_hook(lambda layer, given, output: outputs.update({layer: output}))
-                hooks.enter_context(keep)
+                hooks.enter_context(
+                    layer.register_forward_hook(lambda layer, given, output: outputs[layer].append(output))
+                )
             forward_pass(x)
-        scaled = [factor * outputs[layer] for layer, factor in zip(self.layers, self.factors, strict=True)]
-        return torch.stack(scaled).sum(0)
+        means = [torch.stack(outputs[layer]).mean(0) for layer in self.layers]
+        return torch.stack([factor * mean for factor, mean in zip(self.factors, means, strict=True)]).sum(0)
 
 
 @final

@@ -6,7 +6,7 @@ from typing import Final, final
 
 from robustassay import attacks
 from robustassay.data import Dataset
-from robustassay.doctor.candidates import Candidate, build_candidates, gives_gradients
+from robustassay.doctor.candidates import FULL_ON_FIX, Candidate, build_candidates, gives_gradients
 from robustassay.doctor.cross_checks import seconds_per_call
 from robustassay.doctor.diagnosis import DRAWS, check_all, make_probe_set
 from robustassay.doctor.gradient_fixes import FixedGradients
@@ -67,7 +67,7 @@ def build_remedies(probes: ProbeSet, diagnosis: Diagnosis, draws: int = 1) -> It
     trials = run_trials(left, candidates) if len(left) else []
     chosen = _choose(trials, candidates, diagnosis, len(left)) or _untried(candidates, diagnosis)
     full = probes.target.with_draws(draws) if probes.target.random else probes.target
-    for candidate in within_budget(chosen, full, passes_per_image(probes)):
+    for candidate in within_budget(_with_more_starts(chosen), full, passes_per_image(probes)):
         broken = {trial.candidate.name: int(trial.broken.sum()) for trial in trials}.get(candidate.name, 0)
         tried = f"its trial broke {broken} of {len(left)} images that a plain attack left"
         because = diagnosis.because(candidate.remedy) or tried
@@ -92,6 +92,23 @@ def _choose(trials: Sequence[Trial], candidates: Sequence[Candidate], diagnosis:
     tried = {trial.candidate.name for trial in trials}
     untried = _untried([candidate for candidate in candidates if candidate.name not in tried], diagnosis)
     return [*useful, *untried, *last] if useful else []
+
+
+def _with_more_starts(trials: Sequence[Trial]) -> list[Trial]:
+    """Let the best gradient fix attack from many starts; fixes that broke nothing else in their trial attack once.
+
+    Behind roundings and votes the model is a staircase: one ascent ends on a step just above the boundary, and an
+    ascent from elsewhere on one below.
+    """
+    best = next((one for one in trials if one.candidate.full == FULL_ON_FIX and one.broken.any()), None)
+    if best is None:
+        return list(trials)
+    others = [
+        replace(one, candidate=one.candidate.with_one_attack()) if one.adds_nothing_to(best) else one
+        for one in trials
+        if one is not best
+    ]
+    return [best, Trial.without(best.candidate.with_more_starts()), *others]
 
 
 def _untried(candidates: Sequence[Candidate], diagnosis: Diagnosis) -> list[Trial]:

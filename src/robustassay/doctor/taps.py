@@ -20,7 +20,10 @@ SAME: Final = 1e-3
 """Difference between standardised outputs below which two layers are one objective."""
 
 MAX_TAPS: Final = 3
-"""Inner layers that are tried as logits."""
+"""Inner layers that are tried as logits, each alone."""
+
+MAX_JOINT_TAPS: Final = 8
+"""Inner layers that are tried as logits together: a vote may have many members."""
 
 
 @final
@@ -33,12 +36,13 @@ class Tap:
     agreement: float  # fraction of perturbed images on which it ranks the same class first as the model
     agrees_clean: bool
     same_as_logits: bool  # up to scale and shift
+    calls: int  # in one pass
 
 
 def rival_taps(target: TargetModel, x: Tensor) -> list[Tap]:
-    """Find the inner layers to try as logits: other objectives, those that agree best with the model first."""
+    """Find the inner layers that may be tried as logits: other objectives, best agreement with the model first."""
     rivals = [tap for tap in find_taps(target, x) if not tap.same_as_logits]
-    return sorted(rivals, key=lambda tap: -tap.agreement)[:MAX_TAPS]
+    return sorted(rivals, key=lambda tap: -tap.agreement)
 
 
 def find_taps(target: TargetModel, x: Tensor) -> list[Tap]:
@@ -48,7 +52,7 @@ def find_taps(target: TargetModel, x: Tensor) -> list[Tap]:
     wanted, named = _standardise(logits), {module: name for name, module in target.module.named_modules()}
     found: list[Tap] = []
     seen: list[Tensor] = []
-    for layer, output in reversed(outputs.items()):
+    for layer, (output, calls) in reversed(outputs.items()):
         if output.shape != logits.shape or not bool(output.isfinite().all()):
             continue
         values = _standardise(output)
@@ -57,9 +61,8 @@ def find_taps(target: TargetModel, x: Tensor) -> list[Tap]:
         seen.append(values)
         agrees = output.argmax(1) == logits.argmax(1)
         same = bool((values - wanted).abs().max() < SAME)
-        found.append(
-            Tap(named[layer], layer, float(agrees[len(x) :].float().mean()), bool(agrees[: len(x)].all()), same)
-        )
+        agreement = float(agrees[len(x) :].float().mean())
+        found.append(Tap(named[layer], layer, agreement, bool(agrees[: len(x)].all()), same, calls))
     return found[::-1]
 
 
@@ -85,14 +88,14 @@ def _standardise(logits: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _trace_outputs(target: TargetModel, x: Tensor) -> tuple[dict[nn.Module, Tensor], Tensor]:
-    """Return the output of every layer in its last call, in the order of these calls, and the logits."""
-    outputs: dict[nn.Module, Tensor] = {}
+def _trace_outputs(target: TargetModel, x: Tensor) -> tuple[dict[nn.Module, tuple[Tensor, int]], Tensor]:
+    """Return the output of every layer in its last call and the number of calls, in this order, and the logits."""
+    outputs: dict[nn.Module, tuple[Tensor, int]] = {}
 
     def after(layer: nn.Module, given: Any, output: Any) -> None:
-        outputs.pop(layer, None)
+        _, calls = outputs.pop(layer, (None, 0))
         if isinstance(output, Tensor):
-            outputs[layer] = output.detach().clone()
+            outputs[layer] = output.detach().clone(), calls + 1
 
     with ExitStack() as hooks:
         for part in target.module.modules():

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from robustassay import attacks
 from robustassay.attacks.score.square import Square
-from robustassay.doctor.candidates import Candidate
+from robustassay.doctor.candidates import STARTS, Candidate, from_starts
 from robustassay.doctor.gradient_fixes import copies_per_pass
 from robustassay.doctor.probe_set import ProbeSet
 from robustassay.errors import AssayError
@@ -26,6 +26,9 @@ STEPS_UNKNOWN: Final = 100
 
 FEWEST_QUERIES: Final = 500
 """With fewer queries Square is not run."""
+
+FEWEST_STARTS: Final = 4
+"""From fewer starts the best fix does not attack again."""
 
 PLAIN: Final = "pgd:steps=20"
 """The plain attack; what it leaves are the images of the trials."""
@@ -49,6 +52,10 @@ class Trial:
     def promise(self) -> float:
         """Images broken per pass."""
         return int(self.broken.sum()) / self.passes
+
+    def adds_nothing_to(self, other: "Trial") -> bool:
+        """Whether it broke some images, and none that the other left."""
+        return bool(self.broken.any()) and not bool((self.broken & ~other.broken).any())
 
 
 def left_by_plain_attack(probes: ProbeSet) -> ProbeSet:
@@ -102,14 +109,15 @@ def passes(spec: str, target: TargetModel, module: nn.Module) -> int:
 def within_budget(trials: Sequence[Trial], target: TargetModel, budget: int) -> list[Candidate]:
     """Take the attacks of the candidates in order until the budget of passes per image is spent.
 
-    The first attack is always taken, and Square gets the queries that are left.
+    The first attack is always taken. An attack from many starts gets half of what is left, and Square the queries that
+    are left.
     """
     taken: list[Candidate] = []
     left = budget
     for trial in trials:
         affordable: list[str] = []
         for planned in trial.candidate.full:
-            spec = _shortened(planned, left)
+            spec = _shortened(planned, left, passes(planned, target, trial.candidate.module))
             cost = passes(spec, target, trial.candidate.module)
             if cost <= left or not (taken or affordable):
                 affordable.append(spec)
@@ -119,7 +127,11 @@ def within_budget(trials: Sequence[Trial], target: TargetModel, budget: int) -> 
     return taken
 
 
-def _shortened(spec: str, queries: int) -> str:
-    if spec != "square" or queries >= Square().steps:
-        return spec
-    return f"square:steps={max(queries, FEWEST_QUERIES)},rescale_schedule=true"
+def _shortened(spec: str, left: int, cost: int) -> str:
+    """Return an attack that can be shorter in such a length that these passes are enough, if they are for any."""
+    if spec == from_starts(STARTS):
+        starts = min(STARTS, left * STARTS // (2 * cost))
+        return from_starts(starts) if starts >= FEWEST_STARTS else spec
+    if spec == "square" and left < Square().steps:
+        return f"square:steps={max(left, FEWEST_QUERIES)},rescale_schedule=true"
+    return spec
