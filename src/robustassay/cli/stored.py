@@ -50,7 +50,12 @@ def _show_closest(terminal: "Terminal", result: "Result", count: int = 5) -> Non
     standing = records[records["clean_ok"].astype(bool) & ~records["success"].astype(bool)]
     classes = _class_names(result)
     rows = [
-        [str(row.sample_id), classes.get(row.label, str(row.label)), f"{row.clean_margin:.3g}", f"{row.margin:.3g}"]
+        [
+            str(row.sample_id),
+            classes.get(str(row.label), str(row.label)),
+            f"{row.clean_margin:.3g}",
+            f"{row.margin:.3g}",
+        ]
         for row in standing.nsmallest(count, "margin").itertuples()
     ]
     if rows:
@@ -58,7 +63,7 @@ def _show_closest(terminal: "Terminal", result: "Result", count: int = 5) -> Non
         terminal.listing(["sample", "class", "margin before", "least margin under attack"], rows)
 
 
-def _class_names(result: "Result") -> dict[int, str]:
+def _class_names(result: "Result") -> dict[str, str]:
     """Return the names of the classes by number; none where the data are not embedded or not found here."""
     from robustassay import data
     from robustassay.errors import AssayError
@@ -67,7 +72,7 @@ def _class_names(result: "Result") -> dict[int, str]:
     if not data.names_no_path(spec["name"]):
         return {}
     try:
-        return dict(enumerate(data.load(spec["name"]).classes))
+        return {str(number): name for number, name in enumerate(data.load(spec["name"]).classes)}
     except AssayError:
         return {}
 
