@@ -1,6 +1,6 @@
 """`--models paper`: the hubs' architectures under the papers' names have the parameters and the depth that we state."""
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import torch
@@ -24,21 +24,21 @@ def on_hubs() -> list[PaperModel]:
     return list(stated.values())
 
 
-def build(hub_name: str) -> nn.Module:
-    """Return the architecture with random weights."""
+def build(hub_name: str) -> tuple[nn.Module, int]:
+    """Return the architecture with random weights, and the side of its images."""
     source, _, name = hub_name.partition(":")
     if source == "timm":
-        return need("timm", "timm").create_model(name).eval()
+        made: Any = need("timm", "timm").create_model(name)
+        return made.eval(), made.pretrained_cfg["input_size"][1]
     own = {"init_weights": False, "aux_logits": False} if name == "googlenet" else {}
-    return need("torchvision.models", "torchvision").get_model(name, weights=None, **own).eval()
+    return need("torchvision.models", "torchvision").get_model(name, weights=None, **own).eval(), 224
 
 
 @pytest.mark.parametrize("paper", on_hubs(), ids=lambda paper: paper.model)
 def test_depth_and_parameters_are_those_of_the_architecture(paper):
     """Without memory for the weights: shapes are enough to count."""
     with torch.device("meta"):
-        network = build(paper.model)
-        side = network.pretrained_cfg["input_size"][1] if paper.model.startswith("timm:") else 224
+        network, side = build(paper.model)
         x = torch.empty(1, 3, side, side, requires_grad=True)
         assert layers_between(x, network(x)) == paper.depth
     assert sum(values.numel() for values in network.parameters()) == paper.parameters
@@ -51,9 +51,9 @@ def small() -> list[str]:
 @pytest.mark.long
 @pytest.mark.parametrize("name", small())
 def test_the_architecture_loads_from_a_file_and_answers(name, tmp_path):
-    network = build(name)
+    network, side = build(name)
     file = tmp_path / "random.safetensors"
     save_file(network.state_dict(), file)
     model = ra.load_model(f"{name}:{file}")
     with torch.no_grad():
-        assert model(torch.rand(2, 3, 256, 256)).shape == (2, 1000)
+        assert model(torch.rand(2, 3, side, side)).shape == (2, 1000)
