@@ -18,6 +18,7 @@ from tools import api_page, attack_pages, notebooks, page_outputs
 import robustassay as ra
 from robustassay import attacks, registry
 from robustassay.cli import app
+from robustassay.eps import format_norm
 from robustassay.registry import lookup
 
 pytestmark = pytest.mark.docs
@@ -170,7 +171,7 @@ def test_every_attack_is_on_its_page_with_all_that_is_known_of_it(name):
     for field in fields(cls):
         assert f"| `{field.name}` | {' | '.join(attack_pages.default(field.default))} |" in part
     for norm in cls.norms:
-        assert norm.name in part
+        assert format_norm(norm.name) in part
     papers = re.findall(r"arXiv:(\d{4}\.\d{4,5})", cls.__doc__ or "")
     assert set(papers) == set(cls.info.papers), "the docstring names the papers of the class"
     for paper in papers:
