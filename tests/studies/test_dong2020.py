@@ -145,7 +145,7 @@ def test_other_settings_go_to_other_folders_and_finished_runs_of_another_model_a
 
 
 def test_the_estimate_is_planned_passes_times_their_measured_time(models, monkeypatch, tmp_path):
-    monkeypatch.setattr(runs, "pass_times", lambda model, dataset, device: PassTimes(2.0, 5.0))
+    monkeypatch.setattr(runs, "pass_times", lambda model, dataset, device, eot: PassTimes(2.0, 5.0))
     threat = ThreatModel(LInf(8 / 255))
     declared = (
         AttackRun(("a", "b"), models[0].model, threat, "bim", Passes(gradients=10)),

@@ -7,6 +7,7 @@ from typing import Final, final
 from robustassay.studies.dong2020.attacks import NORMS, TRANSFER_STEPS, BenchmarkAttack, RunKind
 from robustassay.studies.dong2020.defenses import QUICK_DEFENSES
 from robustassay.studies.scope import ScopeName
+from robustassay.studies.timing import EOT_DRAWS
 from robustassay.threat import L2, LInf, Norm
 
 
@@ -25,14 +26,16 @@ class DongSettings:
     query_images: int | None = None  # for score- and decision-based attacks
     search_images: int | None = None  # for searches of the smallest eps by score-based attacks
     transfer_steps: tuple[int, ...] = TRANSFER_STEPS
-    without: frozenset[str] = frozenset()  # groups, attacks or kinds of run, with a norm or for both
+    without: frozenset[str] = frozenset()  # groups, attacks or kinds of run: of a norm, targeted, or all
     norms: tuple[Norm, ...] = NORMS
+    eot: int = EOT_DRAWS  # draws per gradient of a random model
     description: str = "the budgets of the paper's released scripts"
 
-    def leaves_out(self, attack: BenchmarkAttack, norm: Norm, kind: RunKind) -> bool:
+    def leaves_out(self, attack: BenchmarkAttack, norm: Norm, targeted: bool, kind: RunKind) -> bool:
         """Say whether a run is left out."""
         names = (attack.group, attack.name, f"{attack.group} {attack.name}", f"{attack.group} {kind}")
-        return any(form in self.without for name in names for form in (name, f"{name} {norm.name}"))
+        which = ("", f" {norm.name}", *([" targeted"] * targeted))
+        return any(f"{name}{form}" in self.without for name in names for form in which)
 
     def fill(self, text: str, source: str) -> str:
         """Fill the budgets into an attack's specification."""
@@ -42,6 +45,18 @@ class DongSettings:
 
 
 FULL: Final = DongSettings(images=1_000, query_images=100, search_images=25)
+FULL_ON_CPU: Final = DongSettings(
+    queries=500,
+    samples=50,
+    searches=4,
+    cw_steps=30,
+    images=16,
+    query_images=16,
+    transfer_steps=(1, 5, 20),
+    eot=4,
+    without=frozenset({"score eps", "score targeted", "decision targeted", "transfer eps"}),
+    description="",
+)
 QUICK: Final = DongSettings(
     queries=1_000,
     samples=50,
@@ -89,3 +104,5 @@ SETTINGS: Final[dict[ScopeName, DongSettings]] = {
     "imagenet": IMAGENET,
     "imagenet-quick": IMAGENET_QUICK,
 }
+ON_CPU: Final[dict[ScopeName, DongSettings]] = {"full": FULL_ON_CPU}
+"""What a CPU measures instead, in about an hour."""
