@@ -104,13 +104,14 @@ def _attack_run(
 ) -> AttackRun:
     by_query = attack.group in QUERY_GROUPS
     source = substitute_for(defense.model, bool(units)) if attack.group == "transfer" else None
+    filled = settings.fill(text, source or "")
     radius = L2(norm.eps * units.get(defense.label, 1.0)) if isinstance(norm, L2) else norm
     return AttackRun(
         key=run_key(defense.label, attack, norm, targeted, kind),
         model=defense.model,
         threat=ThreatModel(radius, RandomTarget() if targeted else None),
-        attack=settings.fill(text, source or ""),
-        passes=_passes(attack, kind, text, settings),
+        attack=filled,
+        passes=_passes(attack, kind, filled, settings),
         smallest_eps=kind == "eps",
         # The search of the smallest eps repeats whole attacks, each with the attack's own budget.
         query_budget=settings.queries if by_query and kind != "eps" else None,

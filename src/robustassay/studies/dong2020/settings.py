@@ -18,6 +18,7 @@ class DongSettings:
 
     queries: int = 20_000
     samples: int = 500  # queries per step of NES, SPSA and NAttack
+    fixed_steps: int = 100  # of BIM and MIM at the fixed eps
     searches: int = 12
     cw_steps: int = 100
     goals: tuple[bool, ...] = (False, True)  # whether targeted
@@ -33,30 +34,32 @@ class DongSettings:
 
     def leaves_out(self, attack: BenchmarkAttack, norm: Norm, targeted: bool, kind: RunKind) -> bool:
         """Say whether a run is left out."""
-        names = (attack.group, attack.name, f"{attack.group} {attack.name}", f"{attack.group} {kind}")
+        names = (attack.group, attack.name, f"{attack.group} {attack.name}", f"{attack.group} {kind.partition('-')[0]}")
         which = ("", f" {norm.name}", *([" targeted"] * targeted))
         return any(f"{name}{form}" in self.without for name in names for form in which)
 
     def fill(self, text: str, source: str) -> str:
         """Fill the budgets into an attack's specification."""
         steps = math.ceil(self.queries / (self.samples + 1))  # one more query per step evaluates the current point
-        budgets = {name: getattr(self, name) for name in ("queries", "samples", "searches", "cw_steps")}
-        return text.format(source=source, steps=steps, **budgets)
+        budgets = {name: getattr(self, name) for name in ("queries", "samples", "fixed_steps", "searches", "cw_steps")}
+        paths = {"linf_path": f"{0.125 * self.fixed_steps:g}", "l2_path": f"{0.15 * self.fixed_steps:g}"}
+        return text.format(source=source, steps=steps, **budgets, **paths)
 
 
 FULL: Final = DongSettings(images=1_000, query_images=100, search_images=25)
 FULL_ON_CPU: Final = DongSettings(
-    queries=500,
-    samples=50,
-    searches=4,
-    cw_steps=30,
+    queries=300,
+    samples=20,
+    fixed_steps=20,
+    searches=3,
+    cw_steps=20,
     images=16,
-    query_images=16,
     transfer_steps=(1, 5, 20),
     eot=4,
-    without=frozenset({"score eps", "score targeted", "decision targeted", "transfer eps"}),
-    description="",
-)
+    without=frozenset({"score eps", "score targeted", "decision targeted", "transfer eps", "white-box eps targeted",
+                       "transfer steps targeted"}),
+    description="few images, steps and queries",
+)  # fmt: skip
 QUICK: Final = DongSettings(
     queries=1_000,
     samples=50,
