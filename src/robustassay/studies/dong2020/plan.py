@@ -44,10 +44,10 @@ def plan(scope: Scope) -> Plan[DongMeasurements]:
     runs = attack_runs(defenses, settings, units)
 
     def measure(results: Results) -> DongMeasurements:
-        unfinished = tuple(run.key for run in runs if run.key not in results)
-        return DongMeasurements(
-            tuple(defenses), tuple(missing), results, settings, scope.on_imagenet, units, unfinished
-        )  # fmt: skip
+        unfinished = {run.key[1:] for run in runs if run.key not in results}  # rows are compared with each other
+        known = {key: result for key, result in results.items() if key[1:] not in unfinished}
+        left = tuple(run.key for run in runs if run.key not in known)
+        return DongMeasurements(tuple(defenses), tuple(missing), known, settings, scope.on_imagenet, units, left)
 
     notes = [f"Left out: {row.label}, as its model {row.model} is not in the zoo." for row in missing]
     if scope.quick:

@@ -45,7 +45,10 @@ def scale(measured: DongMeasurements) -> list[Scale]:
     }
     rows = [Scale(what, _sizes(measured, chosen), images) for what, chosen in kinds.items()]
     rows = [row for row in rows if row.here]
-    goals = "untargeted and targeted" if True in settings.goals else "untargeted"
+    goals = comma_list(
+        goal for goal in ("untargeted", "targeted")
+        if any(key[1].endswith("-targeted") == (goal == "targeted") for key in measured.results)
+    )  # fmt: skip
     names = sorted(
         {str(result.manifest["spec"].get("data", {}).get("name", "")) for result in measured.results.values()}
     )
@@ -54,6 +57,8 @@ def scale(measured: DongMeasurements) -> list[Scale]:
         *rows,
         Scale("defenses", f"{len(measured.defenses)}", "8"),
         Scale("goals", goals, "untargeted and targeted"),
+        Scale("steps of BIM and MIM at the fixed eps", f"{settings.fixed_steps}", "100 (released scripts)"),
+        Scale("draws per gradient of random models", f"{settings.eot}", "not stated"),
         Scale("queries of score- and decision-based attacks", f"{settings.queries:,}", "20,000"),
         Scale("queries per step of NES, SPSA and NAttack", f"{settings.samples}", "500 (released scripts)"),
         Scale("steps of C&W", f"{settings.searches} x {settings.cw_steps}", "12 x 100 (released scripts)"),
@@ -67,14 +72,12 @@ def _sizes(measured: DongMeasurements, chosen: Callable[[Key], bool]) -> str:
 
 def deviations(measured: DongMeasurements) -> list[str]:
     """List what of the paper is left out or done differently, each with its reason."""
-    left = len(measured.unfinished)
     transfer = sorted({result.manifest["spec"]["attack"].get("source", "") for key, result in measured.results.items()
                        if key[2].startswith("transfer")} - {""})  # fmt: skip
     lines = [
         *(f"{row.label}: its model {row.model} is not in the zoo." for row in measured.missing),
-        *([f"{left} of {left + len(measured.results)} runs are not finished, and missing from figures and tables."] * (
-            left > 0
-        )),
+        *unfinished(measured),
+        *([f"Left out: {measured.settings.left_out}."] * bool(measured.settings.left_out)),
         *OTHER_NETWORK * (measured.photographs and "Natural" in measured.labels),
         *PHOTOGRAPHS * measured.photographs,
         *(f"{row.label}, {row.model}: {row.note}." for row in measured.defenses if row.note),
@@ -90,6 +93,19 @@ def deviations(measured: DongMeasurements) -> list[str]:
         "Transfer attacks over attack strength are one run per number of iterations, with the step size of white-box "
         "attacks, as the paper's main text gives none.",
     ]
+
+
+def unfinished(measured: DongMeasurements) -> list[str]:
+    """Name the attacks that some row has no finished run of: no row of them is shown."""
+    names = defaultdict[tuple[str, str, str], dict[str, None]](dict)
+    for _, threat, attack, kind in measured.unfinished:
+        group, _, name = attack.rpartition("-")
+        what = {"eps": "the smallest eps by ", "steps": "by steps, "}.get(kind.partition("-")[0], "")
+        names[what, group, threat.replace("Linf", "L∞").replace("-", ", ")][name] = None
+    parts = [f"{what}{group} {comma_list(found)} ({threat})" for (what, group, threat), found in names.items()]
+    left = len(measured.unfinished)
+    text = f"{left} of {left + len(measured.results)} runs are missing, as they are not finished for every row"
+    return [f"{text}: {'; '.join(parts)}."] if parts else []
 
 
 def flags(measured: DongMeasurements) -> list[str]:
