@@ -86,7 +86,7 @@ def test_an_image_is_crafted_once_for_all_models_and_anew_where_anything_differs
     assert ask(memory, [3, 1]) == ask(CraftedImages(), [3, 1])  # one known, one new
     assert made == [3, 1, 2]
     for other in ({"how": "bim"}, {"eps": 0.2}, {"seed": 1}):
-        ask(memory, [0], **other)  # type: ignore[arg-type]
+        ask(memory, [0], **other)
     assert made == [3, 1, 2, 1, 1, 1]
     small = CraftedImages(limit=60)  # one image of 48 bytes
     ask(small, [0, 1])
@@ -102,4 +102,5 @@ def test_a_known_image_gives_the_records_of_a_new_one(monkeypatch):
     new = evaluate("resnet20-pgd", spec, 6)
     assert known.records.drop(columns="seconds").equals(new.records.drop(columns="seconds"))
     assert known.x_adv is not None
+    assert new.x_adv is not None
     assert torch.equal(known.x_adv, new.x_adv)

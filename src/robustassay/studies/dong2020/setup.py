@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from robustassay.studies.dong2020.attacks import QUERY_GROUPS
+from robustassay.studies.dong2020.defenses import ADDED
 from robustassay.studies.dong2020.measurements import DongMeasurements
 from robustassay.studies.page import Scale, Setup, comma_list
 from robustassay.studies.task import Key
@@ -26,7 +27,8 @@ def setup(measured: DongMeasurements) -> Setup:
     """Describe the scale, the deviations, and the flags of runs."""
     notes = (
         "Differences are in percentage points, on the same samples, with 95 % intervals; p-values are exact and, "
-        "within a finding, Holm-corrected unless marked. Bands in figures are pointwise 95 % Wilson intervals.",
+        "within a finding, Holm-corrected unless marked. Bands in figures are pointwise 95 % Wilson intervals. The "
+        "command above measures what is missing; with `--publish FOLDER` it only writes this page, from kept records.",
     )
     return Setup(tuple(scale(measured)), tuple(deviations(measured)), notes, tuple(flags(measured)))
 
@@ -81,6 +83,8 @@ def deviations(measured: DongMeasurements) -> list[str]:
         *OTHER_NETWORK * (measured.photographs and "Natural" in measured.labels),
         *PHOTOGRAPHS * measured.photographs,
         *(f"{row.label}, {row.model}: {row.note}." for row in measured.defenses if row.note),
+        *(f"{row.label} is no row of the paper: `--models` added {row.model}." for row in measured.defenses
+          if row.category == ADDED),
         *SMALL_IMAGES * (not measured.photographs),
     ]  # fmt: skip
     if transfer:
