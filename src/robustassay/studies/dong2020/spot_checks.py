@@ -15,11 +15,14 @@ CELLS: Final[tuple[tuple[str, AttackGroup, str, int, bool], ...]] = (
     ("Res-56", "white-box", "FGSM", 0, False),
     ("PGD-AT", "white-box", "BIM", 0, False),
     ("TRADES", "transfer", "MIM", 0, False),
+    ("ADP", "white-box", "MIM", 0, False),
+    ("JPEG", "transfer", "DIM", 0, False),
+    ("Convex", "white-box", "BIM", 1, False),
     ("ADP", "white-box", "DeepFool", 0, False),
     ("Convex", "white-box", "BIM", 1, True),
     ("JPEG", "score", "NES", 0, False),
 )
-"""Row, attack, number of the norm, and whether targeted: some of every kind, chosen before the results were known."""
+"""Row, attack, number of the norm, and whether targeted: some of every kind."""
 
 
 def spot_checks(measured: DongMeasurements) -> Table:
