@@ -117,7 +117,8 @@ def deviations(measured: DongMeasurements) -> list[str]:
         *OTHER_NETWORK * (measured.photographs and "Natural" in measured.labels),
         *PHOTOGRAPHS * measured.photographs,
         *(f"{row.label}, {row.model}: {row.note}." for row in measured.defenses if row.note),
-        *(f"{row.label} is no row of the paper: `--models` added {row.model}." for row in measured.defenses
+        *(f"{row.label} is no row of the paper: `--models` added {row.model}. It counts among the other defenses in "
+          "findings." for row in measured.defenses
           if row.category == ADDED),
         *SMALL_IMAGES * (not measured.photographs),
     ]  # fmt: skip
