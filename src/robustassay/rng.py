@@ -43,6 +43,20 @@ class Streams:
         """Return streams for several adjacent copies of each row; no two copies draw the same numbers."""
         return Streams(self._keys, self._draws, self._rows, copies)
 
+    @property
+    def keys(self) -> Tensor:
+        """The key of each row's stream."""
+        return self._keys[self._rows]
+
+    @property
+    def draws(self) -> Tensor:
+        """How often each row has drawn."""
+        return self._draws[self._rows]
+
+    def skip(self, draws: Tensor) -> None:
+        """Go on as if each row had drawn so often more."""
+        self._draws[self._rows] += draws
+
     def uniform(self, *shape: int) -> Tensor:
         """Draw from [0, 1), on the grid of 2^-24 that float32 holds exactly."""
         return self._halves(shape, bits=24).float().mul_(2.0**-24)

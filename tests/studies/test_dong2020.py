@@ -23,7 +23,7 @@ from robustassay.studies.dong2020.attacks import ATTACKS, NORMS
 from robustassay.studies.dong2020.defenses import BenchmarkDefense
 from robustassay.studies.dong2020.measurements import DongMeasurements, run_key
 from robustassay.studies.dong2020.plan import attack_runs
-from robustassay.studies.dong2020.settings import FULL, QUICK, SETTINGS
+from robustassay.studies.dong2020.settings import FULL, FULL_ON_CPU, ON_CPU, QUICK, SETTINGS
 from robustassay.studies.paper_models import find, resolve
 from robustassay.studies.runs import AttackRun, Workspace
 from robustassay.studies.scope import Scope
@@ -145,7 +145,7 @@ def test_other_settings_go_to_other_folders_and_finished_runs_of_another_model_a
 
 
 def test_the_estimate_is_planned_passes_times_their_measured_time(models, monkeypatch, tmp_path):
-    monkeypatch.setattr(runs, "pass_times", lambda model, dataset, device: PassTimes(2.0, 5.0))
+    monkeypatch.setattr(runs, "pass_times", lambda model, dataset, device, eot: PassTimes(2.0, 5.0))
     threat = ThreatModel(LInf(8 / 255))
     declared = (
         AttackRun(("a", "b"), models[0].model, threat, "bim", Passes(gradients=10)),
@@ -199,7 +199,7 @@ def test_the_full_study_is_the_papers():
 def test_every_attack_of_every_scope_can_be_made():
     from robustassay import attacks
 
-    for scale in (FULL, QUICK):
+    for scale in (FULL, FULL_ON_CPU, QUICK):
         for cell in attack_runs([defenses.DEFENSES[0]], scale):
             made = attacks.create(cell.attack)
             assert type(cell.threat.norm) in made.norms
@@ -212,6 +212,24 @@ def test_quick_is_a_part_of_the_full_study():
     full = {cell.key for cell in attack_runs([defenses.DEFENSES[0]], FULL)}
     assert {cell.key for cell in quick} < full
     assert all(cell.threat.target is None for cell in quick)
+
+
+def test_an_attack_counts_only_where_every_row_has_a_finished_run(models, tmp_path, monkeypatch):
+    monkeypatch.setitem(ON_CPU, "full", dataclasses.replace(TINY, without=TINY.without | {"MIM", "BIM", "DeepFool"}))
+    rows = tuple(f"{row.label}={row.model}" for row in models)
+    plan = STUDY.plan(Scope(tmp_path, limit=2, models=rows, device="cpu"))
+    results: dict[Any, Any] = {}
+    for task in plan.tasks:
+        if task.key != ("two", "Linf", "score-NES", "fixed"):
+            results[task.key] = task.run(results, NoProgress())
+    assert len(results) == len(plan.tasks) - 1 == 9
+    measured = plan.measure(results)
+    assert set(measured.unfinished) == {(row, "Linf", "score-NES", "fixed") for row in ("one", "two")}
+    assert "2 of 10 runs are missing, as they are not finished for every row: score NES (L∞)." in (
+        STUDY.setup(measured).deviations
+    )
+    shown = next(table for table in STUDY.tables(measured) if table.name == "table3").frame
+    assert set(shown["attack"]) == {"FGSM", "SPSA", "NAttack"}
 
 
 def test_missing_models_are_named_and_substitutes_stand_in(monkeypatch):
@@ -290,7 +308,23 @@ def test_table_3_shows_median_and_accuracy():
     )
     assert table.frame["published_median_distance"].tolist() == [0.002, 0.003, 0.004]
     assert table.frame["accuracy"].tolist() == [0.4, 0.8, 1.0]
-    assert dataclasses.replace(table, lines=(("jpeg|net",),)).markdown.endswith("| jpeg\\|net |\n")
+    assert dataclasses.replace(table, lines=(("jpeg|net",),), notes=()).markdown.endswith("| jpeg\\|net |\n")
+
+
+def test_cells_to_recompute_have_their_command_and_count():
+    measured = measurements(
+        {
+            ("PGD-AT", "white-box", "BIM", LINF, "fixed"): ("bim", [0.01] * 2 + [np.inf] * 6),
+            ("TRADES", "transfer", "MIM", LINF, "fixed"): ("transfer", [np.inf] * 8),
+        }
+    )
+    found = next(table for table in STUDY.tables(measured) if table.name == "spot-checks").frame
+    assert found["count"].tolist() == ["6 of 8", "8 of 8"]
+    assert found["command"].tolist() == [
+        'assay eval "resnet20x2-pgd" --attack "bim:steps=100,rel_step=0.125" --eps 8/255 --limit 8 --eot 20',
+        'assay eval "resnet20x3-trades" --attack "transfer:source=resnet20x2-pgd,attack=mim(steps=10,path=1.5)" '
+        "--eps 8/255 --limit 8 --eot 20",
+    ]
 
 
 def verdicts(measured):
@@ -477,7 +511,7 @@ def test_the_papers_networks_run_from_their_hubs(models, monkeypatch, tmp_path):
         return Loaded(load_from_file(f"{path}:one")[0], "random")
 
     monkeypatch.setattr(robustbench, "load", load)
-    monkeypatch.setitem(SETTINGS, "full", dataclasses.replace(TINY, without=TINY.without | {"MIM", "BIM", "score"}))
+    monkeypatch.setitem(ON_CPU, "full", dataclasses.replace(TINY, without=TINY.without | {"MIM", "BIM", "score"}))
     scope, _ = resolve(STUDY.paper_models, Scope(tmp_path / "out", limit=2, models=("paper",), device="cpu"))
     measured = STUDY.plan(scope).run(NoProgress())
     assert measured.labels == ("PGD-AT", "TRADES")

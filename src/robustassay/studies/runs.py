@@ -41,6 +41,7 @@ class AttackRun:
     passes: Passes
     smallest_eps: bool = False
     query_budget: int | None = None
+    eot: int = EOT_DRAWS  # draws per gradient of a random model
     limit: int | None = None  # fewer samples than the study has, for costly runs
     source: str | None = None
     keep_images: bool = False
@@ -49,7 +50,7 @@ class AttackRun:
         """Return the run's place below the folder of runs; other settings or weights give another one."""
         target, weights = self.threat.target, [_weights(self.model), _weights(self.source or "")]
         settings: list[object] = [self.model, weights, str(self.threat.norm), target and target.identity, self.attack]
-        settings += [self.smallest_eps, self.query_budget, seed]
+        settings += [self.smallest_eps, self.query_budget, seed, *([self.eot] if self.eot != EOT_DRAWS else [])]
         tag = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:8]
         *parents, last = (slug(part.lower(), keep="_.-") for part in self.key)
         return Path(*parents) / f"{last}-{tag}"
@@ -69,9 +70,9 @@ class Workspace:
         """Make tasks of runs."""
         return tuple(RunTask(run, self) for run in runs)
 
-    def seconds(self, model: str, passes: Passes) -> float:
+    def seconds(self, model: str, passes: Passes, eot: int = EOT_DRAWS) -> float:
         """Estimate the seconds of some passes of a model per sample."""
-        times = pass_times(model, self.dataset, choose_device(self.device))
+        times = pass_times(model, self.dataset, choose_device(self.device), eot)
         return passes.forwards * times.forward + passes.gradients * times.gradient
 
 
@@ -111,7 +112,7 @@ class RunTask(Task):
         missing, run = self.missing(), self.attack_run
         if not missing:
             return TaskCost()
-        preflight = self.workspace.seconds(run.model, _PREFLIGHT)
+        preflight = self.workspace.seconds(run.model, _PREFLIGHT, run.eot)
         return TaskCost(missing * self.seconds_per_sample(), {(run.model, run.limit): preflight})
 
     def seconds_per_sample(self) -> float:
@@ -119,7 +120,8 @@ class RunTask(Task):
         run = self.attack_run
         on_source = Passes(gradients=run.passes.source_gradients)
         own = replace(run.passes, source_gradients=0)
-        return self.workspace.seconds(run.model, own) + self.workspace.seconds(run.source or run.model, on_source)
+        parts = {run.model: own, run.source or run.model: on_source} if run.source else {run.model: own}
+        return sum(self.workspace.seconds(model, passes, run.eot) for model, passes in parts.items())
 
     def run(self, results: Results, progress: Progress) -> Result:
         """Evaluate the missing samples; a finished run is read."""
@@ -148,7 +150,7 @@ class RunTask(Task):
             run.attack,
             seed=self.workspace.seed,
             device=device,
-            search=Search(query_budget=run.query_budget, eot=EOT_DRAWS, smallest_eps=run.smallest_eps, self_test=0),
+            search=Search(query_budget=run.query_budget, eot=run.eot, smallest_eps=run.smallest_eps, self_test=0),
             execution=Execution(wave_size=min(default_wave_size(device, samples), max(8, in_time))),
             out=self.folder,
             keep_images=run.keep_images,

@@ -50,14 +50,14 @@ def load_once(model: str) -> ModelRef:
 
 
 @lru_cache(maxsize=64)
-def pass_times(model: str, dataset: Dataset, device: torch.device) -> PassTimes:
+def pass_times(model: str, dataset: Dataset, device: torch.device, eot: int = EOT_DRAWS) -> PassTimes:
     """Time a few passes of a model, once."""
     dataset = as_seen_by(model, dataset)
     rows = slice(0, min(_timed(dataset, device), len(dataset)))
     x, goal = dataset.images(rows).to(device), Untargeted(dataset.labels[rows].to(device))
     module = load_once(model).module.to(device)
     first, second = call_module(module, x), call_module(module, x)
-    draws = 1 if torch.allclose(first, second, rtol=1e-3, atol=1e-3) else EOT_DRAWS
+    draws = 1 if torch.allclose(first, second, rtol=1e-3, atol=1e-3) else eot
     network = LocalModel(module, first.shape[1], device, draws=draws)
     queries = (network.logits, lambda x: network.gradient(x, lambda logits, _: logits[:, 0], goal))
     return PassTimes(*(_time(query, x) / len(x) for query in queries))

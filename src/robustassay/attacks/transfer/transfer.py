@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from robustassay import models
 from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.gradient.mim import MIM
+from robustassay.attacks.transfer.crafted import CraftedImages
 from robustassay.defenses import Ensemble
 from robustassay.errors import BadRequest
 from robustassay.models.sources.imagenet import entry_of
@@ -19,6 +20,7 @@ from robustassay.target import DecisionAccess, GradientAccess, Ledger, LocalMode
 from robustassay.threat import L1, L2, Ball, Goal, LInf
 
 DEFAULT_ATTACK: Final = MIM()
+_CRAFTED: Final = CraftedImages()
 
 
 @final
@@ -58,7 +60,10 @@ class Transfer(Attack[DecisionAccess]):
         return self.make(view.ball, view.goal, view.rng)
 
     def make(self, ball: Ball, goal: Goal, rng: Streams) -> Tensor:
-        """Make adversarial images on the substitute, without a query to the target."""
+        """Make adversarial images on the substitute, without a query to the target; known ones are not made again."""
+        return _CRAFTED.get(f"{self.source} {self.attack}", ball, goal, rng, self._craft)
+
+    def _craft(self, ball: Ball, goal: Goal, rng: Streams) -> Tensor:
         centre = ball.centre
         rows = torch.arange(len(centre), device=centre.device)
         ledger = Ledger.never_done(ball, goal)

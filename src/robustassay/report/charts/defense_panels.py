@@ -7,7 +7,7 @@ import numpy as np
 
 from robustassay.analysis.curves import Curve
 from robustassay.report.charts.style import COLOURS, STYLES, figure_of
-from robustassay.studies.dong2020.figures import AttackPanel, DefensePanels, Lines
+from robustassay.studies.dong2020.figures import BANDS_FROM, AttackPanel, DefensePanels, Lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,7 +61,8 @@ def _draw_panel(axes: "Axes", panel: AttackPanel, shown: DefensePanels) -> None:
         is_step = isinstance(curve, Curve)
         drawn, mark = ("steps-post", None) if is_step else ("default", ".")
         axes.plot(x, rate, color=colour, linestyle=style, linewidth=1.4, drawstyle=drawn, marker=mark)
-        axes.fill_between(x, low, high, step="post" if is_step else None, color=colour, alpha=0.1, linewidth=0)
+        if _samples(curve) >= BANDS_FROM:
+            axes.fill_between(x, low, high, step="post" if is_step else None, color=colour, alpha=0.1, linewidth=0)
     if shown.axis == "eps":
         axes.axvline(shown.norm.eps * scale, color=FIXED, linewidth=0.8, linestyle=":")
         axes.set_xlim(0, end)

@@ -57,14 +57,14 @@ ATTACKS: Final = (
     BenchmarkAttack(
         "white-box",
         "BIM",
-        ("bim:steps=10,rel_step=0.15", "bim:steps=100,rel_step=0.125"),
-        ("bim:steps=10,rel_step=0.15", "bim:steps=100,rel_step=0.15"),
+        ("bim:steps=10,rel_step=0.15", "bim:steps={fixed_steps},rel_step=0.125"),
+        ("bim:steps=10,rel_step=0.15", "bim:steps={fixed_steps},rel_step=0.15"),
     ),
     BenchmarkAttack(
         "white-box",
         "MIM",
-        ("mim:steps=10,path=1.5", "mim:steps=100,path=12.5"),
-        ("mim:steps=10,path=1.5", "mim:steps=100,path=15"),
+        ("mim:steps=10,path=1.5", "mim:steps={fixed_steps},path={linf_path}"),
+        ("mim:steps=10,path=1.5", "mim:steps={fixed_steps},path={l2_path}"),
     ),
     BenchmarkAttack("white-box", "DeepFool", ("deepfool:steps=100",), ("deepfool:steps=100",), can_target=False),
     BenchmarkAttack("white-box", "C&W", (), ("cw:search_steps={searches},steps={cw_steps},initial_c=1.0",)),

@@ -14,6 +14,9 @@ from robustassay.studies.runs import is_available
 Role = Literal["natural", "adversarial", "transformation", "randomized", "other"]
 """What the findings compare."""
 
+ADDED: Final = "added by --models"
+"""The category of rows that are not the paper's."""
+
 
 @final
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class BenchmarkDefense:
 
     label: str
     model: str
-    category: str = "added by --models"
+    category: str = ADDED
     intended: str = ""  # the threat model that it was designed for
     published: float | None = None  # clean accuracy of the paper's own model
     role: Role = "other"

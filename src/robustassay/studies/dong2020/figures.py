@@ -29,6 +29,9 @@ NUMBERS: Final = {
 APPENDIX: Final = 99
 """Number of figures that the main text of the paper does not show."""
 
+BANDS_FROM: Final = 50
+"""Panels of fewer samples have no bands of confidence: those of eight curves would cover each other."""
+
 Lines = dict[int, Rate]
 
 

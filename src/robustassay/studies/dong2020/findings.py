@@ -210,7 +210,8 @@ def _transformed(measured: DongMeasurements) -> Finding:
     much: Verdict = "holds" if gains else "does not hold" if rates and small else "cannot be said"
     parts: dict[str, Verdict] = {"white-box": most(white), "query-based": much}
     summary = [
-        f"white-box: significantly larger distance in {sum(one.better for one in white)} of {len(white)} comparisons"
+        f"white-box: significantly larger distance in {sum(one.better for one in white)} of {len(white)} comparisons, "
+        f"n = {' or '.join(map(str, sorted({len(one.breaks_at) for *_, one, _ in distances})))}"
     ] * bool(white)
     if rates:
         top, largest = max(((test, test[3].difference) for test in rates), key=lambda each: each[1])

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from robustassay.errors import BadRequest
+from robustassay.evaluation.model_ref import choose_device
 from robustassay.studies.dong2020.attacks import ATTACKS, QUERY_GROUPS, BenchmarkAttack, RunKind
 from robustassay.studies.dong2020.defenses import (
     DEFENSES,
@@ -15,7 +16,7 @@ from robustassay.studies.dong2020.defenses import (
     substitute_for,
 )
 from robustassay.studies.dong2020.measurements import DongMeasurements, run_key
-from robustassay.studies.dong2020.settings import SETTINGS, DongSettings
+from robustassay.studies.dong2020.settings import ON_CPU, SETTINGS, DongSettings
 from robustassay.studies.page import comma_list
 from robustassay.studies.photographs import pixels
 from robustassay.studies.runs import AttackRun, Workspace
@@ -32,6 +33,8 @@ ATTEMPTS: Final = 6
 def plan(scope: Scope) -> Plan[DongMeasurements]:
     """Plan the runs of the defenses that are available."""
     settings = scope.settings(SETTINGS)
+    if choose_device(scope.device).type == "cpu":
+        settings = ON_CPU.get(scope.name, settings)
     names = scope.models or settings.rows
     defenses, missing = choose(names, imagenet_defenses() if scope.on_imagenet else DEFENSES)
     if not defenses:
@@ -41,10 +44,10 @@ def plan(scope: Scope) -> Plan[DongMeasurements]:
     runs = attack_runs(defenses, settings, units)
 
     def measure(results: Results) -> DongMeasurements:
-        unfinished = tuple(run.key for run in runs if run.key not in results)
-        return DongMeasurements(
-            tuple(defenses), tuple(missing), results, settings, scope.on_imagenet, units, unfinished
-        )  # fmt: skip
+        unfinished = {run.key[1:] for run in runs if run.key not in results}  # rows are compared with each other
+        known = {key: result for key, result in results.items() if key[1:] not in unfinished}
+        left = tuple(run.key for run in runs if run.key not in known)
+        return DongMeasurements(tuple(defenses), tuple(missing), known, settings, scope.on_imagenet, units, left)
 
     notes = [f"Left out: {row.label}, as its model {row.model} is not in the zoo." for row in missing]
     if scope.quick:
@@ -70,15 +73,15 @@ def attack_runs(
         for attack in ATTACKS
         if attack.can_target or not targeted
         for kind, text in _kinds(attack, norm, settings)
-        if not settings.leaves_out(attack, norm, kind)
+        if not settings.leaves_out(attack, norm, targeted, kind)
     ]
     return tuple(run for _, run in sorted(runs, key=lambda staged: staged[0]))
 
 
-def _stage(attack: BenchmarkAttack, targeted: bool, kind: RunKind) -> tuple[bool, bool, bool]:
-    """Order runs: without queries before those with, then fixed eps before searches, then untargeted first."""
+def _stage(attack: BenchmarkAttack, targeted: bool, kind: RunKind) -> tuple[bool, bool, bool, bool]:
+    """Order runs: white-box, transfer, then queries; of these fixed eps before searches; untargeted first."""
     by_query = attack.group in QUERY_GROUPS
-    return by_query, by_query and kind == "eps", targeted
+    return by_query, by_query and kind == "eps", attack.group == "transfer", targeted
 
 
 def _kinds(attack: BenchmarkAttack, norm: Norm, settings: DongSettings) -> list[tuple[RunKind, str]]:
@@ -101,16 +104,18 @@ def _attack_run(
 ) -> AttackRun:
     by_query = attack.group in QUERY_GROUPS
     source = substitute_for(defense.model, bool(units)) if attack.group == "transfer" else None
+    filled = settings.fill(text, source or "")
     radius = L2(norm.eps * units.get(defense.label, 1.0)) if isinstance(norm, L2) else norm
     return AttackRun(
         key=run_key(defense.label, attack, norm, targeted, kind),
         model=defense.model,
         threat=ThreatModel(radius, RandomTarget() if targeted else None),
-        attack=settings.fill(text, source or ""),
-        passes=_passes(attack, kind, text, settings),
+        attack=filled,
+        passes=_passes(attack, kind, filled, settings),
         smallest_eps=kind == "eps",
         # The search of the smallest eps repeats whole attacks, each with the attack's own budget.
         query_budget=settings.queries if by_query and kind != "eps" else None,
+        eot=settings.eot,
         limit=None if not by_query else settings.search_images if kind == "eps" else settings.query_images,
         source=source,
     )

@@ -7,6 +7,7 @@ from typing import Final, final
 from robustassay.studies.dong2020.attacks import NORMS, TRANSFER_STEPS, BenchmarkAttack, RunKind
 from robustassay.studies.dong2020.defenses import QUICK_DEFENSES
 from robustassay.studies.scope import ScopeName
+from robustassay.studies.timing import EOT_DRAWS
 from robustassay.threat import L2, LInf, Norm
 
 
@@ -17,6 +18,7 @@ class DongSettings:
 
     queries: int = 20_000
     samples: int = 500  # queries per step of NES, SPSA and NAttack
+    fixed_steps: int = 100  # of BIM and MIM at the fixed eps
     searches: int = 12
     cw_steps: int = 100
     goals: tuple[bool, ...] = (False, True)  # whether targeted
@@ -25,23 +27,41 @@ class DongSettings:
     query_images: int | None = None  # for score- and decision-based attacks
     search_images: int | None = None  # for searches of the smallest eps by score-based attacks
     transfer_steps: tuple[int, ...] = TRANSFER_STEPS
-    without: frozenset[str] = frozenset()  # groups, attacks or kinds of run, with a norm or for both
+    without: frozenset[str] = frozenset()  # groups, attacks or kinds of run: of a norm, targeted, or all
     norms: tuple[Norm, ...] = NORMS
+    eot: int = EOT_DRAWS  # draws per gradient of a random model
     description: str = "the budgets of the paper's released scripts"
+    left_out: str = ""  # what `without` means, with the reason, for the page
 
-    def leaves_out(self, attack: BenchmarkAttack, norm: Norm, kind: RunKind) -> bool:
+    def leaves_out(self, attack: BenchmarkAttack, norm: Norm, targeted: bool, kind: RunKind) -> bool:
         """Say whether a run is left out."""
-        names = (attack.group, attack.name, f"{attack.group} {attack.name}", f"{attack.group} {kind}")
-        return any(form in self.without for name in names for form in (name, f"{name} {norm.name}"))
+        names = (attack.group, attack.name, f"{attack.group} {attack.name}", f"{attack.group} {kind.partition('-')[0]}")
+        which = ("", f" {norm.name}", *([" targeted"] * targeted))
+        return any(f"{name}{form}" in self.without for name in names for form in which)
 
     def fill(self, text: str, source: str) -> str:
         """Fill the budgets into an attack's specification."""
         steps = math.ceil(self.queries / (self.samples + 1))  # one more query per step evaluates the current point
-        budgets = {name: getattr(self, name) for name in ("queries", "samples", "searches", "cw_steps")}
-        return text.format(source=source, steps=steps, **budgets)
+        budgets = {name: getattr(self, name) for name in ("queries", "samples", "fixed_steps", "searches", "cw_steps")}
+        paths = {"linf_path": f"{0.125 * self.fixed_steps:g}", "l2_path": f"{0.15 * self.fixed_steps:g}"}
+        return text.format(source=source, steps=steps, **budgets, **paths)
 
 
 FULL: Final = DongSettings(images=1_000, query_images=100, search_images=25)
+FULL_ON_CPU: Final = DongSettings(
+    queries=300,
+    samples=20,
+    fixed_steps=20,
+    searches=3,
+    cw_steps=20,
+    images=16,
+    transfer_steps=(1, 5, 20),
+    eot=4,
+    without=frozenset({"score eps", "score targeted", "decision targeted", "transfer eps", "white-box eps targeted",
+                       "transfer steps targeted"}),
+    left_out="targeted score- and decision-based attacks, searches of the smallest eps by targeted, transfer- and "
+    "score-based attacks, and targeted transfer attacks by steps: they do not fit into an hour of one core",
+)  # fmt: skip
 QUICK: Final = DongSettings(
     queries=1_000,
     samples=50,
@@ -89,3 +109,5 @@ SETTINGS: Final[dict[ScopeName, DongSettings]] = {
     "imagenet": IMAGENET,
     "imagenet-quick": IMAGENET_QUICK,
 }
+ON_CPU: Final[dict[ScopeName, DongSettings]] = {"full": FULL_ON_CPU}
+"""What a CPU measures instead, in about an hour."""

@@ -1,13 +1,21 @@
 """How the benchmark was run here, what differs from the paper, and the flags of runs."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Final
 
-from robustassay.studies.dong2020.attacks import QUERY_GROUPS
+from robustassay.analysis.compare import mcnemar
+from robustassay.studies.dong2020.attacks import QUERY_GROUPS, RunKind
+from robustassay.studies.dong2020.comparisons import LEVEL
+from robustassay.studies.dong2020.defenses import ADDED
+from robustassay.studies.dong2020.figures import BANDS_FROM
 from robustassay.studies.dong2020.measurements import DongMeasurements
 from robustassay.studies.page import Scale, Setup, comma_list
 from robustassay.studies.task import Key
+
+MANY_TESTS: Final = 1_000
+"""More comparisons than any finding here makes, but the first."""
 
 SMALL_IMAGES: Final = (
     "The networks are those of the zoo, smaller than the paper's and trained here: its own were not at hand.",
@@ -26,14 +34,28 @@ def setup(measured: DongMeasurements) -> Setup:
     """Describe the scale, the deviations, and the flags of runs."""
     notes = (
         "Differences are in percentage points, on the same samples, with 95 % intervals; p-values are exact and, "
-        "within a finding, Holm-corrected unless marked. Bands in figures are pointwise 95 % Wilson intervals.",
+        f"within a finding, Holm-corrected unless marked. {_least(measured)}Bands in figures are pointwise 95 % Wilson "
+        f"intervals; panels of fewer than {BANDS_FROM} images have none, as they would cover each other. The command "
+        "above measures what is missing; with `--publish FOLDER` it only writes this page, from kept records.",
     )
     return Setup(tuple(scale(measured)), tuple(deviations(measured)), notes, tuple(flags(measured)))
 
 
+def _least(measured: DongMeasurements) -> str:
+    """Say which number of comparisons leaves nothing significant, where images are that few."""
+    images = max((len(result.records) for result in measured.results.values()), default=0)
+    smallest = mcnemar(images, 0)
+    most = math.floor(LEVEL / smallest)
+    if most >= MANY_TESTS:
+        return ""
+    return (
+        f"The smallest p-value that {images} images allow is {smallest:.2g}: among more than {most} comparisons no "
+        "difference can be significant. "
+    )
+
+
 def scale(measured: DongMeasurements) -> list[Scale]:
     """List the numbers of images, queries and steps beside the paper's."""
-    settings = measured.settings
     images = "1,000 of the validation set" if measured.photographs else "10,000"
     kinds = {
         "images, white-box attacks": lambda key: key[2].startswith("white-box"),
@@ -45,19 +67,38 @@ def scale(measured: DongMeasurements) -> list[Scale]:
     }
     rows = [Scale(what, _sizes(measured, chosen), images) for what, chosen in kinds.items()]
     rows = [row for row in rows if row.here]
-    goals = "untargeted and targeted" if True in settings.goals else "untargeted"
+    goals = comma_list(
+        goal for goal in ("untargeted", "targeted")
+        if any(key[1].endswith("-targeted") == (goal == "targeted") for key in measured.results)
+    )  # fmt: skip
     names = sorted(
         {str(result.manifest["spec"].get("data", {}).get("name", "")) for result in measured.results.values()}
     )
     return [
-        Scale("data", comma_list(names), "ImageNet" if measured.photographs else "CIFAR-10"),
+        Scale("data", f"{comma_list(names)}, the first images", "ImageNet" if measured.photographs else "CIFAR-10"),
         *rows,
         Scale("defenses", f"{len(measured.defenses)}", "8"),
         Scale("goals", goals, "untargeted and targeted"),
-        Scale("queries of score- and decision-based attacks", f"{settings.queries:,}", "20,000"),
-        Scale("queries per step of NES, SPSA and NAttack", f"{settings.samples}", "500 (released scripts)"),
-        Scale("steps of C&W", f"{settings.searches} x {settings.cw_steps}", "12 x 100 (released scripts)"),
+        *(Scale(what, here, paper) for part, what, here, paper in _efforts(measured) if _has(measured, part)),
     ]
+
+
+def _efforts(measured: DongMeasurements) -> tuple[tuple[tuple[str, ...], str, str, str], ...]:
+    """List steps, draws and queries beside the paper's, with the attacks that take them."""
+    settings, scripts = measured.settings, "(released scripts)"
+    return (
+        (("white-box-BIM", "white-box-MIM"), "steps of BIM and MIM at the fixed eps", f"{settings.fixed_steps}",
+         f"100 {scripts}"),
+        (("white-box-C&W",), "steps of C&W", f"{settings.searches} x {settings.cw_steps}", f"12 x 100 {scripts}"),
+        (("white-box",), "draws per gradient of random models", f"{settings.eot}", "not stated"),
+        (QUERY_GROUPS, "queries of score- and decision-based attacks", f"{settings.queries:,}", "20,000"),
+        (("score",), "queries per step of NES, SPSA and NAttack", f"{settings.samples}", f"500 {scripts}"),
+    )  # fmt: skip
+
+
+def _has(measured: DongMeasurements, attacks: tuple[str, ...], *kinds: RunKind) -> bool:
+    """Say whether there is a run of one of these attacks or groups."""
+    return any(key[2].startswith(attacks) and key[3].startswith(kinds or ("",)) for key in measured.results)
 
 
 def _sizes(measured: DongMeasurements, chosen: Callable[[Key], bool]) -> str:
@@ -67,29 +108,47 @@ def _sizes(measured: DongMeasurements, chosen: Callable[[Key], bool]) -> str:
 
 def deviations(measured: DongMeasurements) -> list[str]:
     """List what of the paper is left out or done differently, each with its reason."""
-    left = len(measured.unfinished)
     transfer = sorted({result.manifest["spec"]["attack"].get("source", "") for key, result in measured.results.items()
                        if key[2].startswith("transfer")} - {""})  # fmt: skip
     lines = [
         *(f"{row.label}: its model {row.model} is not in the zoo." for row in measured.missing),
-        *([f"{left} of {left + len(measured.results)} runs are not finished, and missing from figures and tables."] * (
-            left > 0
-        )),
+        *unfinished(measured),
+        *([f"Left out: {measured.settings.left_out}."] * bool(measured.settings.left_out)),
         *OTHER_NETWORK * (measured.photographs and "Natural" in measured.labels),
         *PHOTOGRAPHS * measured.photographs,
         *(f"{row.label}, {row.model}: {row.note}." for row in measured.defenses if row.note),
+        *(f"{row.label} is no row of the paper: `--models` added {row.model}. It counts among the other defenses in "
+          "findings." for row in measured.defenses
+          if row.category == ADDED),
         *SMALL_IMAGES * (not measured.photographs),
     ]  # fmt: skip
     if transfer:
         paper = "ResNet-152" if measured.photographs else "TRADES, and PGD-AT against TRADES"
         lines.append(f"Substitute models of transfer attacks: {comma_list(transfer)} (the paper: {paper}).")
-    return [
-        *lines,
-        "Curves over eps show the smallest radius at which an attempt, or a point between it and the clean image, "
-        "succeeded; at the fixed eps they can lie below the tables, whose rates come from one plain attack there.",
-        "Transfer attacks over attack strength are one run per number of iterations, with the step size of white-box "
-        "attacks, as the paper's main text gives none.",
-    ]
+    if _has(measured, ("",), "eps"):
+        lines.append(
+            "Curves over eps show the smallest radius at which an attempt, or a point between it and the clean image, "
+            "succeeded; at the fixed eps they can lie below the tables, whose rates come from one plain attack there."
+        )
+    if _has(measured, ("transfer",), "steps"):
+        lines.append(
+            "Transfer attacks over attack strength are one run per number of iterations, with the step size of "
+            "white-box attacks, as the paper's main text gives none."
+        )
+    return lines
+
+
+def unfinished(measured: DongMeasurements) -> list[str]:
+    """Name the attacks that some row has no finished run of: no row of them is shown."""
+    names = defaultdict[tuple[str, str, str], dict[str, None]](dict)
+    for _, threat, attack, kind in measured.unfinished:
+        group, _, name = attack.rpartition("-")
+        what = {"eps": "the smallest eps by ", "steps": "by steps, "}.get(kind.partition("-")[0], "")
+        names[what, group, threat.replace("Linf", "L∞").replace("-", ", ")][name] = None
+    parts = [f"{what}{group} {comma_list(found)} ({threat})" for (what, group, threat), found in names.items()]
+    left = len(measured.unfinished)
+    text = f"{left} of {left + len(measured.results)} runs are missing, as they are not finished for every row"
+    return [f"{text}: {'; '.join(parts)}."] if parts else []
 
 
 def flags(measured: DongMeasurements) -> list[str]:

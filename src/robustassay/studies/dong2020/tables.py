@@ -5,10 +5,12 @@ from itertools import product
 
 import pandas as pd
 
+from robustassay.analysis.rates import Rate
 from robustassay.eps import format_eps
 from robustassay.studies.dong2020.attacks import ATTACKS, BenchmarkAttack
 from robustassay.studies.dong2020.measurements import DongMeasurements
 from robustassay.studies.dong2020.published import ROWS, TABLE3
+from robustassay.studies.dong2020.spot_checks import spot_checks
 from robustassay.studies.page import MISSING, Table
 from robustassay.threat import L2, Norm
 
@@ -17,7 +19,7 @@ def tables(measured: DongMeasurements) -> list[Table]:
     """Return every table whose runs exist."""
     made = [clean(measured)]
     made += [pointwise(measured, norm, targeted) for targeted in (False, True) for norm in measured.norms]
-    return [table for table in (*made, by_steps(measured)) if len(table.frame)]
+    return [table for table in (*made, by_steps(measured), spot_checks(measured)) if len(table.frame)]
 
 
 def clean(measured: DongMeasurements) -> Table:
@@ -74,7 +76,21 @@ def pointwise(measured: DongMeasurements, norm: Norm, targeted: bool) -> Table:
     title = f"median {shown_norm} distance / {rate} at eps {eps}"
     name = "table3" + ("" if norm is measured.norms[0] else f"-{norm.name.lower()}") + ("-targeted" if targeted else "")
     number = "Table 3" if printed else "As Table 3"
-    return Table(name, f"{number}: {title}", ("", "attack", *measured.labels), tuple(lines), _frame(entries))
+    heading = ("", "attack", *measured.labels)
+    return Table(name, f"{number}: {title}", heading, tuple(lines), _frame(entries), _sizes(entries))
+
+
+def _sizes(entries: "list[dict[str, object]]") -> tuple[str, ...]:
+    """Say on how many images a table rests, and what a rate of so few can be."""
+    sizes = sorted({int(str(entry["samples"])) for entry in entries})
+    if not sizes:
+        return ()
+    low, high = Rate(sizes[0] // 2, sizes[0]).interval()
+    n = " or ".join(f"{size:,}" for size in sizes)
+    return (
+        f"n = {n} images. The CSV has the 95 % interval of every rate; that of {sizes[0] // 2} of {sizes[0]} images is "
+        f"{low:.0%} to {high:.0%}.",
+    )
 
 
 def by_steps(measured: DongMeasurements) -> Table:
