@@ -4,7 +4,7 @@
         "Convex-8/255=benchmarks/published_convex.py:linf8" --out runs/dong2020
 
 FOLDER holds the published weights as `cnnsmall_wongkolter_linf8.pt` and `cnnsmall_wongkolter_l2_36.pt`, small
-convolutional networks trained for L∞ 8/255 and L2 36/255. The paper's own network was trained for 2/255 and is
+convolutional networks trained for L-inf 8/255 and L2 36/255. The paper's own network was trained for 2/255 and is
 larger: these stand beside the row Convex, not in its place.
 """
 
@@ -34,7 +34,7 @@ class Normalised(nn.Module):
 
 
 def linf8() -> nn.Module:
-    """Return the network trained for L∞ 8/255."""
+    """Return the network trained for L-inf 8/255."""
     return _load("cnnsmall_wongkolter_linf8.pt")
 
 
