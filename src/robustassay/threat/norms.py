@@ -34,6 +34,11 @@ class Norm(ABC):
         object.__setattr__(self, "eps", parse_eps(self.eps))
 
     @final
+    @property
+    def identity(self) -> str:
+        """The norm and its radius in plain letters: names of folders are made of it."""
+        return f"{self.name} {format_eps(self.eps)}"
+
     def __str__(self) -> str:
         return f"{format_norm(self.name)} {format_eps(self.eps)}"
 

@@ -64,7 +64,7 @@ class SuExperiment:
 
     def _clever_task(self, model: StudiedModel, start: int, chunk: Dataset) -> ComputeTask:
         clever = self._clever
-        how = [str(clever.norm), clever.batches, clever.samples, clever.aims, clever.seed]
+        how = [clever.norm.identity, clever.batches, clever.samples, clever.aims, clever.seed]
         aims = len(clever.aims)
         points = clever.gradients * (1 if aims == 1 else (2 + aims) / 2)  # a Jacobian shares its forward pass
         depends_on = [self.loaded[model.name].identity, self.workspace.dataset.sha256, list(chunk.ids), how]
@@ -109,7 +109,7 @@ class SuExperiment:
     def _transfer_task(self, goal: GoalName, attack: SuAttack, source: StudiedModel) -> ComputeTask:
         images = self._images(attack)
         models = [[name, model.identity] for name, model in self.loaded.items()]
-        how = [goal, attack.attack, str(attack.norm), self.workspace.seed]
+        how = [goal, attack.attack, attack.norm.identity, self.workspace.seed]
         depends_on = [source.name, models, self.workspace.dataset.sha256, list(images.ids), how]
         return ComputeTask.of_table(
             name=("transfer", source.name, goal, attack.name),
