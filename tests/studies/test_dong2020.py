@@ -419,7 +419,7 @@ def test_findings_print_the_papers_numbers_and_ours_with_interval_and_n():
     found = STUDY.findings(measurements(runs))
     assert all(one.published and one.because for one in found)
     assert "PGD-AT 48.3%" in (found[1].published or "")
-    assert f"Linf: PGD-AT 83.3% (72.0% to 90.7%), best other (Res-56) 0.0% (0.0% to 6.0%), n = {N}" in (
+    assert f"L∞: PGD-AT 83.3% (72.0% to 90.7%), best other (Res-56) 0.0% (0.0% to 6.0%), n = {N}" in (
         found[1].measured or ""
     )
     assert "PGD-AT −16.7 points clean" in (found[1].measured or "")

@@ -49,7 +49,8 @@ class AttackRun:
     def folder(self, seed: int) -> Path:
         """Return the run's place below the folder of runs; other settings or weights give another one."""
         target, weights = self.threat.target, [_weights(self.model), _weights(self.source or "")]
-        settings: list[object] = [self.model, weights, self.threat.norm.identity, target and target.identity, self.attack]
+        threat = (self.threat.norm.identity, target and target.identity)
+        settings: list[object] = [self.model, weights, *threat, self.attack]
         settings += [self.smallest_eps, self.query_budget, seed, *([self.eot] if self.eot != EOT_DRAWS else [])]
         tag = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:8]
         *parents, last = (slug(part.lower(), keep="_.-") for part in self.key)

@@ -39,6 +39,7 @@ class Norm(ABC):
         """The norm and its radius in plain letters: names of folders are made of it."""
         return f"{self.name} {format_eps(self.eps)}"
 
+    @final
     def __str__(self) -> str:
         return f"{format_norm(self.name)} {format_eps(self.eps)}"
 

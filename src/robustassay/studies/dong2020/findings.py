@@ -4,11 +4,12 @@ Two sides are compared on the samples that both have, by an exact McNemar test, 
 p-values within a finding are Holm-corrected. Where the samples are too few to decide, the verdict is "cannot be said".
 """
 
+from dataclasses import replace
 from itertools import product
 from typing import Final
 
 from robustassay.analysis.compare import Paired, pair
-from robustassay.eps import format_eps
+from robustassay.eps import format_eps, format_norm
 from robustassay.studies.dong2020.attacks import ATTACKS, QUERY_GROUPS
 from robustassay.studies.dong2020.comparisons import (
     LEVEL,
@@ -33,13 +34,16 @@ MUCH: Final = 0.10
 
 
 def findings(measured: DongMeasurements) -> list[Finding]:
-    """Test all five."""
+    """Test all five; texts are for people, so they name norms as such."""
+    tests = _crossings, _training, _randomized, _transformed, _transfer
     return [
-        _crossings(measured),
-        _training(measured),
-        _randomized(measured),
-        _transformed(measured),
-        _transfer(measured),
+        replace(
+            found,
+            reasons=tuple(map(format_norm, found.reasons)),
+            measured=found.measured and format_norm(found.measured),
+            because=format_norm(found.because),
+        )
+        for found in (test(measured) for test in tests)
     ]
 
 
