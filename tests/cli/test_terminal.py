@@ -17,6 +17,7 @@ from robustassay.cli import app, main
 from robustassay.cli.evaluate import _named
 from robustassay.cli.examples import EXAMPLES
 from robustassay.cli.listing import _example
+from robustassay.cli.result_table import COLUMNS, TEXTS, fitted
 from robustassay.errors import BadModel, BadRequest
 from robustassay.evaluation import Result
 from robustassay.evaluation.model_ref import ModelRef
@@ -244,8 +245,18 @@ def test_checkpoints_and_classes_become_part_of_the_name(tmp_path, monkeypatch, 
     module = ModelRef.of("classes:3,1:model.py:make").module
     x = torch.rand(2, 3, 32, 32)
     assert torch.equal(module(x), ModelRef.of("model.py:make").module(x)[:, [3, 1]])
-    for wrong in ("classes:3,3:model.py:make", "classes:3,x:model.py:make", "classes:1,2"):
-        with pytest.raises(BadRequest, match="distinct class numbers"):
-            ModelRef.of(wrong)
+    for wrong, why in (("3,3:model.py:make", "different"), ("3,x:model.py:make", "numbers"), ("1,2", "must follow")):
+        with pytest.raises(BadRequest, match=why):
+            ModelRef.of(f"classes:{wrong}")
     with pytest.raises(BadModel, match="no class 99"):
         ModelRef.of("classes:1,99:model.py:make").module(x)
+    assert main(["eval", "model.py:make", "--classes", "3,1", "--limit", "4"]) == 2
+    assert "--classes names 2 classes, and the data have 10" in capsys.readouterr().err
+    with pytest.raises(BadModel, match=r"^The model has the classes 0 to 9, and no class 99\.$"):
+        ra.evaluate("classes:0,1,2,3,4,5,6,7,8,99:model.py:make", "cifar10-1k", ra.LInf(0.01), "fgsm", limit=4)
+
+
+def test_a_long_name_is_folded_rather_than_the_interval_dropped():
+    cells = dict.fromkeys(COLUMNS, "x" * 9) | {"model": "m" * 40, "n": "10", "clean": "90.0%", "robust": "50.0%"}
+    kept = [column.header for column in fitted([cells], COLUMNS, 80, TEXTS).columns]
+    assert {"model", "attack", "n", "clean", "robust", "95 % interval"} <= {*kept}

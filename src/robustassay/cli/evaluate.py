@@ -81,6 +81,8 @@ def evaluate(
     from robustassay.evaluation.pipeline import evaluate_prepared
 
     terminal, dataset = Terminal(quiet=output.quiet or output.json), datasets.load(data)
+    if classes is not None:
+        _check_chosen(classes, dataset)
     names = [_defended(_named(model, checkpoint, classes), defense, naive) for model in dict.fromkeys(models)]
     found: list[tuple[Result, Path]] = []
     with terminal.progress(len(names) * (max(1, len(attack or ())) + search.confirm)) as progress:
@@ -178,6 +180,16 @@ def _defended(model: str, defense: str | None, naive: bool) -> str:
     if naive and defense is None:
         raise BadRequest("--naive needs a defense to ignore: name one with --defense.")
     return "|".join([*(["naive"] if naive else []), *([defense] if defense else []), model])
+
+
+def _check_chosen(classes: str, dataset: "Dataset") -> None:
+    """Refuse another number of classes than the data have: labels would mean other classes."""
+    chosen = len(classes.split(","))
+    if chosen != len(dataset.classes):
+        raise BadRequest(
+            f"--classes names {chosen} classes, and the data have {len(dataset.classes)}: name one class of the model "
+            "for each class of the data, in their order."
+        )
 
 
 def _named(model: str, checkpoint: Path | None, classes: str | None) -> str:

@@ -34,6 +34,12 @@ TEXTS: Final = ("model", "threat", "attack", "evidence")
 FRAME: Final = 3
 """Characters between two columns."""
 
+FOLDED: Final = 18
+"""Width of the longest name that is folded only where a column of `ESSENTIAL` would be dropped otherwise."""
+
+ESSENTIAL: Final = 5
+"""Columns up to this number stay, and a long name is folded for them."""
+
 
 def result_table(results: "Sequence[Result]", width: int) -> Table:
     """Return a table that fits into a width; without room for the threat, a title says what all runs share."""
@@ -49,6 +55,10 @@ def fitted(lines: Sequence[dict[str, str]], columns: dict[str, int], width: int,
     widths = {name: max(cell_len(name), *(cell_len(row[name]) for row in lines)) + FRAME for name in columns}
     kept = sorted(columns, key=lambda name: columns[name])
     while len(kept) > 2 and sum(widths[name] for name in kept) + 1 > width:
+        if columns[kept[-1]] <= ESSENTIAL:
+            widths[kept[1]] = min(widths[kept[1]], FOLDED + FRAME)
+            if sum(widths[name] for name in kept) + 1 <= width:
+                break
         kept.pop()
     table = Table(box=box.SIMPLE_HEAD)
     for name in (name for name in columns if name in kept):

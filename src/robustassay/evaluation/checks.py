@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from robustassay.attacks.attack import Attack
 from robustassay.data import Dataset
-from robustassay.errors import BadData, BadModel, BadRequest, WrongFolder
+from robustassay.errors import AssayError, BadData, BadModel, BadRequest, WrongFolder
 from robustassay.evaluation.flags import Flag
 from robustassay.evaluation.repeatability import MANY_REPEATS, REPEATS, depends_on_batch, differs, varies
 from robustassay.rng import seeded
@@ -119,6 +119,8 @@ def _first_logits(module: nn.Module, x: Tensor) -> Tensor:
     shape = tuple(x.shape[1:])
     try:
         logits = call_module(module, x)
+    except AssayError:  # a part of ours already says what is wrong
+        raise
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise BadModel(

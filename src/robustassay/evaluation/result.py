@@ -233,7 +233,9 @@ class Result:
             return cls.of_store(Store(folder))
         runs = child_run_folders(folder)
         if not runs:
-            raise BadRequest(f"{path} holds no run: give the folder named by --out of an evaluation.")
+            below = sorted(one.name for one in folder.glob("*") if one.is_dir() and child_run_folders(one))
+            several = f"holds the runs of {', '.join(below)}: give the folder of one of them."
+            raise BadRequest(f"{path} {several if below else 'holds no run: give the folder named by --out.'}")
         return cls.worst_of({run.name: cls.of_store(Store(run)) for run in runs})
 
     @classmethod

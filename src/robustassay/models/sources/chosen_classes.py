@@ -17,8 +17,12 @@ def load(rest: str) -> Loaded:
 
     numbers, _, inner = rest.partition(":")
     chosen = [int(number) for number in numbers.split(",") if number.strip().isdigit()]
-    if not inner or len(chosen) < 2 or len(chosen) != len(numbers.split(",")) or len({*chosen}) < len(chosen):
-        raise BadRequest("classes: needs distinct class numbers and a model, as in classes:0,217,482:timm:resnet18.")
+    if len(chosen) != len(numbers.split(",")):
+        raise BadRequest(f"Classes are chosen by their numbers in the model, such as 0,217,482, not by {numbers!r}.")
+    if len(chosen) < 2 or len({*chosen}) < len(chosen):
+        raise BadRequest(f"Choose two or more different classes, such as 0,217,482, not {numbers}.")
+    if not inner:
+        raise BadRequest("A model must follow the chosen classes, as in classes:0,217,482:timm:resnet18.")
     module, origin = load_with_origin(inner)
     return Loaded(ChosenClasses(module, chosen), f"classes {numbers}: {origin or inner}")
 
