@@ -232,9 +232,8 @@ def test_every_page_is_in_the_navigation():
 # ------------------------------------------------------------------------------------------------ notebooks
 
 
-@pytest.mark.parametrize(
-    "name", [notebooks.NAMES[0], *(pytest.param(n, marks=pytest.mark.long) for n in notebooks.NAMES[1:])]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", notebooks.NAMES)
 def test_a_notebook_runs_from_top_to_bottom(name):
     done = subprocess.run(
         [sys.executable, "-m", "tools.notebooks", "--check", name],

@@ -120,9 +120,14 @@ def compare(first: Path, second: Path, /, *, json: bool = False) -> None:
     ]
     terminal.listing([f"of {found.samples} samples, robust in", "samples"], rows)
     side = "higher" if found.difference > 0 else "lower"
+    by = (
+        f"the first is {abs(100 * found.difference):.1f} percentage points {side}"
+        if found.difference
+        else "no difference"
+    )
     said = "The runs differ" if found.chance < 0.05 else "These samples do not tell the runs apart"
     terminal.paragraph(
-        f"{said}: the first is {abs(100 * found.difference):.1f} percentage points {side} (95 % interval of the "
+        f"{said}: {by} (95 % interval of the "
         f"difference {100 * low:+.1f} to {100 * high:+.1f}; p = {found.chance:.2g}, exact McNemar test)."
     )
 

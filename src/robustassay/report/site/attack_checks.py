@@ -132,19 +132,19 @@ def in_doubt(runs: CheckedRuns) -> TrustCheck:
     """Count the unbroken samples that a stronger attack may still break."""
     title = "Are robust samples far from falling?"
     checked = (
-        "A robust sample is in doubt if its margin is almost zero, if no attack reduced its margin, or if its model "
-        "shows signs of masked gradients."
+        "A robust sample is in doubt if it falls to AutoAttack with an estimated probability above 1 %, if no attack "
+        "reduced its margin, or if its model shows signs of masked gradients."
     )
     findings = tuple(
         CheckFinding(
             f"{runs.about(result)}: {result.in_doubt:,} of {formatting.count(result.robust.count, 'robust sample')}",
-            result.attacks[0].key,
+            (result.counted or result.attacks)[-1].key,  # the strongest
         )
         for result in runs.results
         if result.in_doubt
     )
     if not findings:
-        found = "No sample is in doubt: every robust sample kept a clear margin, and attacks did reduce it."
+        found = "No sample is in doubt: every robust sample is unlikely to fall, and attacks did reduce its margin."
         return TrustCheck(title, checked, "good", found)
     total = sum(result.in_doubt for result in runs.results)
     verb = "is" if total == 1 else "are"
