@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import robustassay as ra
+from robustassay import data
 from robustassay.cli import app, main
-from robustassay.cli.evaluate import _named
+from robustassay.cli.evaluate import _check_chosen, _named
 from robustassay.cli.examples import EXAMPLES
 from robustassay.cli.listing import _example
 from robustassay.cli.result_table import COLUMNS, TEXTS, fitted
@@ -250,6 +251,10 @@ def test_checkpoints_and_classes_become_part_of_the_name(tmp_path, monkeypatch, 
             ModelRef.of(f"classes:{wrong}")
     with pytest.raises(BadModel, match="no class 99"):
         ModelRef.of("classes:1,99:model.py:make").module(x)
+    numbered = data.from_arrays(x, torch.tensor([0, 1]))
+    _check_chosen("3,1,2", numbered)  # the third class may have no image
+    with pytest.raises(BadRequest, match="names 1 classes, and the data have 2"):
+        _check_chosen("3", numbered)
     assert main(["eval", "model.py:make", "--classes", "3,1", "--limit", "4"]) == 2
     assert "--classes names 2 classes, and the data have 10" in capsys.readouterr().err
     with pytest.raises(BadModel, match=r"^The model has the classes 0 to 9, and no class 99\.$"):

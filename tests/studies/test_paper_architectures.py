@@ -14,13 +14,14 @@ from robustassay.studies.measures.depth import layers_between
 from robustassay.studies.paper_models import PaperModel
 
 STUDIES: Final = (su2018.STUDY, liu2017.STUDY, dong2020.STUDY)
+HUBS: Final = ("torchvision:", "timm:")
 SMALL: Final = 30_000_000
 
 
 def on_hubs() -> list[PaperModel]:
     """The ImageNet networks that torchvision or timm has, under each of the facts that a study states of them."""
     every = (model for study in STUDIES for model in study.paper_models["imagenet"] if "|" not in model.model)
-    stated = {(one.model, one.depth, one.parameters): one for one in every if one.model.startswith(("torchv", "timm:"))}
+    stated = {(one.model, one.depth, one.parameters): one for one in every if one.model.startswith(HUBS)}
     return list(stated.values())
 
 

@@ -183,11 +183,15 @@ def _defended(model: str, defense: str | None, naive: bool) -> str:
 
 
 def _check_chosen(classes: str, dataset: "Dataset") -> None:
-    """Refuse another number of classes than the data have: labels would mean other classes."""
-    chosen = len(classes.split(","))
-    if chosen != len(dataset.classes):
+    """Refuse another number of classes than the data have: labels would mean other classes.
+
+    Data without names of classes may lack the last ones, so more classes may be chosen for these.
+    """
+    chosen, known = len(classes.split(",")), len(dataset.classes)
+    named = dataset.classes != tuple(map(str, range(known)))
+    if chosen < known or (named and chosen > known):
         raise BadRequest(
-            f"--classes names {chosen} classes, and the data have {len(dataset.classes)}: name one class of the model "
+            f"--classes names {chosen} classes, and the data have {known}: name one class of the model "
             "for each class of the data, in their order."
         )
 

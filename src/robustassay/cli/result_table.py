@@ -35,10 +35,10 @@ FRAME: Final = 3
 """Characters between two columns."""
 
 FOLDED: Final = 18
-"""Width of the longest name that is folded only where a column of `ESSENTIAL` would be dropped otherwise."""
+"""Before an essential column is dropped, a longer model name is folded to about this width."""
 
 ESSENTIAL: Final = 5
-"""Columns up to this number stay, and a long name is folded for them."""
+"""Columns up to this number are essential."""
 
 
 def result_table(results: "Sequence[Result]", width: int) -> Table:
