@@ -37,7 +37,7 @@ from robustassay.train.recipe import Recipe
 from robustassay.train.trainer import Trainer
 
 HELD_OUT: Final = 1000
-EPOCHS: Final = {"resnet18": 20, "preresnet20": 20, "wrn16-4": 20, "wrn28-10": 8, "tiny": 1}
+EPOCHS: Final = {"resnet18": 20, "preresnet8": 8, "preresnet20": 20, "wrn16-4": 20, "wrn28-10": 8, "tiny": 1}
 DEFAULT: Final = "resnet18-linf,resnet18-l2,resnet18-l1,wrn28-10-linf,wrn28-10-l2,wrn28-10-l1"
 
 
