@@ -1,17 +1,19 @@
 """Fits the probability that an unbroken sample falls to AutoAttack, and reports it on networks left out of the fit.
 
-    python -m benchmarks.doubt_calibration DIR... --fit resnet20-pgd,resnet18-linf [--write]
+    python -m benchmarks.doubt_calibration DIR... [--fit resnet20-pgd,resnet18-linf] [--write]
 
 A folder is the `--out` of `benchmarks/express_agreement.py`. Of every pair of network and threat it holds, each attack
 gives one row per unbroken sample: its record, and whether AutoAttack broke the sample. AutoAttack's own unbroken
 samples are judged by a second AutoAttack with another seed, where there is one. The model is fitted on the networks of
 `--fit` and reported on all others. `--write` puts the coefficients into `src/robustassay/analysis/doubt.py` and the
-report into `docs/doubt.md`, with its diagram.
+report into `docs/doubt.md`, with its diagram. Without `--fit`, the package's own coefficients are reported on all
+networks, and `--write` puts that into the last section of the page: for networks that came after the fit.
 """
 
 import argparse
 import re
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -21,12 +23,15 @@ import pandas as pd
 from scipy.optimize import minimize
 
 from benchmarks.express_agreement import AGAIN
+from benchmarks.page_section import replace_section
 from robustassay.analysis import doubt
 from robustassay.analysis.intervals import wilson
 from robustassay.evaluation import Result
+from robustassay.evaluation.spec import SPEC_VERSION
 from robustassay.results.evidence import STANDARD
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+PICTURES: Final = ROOT / "docs/pictures"
 EDGES: Final = (0.0, 0.001, 0.01, 0.05, 0.2, 0.5, 1.0)
 PENALTY: Final = 0.1
 """Weight of the squared coefficients, so that a fit on rows without a fall has an end."""
@@ -56,6 +61,18 @@ Made by `python -m benchmarks.doubt_calibration`.
 {by_attack}
 
 "Missed" samples fell to AutoAttack and were not in doubt.
+"""
+
+LATER: Final = "Networks and images that came after the fit"
+SECTION: Final = """The coefficients above on {held} unbroken samples of networks and images of which nothing was
+chosen: {held_networks}. Threats: {threats}. Run format {version}, {date}.
+Made by `python -m benchmarks.doubt_calibration` without `--fit`.
+
+![Predicted probability and share that fell](pictures/doubt-later.svg)
+
+{bins}
+
+{by_attack}
 """
 
 
@@ -127,8 +144,8 @@ def by_attack(rows: pd.DataFrame) -> pd.DataFrame:
     return counts.assign(unbroken=known.groupby(["attack", "norm"]).size()).reset_index()
 
 
-def draw(fitted: pd.DataFrame, held: pd.DataFrame, path: Path) -> None:
-    """Draw the reliability diagram."""
+def draw(sets: dict[str, pd.DataFrame], path: Path) -> None:
+    """Draw the reliability diagram of some sets of networks, by name."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -137,7 +154,7 @@ def draw(fitted: pd.DataFrame, held: pd.DataFrame, path: Path) -> None:
 
     figure, axes = pyplot.subplots(figsize=(5, 4), layout="constrained")
     axes.plot((5e-4, 1), (5e-4, 1), color="0.7", linewidth=1)
-    for name, bins, marker in (("fitted networks", fitted, "o"), ("held-out networks", held, "s")):
+    for marker, (name, bins) in zip("os", sets.items(), strict=False):
         error = np.abs(np.stack((bins["share"] - bins["low"], bins["high"] - bins["share"])))
         x, y = bins["predicted"].clip(lower=5e-4), bins["share"].clip(lower=5e-4)
         axes.errorbar(x, y, error, fmt=marker, capsize=3, label=name)
@@ -156,7 +173,25 @@ def markdown(table: pd.DataFrame) -> str:
 
 
 def page(fitted: pd.DataFrame, held: pd.DataFrame, coefficients: Sequence[float]) -> str:
-    """Write the report."""
+    """Write the report of a fit."""
+    return PAGE.format(
+        limit=doubt.LIMIT,
+        unmoved=1 - doubt.UNMOVED,
+        coefficients=", ".join(str(value) for value in coefficients),
+        fitted=f"{len(fitted):,}",
+        fit_networks=", ".join(sorted(fitted["network"].unique())),
+        attacks=", ".join(sorted(held["attack"].unique())),
+        **described(held, pd.concat((fitted, held))["threat"]),
+    )
+
+
+def section(held: pd.DataFrame) -> str:
+    """Write the report on networks that came after the fit."""
+    return SECTION.format(version=SPEC_VERSION, date=datetime.now(UTC).date(), **described(held, held["threat"]))
+
+
+def described(held: pd.DataFrame, threats: pd.Series) -> dict[str, str]:
+    """Return what every report says of the samples that were held out."""
     shown = bins_of(held).assign(
         predicted=lambda t: t["predicted"].map("{:.2%}".format),
         share=lambda t: [
@@ -165,44 +200,53 @@ def page(fitted: pd.DataFrame, held: pd.DataFrame, coefficients: Sequence[float]
     )
     named = {"bin": "probability", "predicted": "mean probability", "share": "share that fell (95 % interval)"}
     attacks = by_attack(held)[["attack", "norm", "unbroken", "in_doubt", "fell", "missed"]]
-    return PAGE.format(
-        limit=doubt.LIMIT,
-        unmoved=1 - doubt.UNMOVED,
-        coefficients=", ".join(str(value) for value in coefficients),
-        fitted=f"{len(fitted):,}",
-        held=f"{len(held):,}",
-        fit_networks=", ".join(sorted(fitted["network"].unique())),
-        held_networks=", ".join(sorted(held["network"].unique())),
-        threats=", ".join(sorted(pd.concat((fitted, held))["threat"].unique())),
-        attacks=", ".join(sorted(held["attack"].unique())),
-        bins=markdown(shown[["bin", "samples", "fell", "predicted", "share"]].rename(columns=named)),
-        by_attack=markdown(attacks.rename(columns={"in_doubt": "in doubt"})),
-    )
+    return {
+        "held": f"{len(held):,}",
+        "held_networks": ", ".join(sorted(held["network"].unique())),
+        "threats": ", ".join(sorted(threats.unique())),
+        "bins": markdown(shown[["bin", "samples", "fell", "predicted", "share"]].rename(columns=named)),
+        "by_attack": markdown(attacks.rename(columns={"in_doubt": "in doubt"})),
+    }
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Fit, report, and write where asked."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("folders", nargs="+", type=Path)
-    options.add_argument(
-        "--fit", required=True, help="networks to fit on, separated by commas; the others are held out"
-    )
+    options.add_argument("--fit", help="networks to fit on, separated by commas; the others are held out")
     options.add_argument("--write", action="store_true", help="write coefficients, page and diagram")
     chosen = options.parse_args(words)
     rows = pd.concat([part for folder in chosen.folders for part in rows_of(folder)], ignore_index=True)
-    seen = rows["network"].isin(chosen.fit.split(","))
+    if chosen.fit:
+        report_fit(rows, chosen.fit.split(","), write=chosen.write)
+    else:
+        report_later(rows.assign(p=predicted(rows, doubt.COEFFICIENTS)), write=chosen.write)
+
+
+def report_fit(rows: pd.DataFrame, networks: Sequence[str], *, write: bool) -> None:
+    """Fit on some networks, report on the others, and write coefficients, page and diagram where asked."""
+    seen = rows["network"].isin(networks)
     coefficients = tuple(round(float(value), 3) for value in fit(rows[seen]))
     rows = rows.assign(p=predicted(rows, coefficients))
     fitted, held = rows[seen], rows[~seen]
     text = page(fitted, held, coefficients)
     print(f"coefficients {coefficients}", text, sep="\n")
-    if chosen.write:
+    if write:
         source = ROOT / "src/robustassay/analysis/doubt.py"
         source.write_text(
             re.sub(r"COEFFICIENTS: Final = \([^)]*\)", f"COEFFICIENTS: Final = {coefficients}", source.read_text())
         )
         (ROOT / "docs/doubt.md").write_text(text)
-        draw(bins_of(fitted), bins_of(held), ROOT / "docs/pictures/doubt.svg")
+        draw({"fitted networks": bins_of(fitted), "held-out networks": bins_of(held)}, PICTURES / "doubt.svg")
+
+
+def report_later(held: pd.DataFrame, *, write: bool) -> None:
+    """Report the package's coefficients on networks that came after the fit."""
+    text = section(held)
+    print(text)
+    if write:
+        replace_section(ROOT / "docs/doubt.md", LATER, text)
+        draw({"networks after the fit": bins_of(held)}, PICTURES / "doubt-later.svg")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,8 +25,10 @@ from torch import nn
 
 import robustassay as ra
 from benchmarks import networks, train_networks
+from benchmarks.page_section import replace_section
 from robustassay.eps import parse_eps
 from robustassay.evaluation.model_ref import ModelRef
+from robustassay.evaluation.spec import SPEC_VERSION
 
 NORMS: Final[dict[str, type[ra.LInf] | type[ra.L2] | type[ra.L1]]] = {"linf": ra.LInf, "l2": ra.L2, "l1": ra.L1}
 THREATS: Final = "linf:2/255,linf:4/255,linf:8/255,linf:16/255,l2:0.25,l2:0.5,l2:1,l1:6,l1:12,l1:24"
@@ -59,8 +62,21 @@ samples in doubt, and "in doubt" all samples that it named. A row **holds** if e
 at most {points:.1f} points above AutoAttack, at least {equal:.1%} of the verdicts are equal, and misses are in doubt.
 Cost is in passes per sample, a gradient as three. Made by `python -m benchmarks.express_agreement --page`.
 
-{held} of {count} rows hold. Over all rows, {misses} of {verdicts:,} verdicts are misses, {silent} of them not in doubt;
-{more} samples were broken by express alone.
+{summary}
+
+{table}
+"""
+
+SUMMARY: Final = """{held} of {count} rows hold. Over all rows, {misses} of {verdicts:,} verdicts are misses, {silent}
+of them not in doubt; {more} samples were broken by express alone."""
+
+UNSEEN: Final = "Networks and images that nothing was chosen on"
+SECTION: Final = """{images} images of CIFAR-10's test set that are not among those above, on networks of another
+architecture, trained for this comparison after the stages of express and the limit of doubt were set: {networks}
+(`benchmarks/train_networks.py`). Run format {version}, {date}.
+Made by `python -m benchmarks.express_agreement --section docs/express.md`.
+
+{summary}
 
 {table}
 """
@@ -152,21 +168,41 @@ def measure(name: str, model: nn.Module, threat: Threat, options: argparse.Names
     return {"network": name, "threat": threat.text, **found, "reference": options.reference, "seconds": seconds}
 
 
+def images_of(rows: Sequence[dict[str, Any]]) -> str:
+    """Write how many images each row rests on."""
+    return " or ".join(sorted({str(row["images"]) for row in rows}))
+
+
 def page(rows: Sequence[dict[str, Any]]) -> str:
     """Write the page of all rows."""
+    return PAGE.format(
+        images=images_of(rows), points=100 * POINTS, equal=EQUAL, summary=summary(rows), table=table(rows)
+    )
+
+
+def section(rows: Sequence[dict[str, Any]]) -> str:
+    """Write the section about networks that nothing was chosen on."""
+    return SECTION.format(
+        images=images_of(rows),
+        networks=", ".join(dict.fromkeys(row["network"] for row in rows)),
+        version=SPEC_VERSION,
+        date=datetime.now(UTC).date(),
+        summary=summary(rows),
+        table=table(rows),
+    )
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> str:
+    """Count the rows that hold, the misses, and what express alone broke."""
     differences = sum(round((1 - row["equal"]) * row["images"]) for row in rows)
     misses = sum(row["misses"] for row in rows)
-    return PAGE.format(
-        images=" or ".join(sorted({str(row["images"]) for row in rows})),
-        points=100 * POINTS,
-        equal=EQUAL,
+    return SUMMARY.format(
         held=sum(row["holds"] for row in rows),
         count=len(rows),
         misses=misses,
         verdicts=sum(row["images"] for row in rows),
         silent=sum(row["not in doubt"] for row in rows),
         more=differences - misses,
-        table=table(rows),
     )
 
 
@@ -194,6 +230,7 @@ def main(words: Sequence[str] | None = None) -> None:
     options.add_argument("--also", default="", help="further attacks for the calibration, such as pgd+square:steps=500")
     options.add_argument("--again", action="store_true", help="run AutoAttack with another seed, for the calibration")
     options.add_argument("--page", type=Path, help="file for the page of all rows")
+    options.add_argument("--section", type=Path, help="page whose last section these rows become")
     options.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no row is begun")
     chosen = options.parse_args(words)
     chosen.out.mkdir(parents=True, exist_ok=True)
@@ -216,6 +253,8 @@ def main(words: Sequence[str] | None = None) -> None:
     print(table(rows))
     if chosen.page:
         chosen.page.write_text(page(rows))
+    if chosen.section:
+        replace_section(chosen.section, UNSEEN, section(rows))
 
 
 if __name__ == "__main__":

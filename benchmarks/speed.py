@@ -4,7 +4,8 @@
     python -m benchmarks.speed cpu --only cw-fast,ead-fast   # these alone; what is known of the others stays
     python -m benchmarks.speed gpu MODEL... --images 1000   # AutoAttack and express against pyautoattack on a GPU
 
-Every ratio is of two times taken in turn in one run, medians of `--repeat`; seconds alone would not carry over.
+Every ratio is of two times taken in turn in one run, medians of `--repeat`; seconds alone would not carry over. Every
+library runs with the memory settings that its users have: assay sets its own for the time of an evaluation.
 """
 
 import argparse
@@ -25,7 +26,6 @@ from benchmarks.compare_autoattack import reference_verdicts
 from benchmarks.timed import timed
 from robustassay import data
 from robustassay.evaluation.model_ref import ModelRef
-from robustassay.malloc_settings import keep_freed_memory
 
 EPS = 8 / 255
 SCALED = "pgd:steps=20"
@@ -37,7 +37,6 @@ PAGE = Path("docs/speed.md")
 
 def main() -> None:
     """Measure one part, merge it into the file, and write the page."""
-    keep_freed_memory()  # as the command does; the other libraries have it as well then
     options = argparse.ArgumentParser()
     options.add_argument("part", choices=("cpu", "gpu", "page"))
     options.add_argument("models", nargs="*", default=["resnet20-pgd", "resnet20-natural"])
