@@ -18,6 +18,7 @@ from robustassay.evaluation.progress import Progress
 from robustassay.evaluation.result import Result
 from robustassay.evaluation.run import output_folder, run_all
 from robustassay.interrupt import graceful_interrupt
+from robustassay.malloc_settings import kept_freed_memory
 from robustassay.target import standard_environment
 from robustassay.threat import Norm, ThreatModel
 
@@ -61,7 +62,7 @@ def evaluate(
 
     """
     options = (limit, seed, device, keep_images, name, search, execution, progress)
-    with standard_environment():
+    with standard_environment(), kept_freed_memory():
         return evaluate_prepared(prepare(model, data, threat, attack, *options), out)
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import torch
 
-from robustassay.malloc_settings import kept_freed_memory
-
 
 @dataclass(frozen=True)
 class _Settings:
@@ -22,13 +20,13 @@ _callers: _Settings | None = None
 
 @contextmanager
 def standard_environment() -> Iterator[None]:
-    """Compute inside the block with gradients and PyTorch's defaults, whatever the caller has set; keep memory."""
+    """Compute with gradients and the defaults of PyTorch inside the block, whatever the caller has set."""
     global _callers
     before, found = _callers, _Settings(torch.get_default_dtype(), torch.get_default_device())
     if found != _OURS and before is None:
         _callers = found
     try:
-        with torch.inference_mode(False), torch.enable_grad(), _set(_OURS), kept_freed_memory():
+        with torch.inference_mode(False), torch.enable_grad(), _set(_OURS):
             yield
     finally:
         _callers = before
