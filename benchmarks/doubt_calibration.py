@@ -64,8 +64,11 @@ Made by `python -m benchmarks.doubt_calibration`.
 """
 
 LATER: Final = "Networks and images that came after the fit"
-SECTION: Final = """The coefficients above on {held} unbroken samples of networks and images of which nothing was
-chosen: {held_networks}. Threats: {threats}. Run format {version}, {date}.
+SECTION: Final = """The coefficients above on {held} unbroken samples of networks and images on which nothing was
+chosen: {held_networks}.
+The mean probability lies within the interval in {within} of {groups} groups, below it in {below}, where more samples
+fell than was said, and above it in the others.
+Threats: {threats}. Run format {version}, {date}.
 Made by `python -m benchmarks.doubt_calibration` without `--fit`.
 
 ![Predicted probability and share that fell](pictures/doubt-later.svg)
@@ -187,7 +190,15 @@ def page(fitted: pd.DataFrame, held: pd.DataFrame, coefficients: Sequence[float]
 
 def section(held: pd.DataFrame) -> str:
     """Write the report on networks that came after the fit."""
-    return SECTION.format(version=SPEC_VERSION, date=datetime.now(UTC).date(), **described(held, held["threat"]))
+    bins = bins_of(held)
+    return SECTION.format(
+        version=SPEC_VERSION,
+        date=datetime.now(UTC).date(),
+        groups=len(bins),
+        within=int(bins["predicted"].between(bins["low"], bins["high"]).sum()),
+        below=int((bins["predicted"] < bins["low"]).sum()),
+        **described(held, held["threat"]),
+    )
 
 
 def described(held: pd.DataFrame, threats: pd.Series) -> dict[str, str]:

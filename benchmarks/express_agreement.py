@@ -72,8 +72,8 @@ of them not in doubt; {more} samples were broken by express alone."""
 
 UNSEEN: Final = "Networks and images that nothing was chosen on"
 SECTION: Final = """{images} images of CIFAR-10's test set that are not among those above, on networks of another
-architecture, trained for this comparison after the stages of express and the limit of doubt were set: {networks}
-(`benchmarks/train_networks.py`). Run format {version}, {date}.
+architecture, trained for this comparison after the stages of express and the limit of doubt were set:
+{networks} (`benchmarks/train_networks.py`). Run format {version}, {date}.
 Made by `python -m benchmarks.express_agreement --section docs/express.md`.
 
 {summary}
