@@ -50,6 +50,16 @@ def test_a_class_that_never_wins_is_found(network, x):
     assert found(Follower(network), x[:4]) is None, "too few images to say so"
 
 
+def test_a_second_class_behind_one_winner_is_no_sign(network, x):
+    """As with a model that predicts one class everywhere: some other class always comes second."""
+    model = Follower(network)
+    with torch.no_grad():
+        winners = model(x).argmax(1)
+    most = x[winners == winners.mode().values]
+    assert len(most) >= 8
+    assert found(model, most) is None
+
+
 def test_a_class_that_comes_second_on_all_images_but_can_be_reached_is_none(network, x):
     """As with images of one class, whose neighbour comes second."""
     with torch.no_grad():

@@ -17,9 +17,13 @@ LEAST_CLASSES: Final = 3
 OFTEN: Final = 0.6
 """Fraction of the images on which a class must come second to be tried."""
 
+LEAST_WINNERS: Final = 2
+"""Classes that it must come second to: a model that predicts one class everywhere has a second one by chance."""
+
 STEPS: Final = 40
-STEP: Final = 1 / 32
-"""Steps towards the class, from each image tried; together they cross the whole range of pixel values."""
+SIZES: Final = (1 / 32, 1 / 256)
+"""Steps towards the class, from each image tried: large ones together cross the whole range of pixel values, and small
+ones follow a surface over which large ones jump."""
 
 
 def find_unreachable_class(target: TargetModel, x: Tensor, logits: Tensor) -> int | None:
@@ -28,17 +32,23 @@ def find_unreachable_class(target: TargetModel, x: Tensor, logits: Tensor) -> in
         return None
     first, second = logits.topk(2, dim=1).indices.unbind(1)
     candidate = int(second.mode().values)
-    if (second == candidate).float().mean() < OFTEN or (first == candidate).any():
+    is_second = second == candidate
+    if is_second.float().mean() < OFTEN or (first == candidate).any() or _distinct(first[is_second]) < LEAST_WINNERS:
         return None
-    return None if _reaches(target, x[second == candidate][:LEAST_IMAGES], candidate) else candidate
+    tried = x[is_second][:LEAST_IMAGES]
+    return None if any(_reaches(target, tried, candidate, size) for size in SIZES) else candidate
 
 
-def _reaches(target: TargetModel, x: Tensor, label: int) -> bool:
+def _distinct(labels: Tensor) -> int:
+    return len(labels.unique())
+
+
+def _reaches(target: TargetModel, x: Tensor, label: int, size: float) -> bool:
     """Raise the logit of a class against the others by sign steps, without a radius."""
     goal = Targeted(torch.full((len(x),), label, device=x.device))
     for _ in range(STEPS):
         gradient, logits = target.gradient(x, logit_margin, goal)
         if goal.reached(logits).any():
             return True
-        x = (x + STEP * gradient.sign()).clamp(0, 1)
+        x = (x + size * gradient.sign()).clamp(0, 1)
     return bool(goal.reached(target.mean_logits(x)).any())
