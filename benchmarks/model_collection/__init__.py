@@ -12,6 +12,7 @@ from benchmarks.model_collection import (
     fresh,
     honest,
     honest_small,
+    later,
     masks_gradient,
     masks_input,
     masks_inside,
@@ -34,4 +35,5 @@ COLLECTION: Final[tuple[Entry, ...]] = (
     *honest_small.entries(),
     *honest_small.published(),
     *fresh.entries(),
+    *later.entries(),
 )
