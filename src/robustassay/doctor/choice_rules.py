@@ -65,7 +65,7 @@ class ChoiceRules:
 
     def _source(self, value: Tensor) -> Tensor | None:
         """Return values with a gradient; None where they have none or are no numbers to compare."""
-        given: Tensor = self.rules._materialise(value)
+        given: Tensor = self.rules.with_gradient(value)
         return given if given.requires_grad and given.is_floating_point() and given.dim() else None
 
     def _arg(self, func: Call, args: Any, kwargs: Any) -> Any:

@@ -108,7 +108,7 @@ class FunctionRules(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _round(self, name: str, func: Call, args: Any, kwargs: Any) -> Tensor:
-        first = self._materialise(args[0])
+        first = self.with_gradient(args[0])
         if not first.requires_grad:
             rounded: Tensor = func(*args, **kwargs)
             return rounded
@@ -120,7 +120,7 @@ class FunctionRules(TorchFunctionMode):
     def _compare(self, sign: int, func: Call, args: Any, kwargs: Any) -> Tensor:
         """Keep a sigmoid of the difference beside the result, for whatever uses it as numbers."""
         out: Tensor = func(*args, **kwargs)
-        left, right = (self._materialise(side) for side in args[:2])
+        left, right = (self.with_gradient(side) for side in args[:2])
         difference = sign * (left - right)
         if not difference.requires_grad or not difference.is_floating_point():
             return out
@@ -137,7 +137,7 @@ class FunctionRules(TorchFunctionMode):
     def _keep(self, out: Tensor, smooth: Tensor) -> None:
         self._smooth[id(out)] = (out, smooth)  # the tensor itself too, or its id may be given to another
 
-    def _materialise(self, value: Any) -> Any:
+    def with_gradient(self, value: Any) -> Any:
         """Return values with the gradient of their smooth version, where they have one."""
         kept = self._smooth.get(id(value)) if isinstance(value, Tensor) else None
         if kept is None:
@@ -160,7 +160,7 @@ class FunctionRules(TorchFunctionMode):
             return out
         floats = all(value.is_floating_point() for value in flat(args) if id(value) in self._smooth)
         if floats and name not in RESHAPES:
-            return func(*mapped(self._materialise, args), **kwargs)
+            return func(*mapped(self.with_gradient, args), **kwargs)
         out = func(*args, **kwargs)
         try:
             smooth = func(*mapped(self._smooth_of, args), **kwargs)
@@ -217,7 +217,7 @@ class FunctionRules(TorchFunctionMode):
         return out
 
     def _detach(self, func: Call, args: Any, kwargs: Any) -> Any:
-        value = self._materialise(args[0])
+        value = self.with_gradient(args[0])
         if not value.requires_grad:
             return func(*args, **kwargs)
         self.used["detach"] += 1
@@ -267,10 +267,10 @@ class FunctionRules(TorchFunctionMode):
     def _remainder(self, func: Call, args: Any, kwargs: Any) -> Any:
         """Give a remainder no gradient: what is left of a value without it is the rounded value."""
         self.used["remainder"] += 1
-        return func(self._materialise(args[0]).detach(), *args[1:], **kwargs)
+        return func(self.with_gradient(args[0]).detach(), *args[1:], **kwargs)
 
     def _floor_divide(self, func: Call, args: Any, kwargs: Any) -> Any:
-        first = self._materialise(args[0])
+        first = self.with_gradient(args[0])
         self.used["floor"] += 1
         return straight(func(first.detach(), *args[1:], **kwargs), first / args[1])
 

@@ -30,7 +30,7 @@ LOGICAL: Final[Mapping[str, Callable[..., Tensor]]] = {
     **dict.fromkeys(("logical_and", "and", "bitwise_and"), lambda one, other: one * other),
     **dict.fromkeys(("logical_or", "or", "bitwise_or"), lambda one, other: one + other - one * other),
     **dict.fromkeys(("logical_xor", "xor", "bitwise_xor", "ne"), lambda one, other: one + other - 2 * one * other),
-    "eq": lambda one, other: 1 - one - other + 2 * one * other,
+    "eq": lambda one, other: 1 - (one + other - 2 * one * other),
 }
 """Functions of truth values, with smooth versions."""
 
