@@ -48,6 +48,9 @@ CHOICES: dict[str, Function] = {
     "ranks": lambda h: h.argsort(1).argsort(1).to(h),
     "ranks from the top": lambda h: -h.argsort(1, descending=True).argsort(1).float(),
     "first in order": lambda h: F.one_hot(h.argsort(1, descending=True)[:, 0], CLASSES).float(),
+    "picked from a table": lambda h: TABLE.expand(len(h), -1, -1).gather(
+        1, h.argmax(1)[:, None, None].expand(-1, 1, CLASSES)).squeeze(1),
+    "picked by a pair": lambda h: TABLE.expand(len(h), -1, -1)[torch.arange(len(h)), h.argmax(1)],
     "bits that differ": lambda h: -((h > 0) ^ torch.ones(CLASSES, dtype=torch.bool)).float(),
     "bits that are equal": lambda h: ((h > 0) == torch.tensor(True)).to(h),
     "intervals": lambda h: F.embedding(torch.bucketize(h, ENDS), torch.arange(14.0)[:, None]).squeeze(-1),

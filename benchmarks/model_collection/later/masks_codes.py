@@ -28,7 +28,7 @@ class CodeWords(Opening):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return minus the number of wrong bits; when soft, products with the code words."""
-        h = self.net(x)
+        h: Tensor = self.net(x)
         if self.soft:
             return torch.tanh(h) @ (2 * self.words.to(h) - 1).T
         wrong = (h > 0)[:, None] ^ self.words

@@ -17,10 +17,10 @@ from benchmarks.model_collection.truth import Masked
 class Neighbours(Masked):
     """Counts the labels of the stored images whose features are nearest, nearer ones a little more."""
 
-    def __init__(self, net: nn.Sequential, base: str, count: int = 7) -> None:
+    def __init__(self, net: nn.Module, base: str, count: int = 7) -> None:
         super().__init__()
         x, y = images_of(BASES[base].images)
-        self.features, self.classes, self.count = net[:-1], BASES[base].classes, count
+        self.features, self.classes, self.count = nn.Sequential(*list(net.children())[:-1]), BASES[base].classes, count
         with torch.no_grad():
             self.register_buffer("stored", self.features(x[-400:]))
         self.stored: Tensor
@@ -146,7 +146,7 @@ class EarlyAnswer(Masked):
 
     def opened(self, x: Tensor) -> Tensor:
         """Return the mean of the log-probabilities."""
-        return self.cheap(x).log_softmax(1) + torch.as_tensor(self.net(x)).log_softmax(1)
+        return torch.stack([part(x).log_softmax(1) for part in (self.cheap, self.net)]).sum(0)
 
 
 def cheap_network() -> nn.Module:

@@ -6,6 +6,7 @@ the mean under these weights.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from robustassay.doctor import choices
 from robustassay.doctor.choices import Choice, argument
-from robustassay.doctor.smooth_functions import RESHAPES, flat, mapped, straight
+from robustassay.doctor.smooth_functions import RESHAPES, flat, mapped, straight, swapped
 
 if TYPE_CHECKING:
     from robustassay.doctor.function_rules import FunctionRules
@@ -194,10 +195,9 @@ class ChoiceRules:
         """Look up rows of a table, or select some of the indices themselves."""
         if self.choice(args[0]) is not None:
             return self._follow(func, args, kwargs)
-        out = func(*args, **kwargs)
         if isinstance(args[1], Tensor):
-            return self._look_up(out, args[0], args[1])
-        return self._cases(func, args, kwargs, out)
+            return self._look_up(func(*args, **kwargs), args[0], args[1])
+        return self._cases(func, args, kwargs)
 
     def _look_up(self, out: Tensor, table: Tensor, index: Tensor) -> Tensor:
         """Return the rows that are chosen, with the gradient of the mean row."""
@@ -212,24 +212,20 @@ class ChoiceRules:
             self.keep(Choice(out, lambda: weights @ labels))
         return out
 
-    def _pick(self, func: Call, args: Any, kwargs: Any) -> Any:
-        """`gather`: the gradient of the values that are chosen; of constant values, that of their mean."""
-        return self._cases(func, args, kwargs, func(*args, **kwargs))
-
-    def _cases(self, func: Call, args: Any, kwargs: Any, out: Any) -> Any:
-        """Call a function with every possible choice, and take the mean."""
+    def _cases(self, func: Call, args: Any, kwargs: Any) -> Any:
+        """Call a function of constant values with every possible choice, and take the gradient of the mean."""
+        out = func(*args, **kwargs)
         found = next((one for one in map(self.choice, flat(args)) if one is not None), None)
-        table = args[0]
         if found is None or found.weights is None or not isinstance(out, Tensor) or not out.is_floating_point():
             return out
         cases = found.weights.shape[-1]
         if cases > MAX_CASES or found.index.shape != out.shape[: found.index.dim()]:
             return out
-        if self._carries(table) and not self.rules.soft:
+        if self._carries(args[0]) and not self.rules.soft:
             return out
         total = torch.zeros_like(out)
         for case in range(cases):
-            instead = mapped(lambda one, k=case: torch.full_like(one, k) if one is found.index else one, args)
+            instead = mapped(partial(swapped, found.index, torch.full_like(found.index, case)), args)
             weight = found.weights[..., case]
             total = total + weight.view(*weight.shape, *(1,) * (out.dim() - weight.dim())) * func(*instead, **kwargs)
         self.rules.used["choice"] += 1
@@ -262,15 +258,18 @@ class ChoiceRules:
         if not isinstance(out, Tensor) or not counts or max(counts) > MAX_CASES or out is args[0]:
             return out
 
-        def weight_of(value: Any, case: int) -> Any:
-            if not isinstance(value, Tensor):
-                return value
-            weights = self._weights(value, max(counts))
-            return (value == case).to(torch.get_default_dtype()) if weights is None else weights[..., case]
-
-        cases = [func(*mapped(lambda v, k=k: weight_of(v, k), args), **kwargs) for k in range(max(counts))]
+        cases = [
+            func(*mapped(partial(self._weight_of, case, max(counts)), args), **kwargs) for case in range(max(counts))
+        ]
         self.keep(Choice(out, lambda: torch.stack(cases, -1)))
         return out
+
+    def _weight_of(self, case: int, count: int, value: Any) -> Any:
+        """Return the weight of one case; of an index that is no choice, whether it is this case."""
+        if not isinstance(value, Tensor):
+            return value
+        weights = self._weights(value, count)
+        return (value == case).to(torch.get_default_dtype()) if weights is None else weights[..., case]
 
 
 _MAKERS: Final[Mapping[str, Callable[..., Any]]] = {
@@ -292,7 +291,7 @@ _USERS: Final[Mapping[str, Callable[..., Any]]] = {
     **dict.fromkeys(("long", "int", "float", "double", "half", "to", "type", "type_as"), ChoiceRules._cast),
     "embedding": ChoiceRules._embed,
     "getitem": ChoiceRules._item,
-    **dict.fromkeys(("gather", "take_along_dim"), ChoiceRules._pick),
+    **dict.fromkeys(("gather", "take_along_dim"), ChoiceRules._cases),
     **dict.fromkeys(("scatter", "scatter_add"), ChoiceRules._scatter),
     **dict.fromkeys(("stack", "cat", "concat", "detach"), ChoiceRules._follow),
 }

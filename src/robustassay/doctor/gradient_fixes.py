@@ -154,7 +154,8 @@ class StraightThrough(GradientFix):
             return FunctionRules(len(x), self.soft, self.unroll)
 
         with rules() as outer, called_again(self.repeated, rules):
-            return outer.with_gradient(forward_pass(x))
+            logits: Tensor = outer.with_gradient(forward_pass(x))
+            return logits
 
     def rules_used(self, forward_pass: Pass, x: Tensor) -> Mapping[str, int]:
         """Return the rules that a pass applies, and how often."""

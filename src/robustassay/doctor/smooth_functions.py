@@ -62,3 +62,8 @@ def flat(args: Any) -> Iterator[Tensor]:
 def mapped(change: Callable[[Any], Any], args: Any) -> list[Any]:
     """Change every argument, also those in lists."""
     return [type(value)(map(change, value)) if type(value) in (list, tuple) else change(value) for value in args]
+
+
+def swapped(one: Any, other: Any, value: Any) -> Any:
+    """Return the other in place of the one, and any other value as it is."""
+    return other if value is one else value
