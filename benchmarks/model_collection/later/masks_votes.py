@@ -157,7 +157,7 @@ def cheap_network() -> nn.Module:
 def entries() -> list[Entry]:
     """Return the masked models of this file."""
     groups = [
-        masked("neighbours", "seven neighbours", "labels of the nearest stored features are counted",
+        masked("counted neighbours", "seven neighbours", "labels of the nearest stored features are counted",
                lambda net: Neighbours(net, SYMBOLS), [SYMBOLS]),
         masked("most frequent label", "mode of copies", "the most frequent label of five rounded copies", ModeOfCopies,
                [TEXTURES]),
