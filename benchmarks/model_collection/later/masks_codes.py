@@ -80,7 +80,8 @@ def median_in_numpy(x: Tensor) -> Tensor:
 def entries() -> list[Entry]:
     """Return the masked models of this file."""
     return [
-        model("bits of code words", "31 bits", "the class whose code word differs in the fewest bits", CodeWords, "pairs", 1),
+        model("bits of code words", "31 bits", "the class whose code word differs in the fewest bits", CodeWords,
+              "pairs", 1),
         model("intervals", "12 intervals", "pixels become numbers of intervals, then rows of a table", Intervals,
               "textures", 1),
         model("binary winners", "strongest fifth", "every layer says which fifth of its values is strongest",
