@@ -1,6 +1,6 @@
 """Measures misses and false alarms on the collection of masked and honest models; writes docs/doctor-rates.md.
 
-    python -m benchmarks.doctor_rates [--part tuning|held-out|fresh] [--only NAME...]
+    python -m benchmarks.doctor_rates [--part tuning|held-out|fresh|later] [--only NAME...]
                                       [--stages express truth doctor adaptive] [--workers N] [--minutes M]
                                       [--rows FILE] [--before FILE] [--out FILE]
 

@@ -3,7 +3,8 @@
 `COLLECTION` holds every model with its family, how it was made, and for masked ones the attack that gives the truth
 (`truth.broken_by_truth`). The older families are split into two halves by a hash of their names: limits of the doctor
 may be set on the tuning half; its rates are those on the held-out half and on the fresh part, whose families were
-written later, again without a look at the doctor.
+written later, again without a look at the doctor. The remedies were then mended after a look at the fresh part; the
+later part measures them.
 """
 
 from typing import Final
@@ -12,6 +13,7 @@ from benchmarks.model_collection import (
     fresh,
     honest,
     honest_small,
+    later,
     masks_gradient,
     masks_input,
     masks_inside,
@@ -34,4 +36,5 @@ COLLECTION: Final[tuple[Entry, ...]] = (
     *honest_small.entries(),
     *honest_small.published(),
     *fresh.entries(),
+    *later.entries(),
 )

@@ -14,12 +14,12 @@ from robustassay import data
 
 Kind = Literal["masked", "honest"]
 Half = Literal["tuning", "held-out"]
-Part = Literal["tuning", "held-out", "fresh"]
+Part = Literal["tuning", "held-out", "fresh", "later"]
 Asked = Literal["together", "alone", "majority", "fresh"]
 """How a decision is read: in a batch, one image per call, as the majority of draws, or from an unused copy."""
 
 HALVES: Final[tuple[Half, Half]] = ("tuning", "held-out")
-PARTS: Final[tuple[Part, ...]] = (*HALVES, "fresh")
+PARTS: Final[tuple[Part, ...]] = (*HALVES, "fresh", "later")
 EPS: Final = 8 / 255
 DRAWS: Final = 32
 BATCH: Final = 32
@@ -43,14 +43,14 @@ class Entry:
     shape: tuple[int, int, int] = (3, 32, 32)
     eps: float = EPS
     asked: Asked = "together"
-    fresh: bool = False
-    """Written after the doctor was tuned: neither half holds a model of this family."""
+    apart: Literal["fresh", "later"] | None = None
+    """Written after the doctor, or after the remedies were mended: neither half holds a model of this family."""
 
     @property
     def part(self) -> Part:
-        """The part of the collection: fresh, else a half by a hash of the family's name; a family is never divided."""
-        if self.fresh:
-            return "fresh"
+        """The part of the collection, for most a half by a hash of the family's name; a family is never divided."""
+        if self.apart:
+            return self.apart
         return HALVES[hashlib.sha256((SPLIT + self.family).encode()).digest()[0] % 2]
 
     def samples(self, count: int) -> tuple[Tensor, Tensor]:

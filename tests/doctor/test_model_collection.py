@@ -25,6 +25,10 @@ def test_each_half_has_two_fifths_of_each_kind_and_the_fresh_part_sixty():
         assert counts["fresh"] >= 60
 
 
+def test_the_later_part_has_masked_models_only():
+    assert Counter(entry.kind for entry in COLLECTION if entry.part == "later") == {"masked": 16}
+
+
 @pytest.mark.parametrize(("one", "other"), list(combinations(PARTS, 2)))
 def test_no_family_is_in_two_parts(one, other):
     families = [{entry.family for entry in COLLECTION if entry.part == part} for part in (one, other)]

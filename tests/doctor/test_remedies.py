@@ -102,7 +102,7 @@ def test_a_decoy_that_agrees_on_clean_images_is_not_taken_for_the_logits(natural
 
 def test_inner_layers_are_tried_without_an_alarm(natural, robust):
     names = [one.name for one in build_candidates(probes_of(SaturatedBranch(robust, natural), 4), FINE)]
-    assert {"logits-taps", "loss"} < set(names)
+    assert {"logits-taps", "loss", "targets"} < set(names)
     assert any(name.startswith("logits-tap-decoy") for name in names)
     assert any(name.startswith("logits-tap-module") for name in names)
 

@@ -128,6 +128,25 @@ def test_a_model_that_draws_one_of_two_parts_is_random_and_not_refused(net):
         assert check_model(OneOfTwo(), IMAGES, CPU, despite_flags=False).random
 
 
+class Seldom(nn.Module):
+    """Draws a number in every pass; one pass in five adds noise."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.net(x)
+        return logits + torch.randn_like(logits) * (torch.rand(()) < 0.2)
+
+
+def test_a_model_whose_draws_seldom_change_an_answer_is_random(net):
+    for seed in range(8):
+        torch.manual_seed(seed)
+        assert check_model(Seldom(net), IMAGES, CPU, despite_flags=False).random
+
+
 # ---------------------------------------------------------------- state
 
 

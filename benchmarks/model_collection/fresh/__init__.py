@@ -16,4 +16,4 @@ from benchmarks.model_collection.fresh import (
 def entries() -> list[Entry]:
     """Return the models of the fresh part."""
     files = (masks_pixels, masks_scores, masks_backward, masks_trained, honest_variants, honest_trained)
-    return [replace(entry, fresh=True) for file in files for entry in file.entries()]
+    return [replace(entry, apart="fresh") for file in files for entry in file.entries()]

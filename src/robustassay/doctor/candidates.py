@@ -44,11 +44,14 @@ UNSUITABLE: Final = (RuntimeError, TypeError, AttributeError, ValueError, NotImp
 """Errors of a model that cannot run under other rules."""
 
 TRIAL_ON_FIX: Final = "pma:steps=20"
-FULL_ON_FIX: Final = ("pma", "apgd-t:steps=50")
+FULL_ON_FIX: Final = ("pma", "express", "apgd-t:steps=50")
 """PMA first: it never looks at the model's own loss, which may be flat where the fixed gradient is not."""
 
 STARTS: Final = 16
 """Starts of the attack that follows on the best fix."""
+
+ALWAYS: Final = ("loss", "targets")
+"""Remedies on the model itself that are tried without an alarm: a class may stand in the way of the others."""
 
 FULL_ON_RANDOM: Final = ("pma:steps=50",)
 
@@ -108,7 +111,7 @@ def build_candidates(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Candida
     if "smoothing" in named:
         smooth = SmoothGradient(SMOOTHING_SIZE * _typical_perturbation(probes))
         yield _on_fix(probes, "smoothing", "", [*front, smooth, *outputs], "")
-    yield from _on_the_model(probes, dict.fromkeys(("loss", *named)))
+    yield from _on_the_model(probes, dict.fromkeys((*ALWAYS, *named)))
 
 
 def straight_through(probes: ProbeSet) -> list[tuple[StraightThrough, str]]:
@@ -209,7 +212,7 @@ def _typical_perturbation(probes: ProbeSet) -> float:
 _ON_THE_MODEL: Final = {
     "restarts": ("pgd:steps=10", ("pgd:restarts=5",)),
     "loss": ("apgd:loss=dlr,steps=20", ("apgd:loss=dlr",)),
-    "targets": ("apgd-t:steps=20,targets=9", ("apgd-t:targets=9",)),
+    "targets": ("apgd-t:steps=15,targets=4", ("apgd-t:targets=9",)),
     "eot": ("apgd:steps=20", ("apgd:steps=60", "apgd:loss=dlr,steps=60")),
     "steps": ("pgd:steps=60,rel_step=0.05", ("pgd:steps=200,rel_step=0.05",)),
     "square": ("square:steps=300,rescale_schedule=true", ("square",)),

@@ -5,16 +5,18 @@ places. Under these rules every function still returns its own values; only what
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Self, final
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from robustassay.doctor.choice_rules import ChoiceRules
+from robustassay.doctor.choices import around
 from robustassay.doctor.custom_functions import differentiate_forward
 from robustassay.doctor.inner_gradients import InnerGradients
-from robustassay.doctor.smooth_functions import LEAK, LOGICAL, SATURATING, is_mask, straight
+from robustassay.doctor.smooth_functions import LEAK, LOGICAL, RESHAPES, SATURATING, flat, is_mask, mapped, straight
 
 Call = Callable[..., Any]
 
@@ -44,9 +46,9 @@ class FunctionRules(TorchFunctionMode):
     """Runs a model so that the function that it computes is differentiated, not the graph that it offers.
 
     Rounding passes gradients straight through, and so do detached tensors, casts to integers and blocks without
-    gradients. Comparisons get the gradient of a sigmoid. Custom functions are differentiated in their forward pass.
-    With `soft`, masks and saturated functions let a part of the gradient pass. With `unroll`, gradients that the model
-    computes itself are differentiated too; otherwise they count as constants.
+    gradients. Comparisons get the gradient of a sigmoid, choices and draws that of a mean. Custom functions are
+    differentiated in their forward pass. With `soft`, masks and saturated functions let a part of the gradient pass.
+    With `unroll`, gradients that the model computes itself are differentiated too; otherwise they count as constants.
     """
 
     def __init__(self, rows: int, soft: bool = False, unroll: bool = False) -> None:
@@ -55,7 +57,8 @@ class FunctionRules(TorchFunctionMode):
         self.used: Counter[str] = Counter()
         """How often each rule was applied."""
         self._smooth: dict[int, tuple[Tensor, Tensor]] = {}
-        self._inner = InnerGradients(unroll)
+        self._views: dict[int, tuple[Tensor, Tensor]] = {}  # detached tensors, with the tensors whose values they share
+        self._inner, self._choices = InnerGradients(unroll), ChoiceRules(self)
 
     def __enter__(self) -> Self:
         self._patch = differentiate_forward(self.used)
@@ -67,6 +70,8 @@ class FunctionRules(TorchFunctionMode):
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         self._patch.__exit__(*error)
         self._smooth.clear()
+        self._views.clear()
+        self._choices.clear()
 
     def __torch_function__(self, func: Call, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Apply the rule for a function, with gradients enabled; without a rule, call it."""
@@ -83,6 +88,11 @@ class FunctionRules(TorchFunctionMode):
     def _apply(self, func: Call, args: Any, kwargs: Any) -> Any:
         name = getattr(func, "__name__", "").strip("_")
         first = args[0] if args else None
+        if name not in _RULES and id(first) in self._views and _is_in_place(func):
+            owner = self._views[id(first)][1]
+            return func(first if owner.is_leaf else owner, *args[1:], **kwargs)  # both share their values
+        if self._choices.applies(name, args):
+            return self._choices.apply(name, func, args, kwargs)
         if name in _RULES and isinstance(first, Tensor | list | tuple):
             return _RULES[name](self, func, args, kwargs)
         if name in ("get", "set"):
@@ -91,26 +101,26 @@ class FunctionRules(TorchFunctionMode):
             return self._round(name, func, args, kwargs)
         if name in COMPARISONS and isinstance(first, Tensor):
             return self._compare(COMPARISONS[name], func, args, kwargs)
-        if any(id(value) in self._smooth for value in _flat(args)):
+        if any(id(value) in self._smooth for value in flat(args)):
             return self._with_smooth(name, func, args, kwargs)
         if self.soft and isinstance(first, Tensor) and first.requires_grad:
             return self._soft(name, func, args, kwargs)
         return func(*args, **kwargs)
 
     def _round(self, name: str, func: Call, args: Any, kwargs: Any) -> Tensor:
-        first = self._materialise(args[0])
+        first = self.with_gradient(args[0])
         if not first.requires_grad:
             rounded: Tensor = func(*args, **kwargs)
             return rounded
         self.used[name] += 1
         outer: Call = getattr(torch, name)
         out = straight(outer(first.detach(), *args[1:], **kwargs), first)
-        return args[0].copy_(out) if func.__name__.endswith("_") and not func.__name__.startswith("__") else out
+        return args[0].copy_(out) if _is_in_place(func) else out
 
     def _compare(self, sign: int, func: Call, args: Any, kwargs: Any) -> Tensor:
         """Keep a sigmoid of the difference beside the result, for whatever uses it as numbers."""
         out: Tensor = func(*args, **kwargs)
-        left, right = (self._materialise(side) for side in args[:2])
+        left, right = (self.with_gradient(side) for side in args[:2])
         difference = sign * (left - right)
         if not difference.requires_grad or not difference.is_floating_point():
             return out
@@ -127,7 +137,7 @@ class FunctionRules(TorchFunctionMode):
     def _keep(self, out: Tensor, smooth: Tensor) -> None:
         self._smooth[id(out)] = (out, smooth)  # the tensor itself too, or its id may be given to another
 
-    def _materialise(self, value: Any) -> Any:
+    def with_gradient(self, value: Any) -> Any:
         """Return values with the gradient of their smooth version, where they have one."""
         kept = self._smooth.get(id(value)) if isinstance(value, Tensor) else None
         if kept is None:
@@ -139,18 +149,21 @@ class FunctionRules(TorchFunctionMode):
         self.used["comparison or cast"] += 1
         if name in GATES:
             return self._gate(name, func, args, kwargs)
-        if name in LOGICAL:
+        if name in LOGICAL and isinstance(args[0], Tensor) and args[0].dtype == torch.bool:
             out = func(*args, **kwargs)
             self._keep(out, LOGICAL[name](*(self._smooth_of(value) for value in args)))
             return out
         if name in ("embedding", "getitem") and len(args) > 1 and isinstance(args[1], Tensor):
             return self._look_up(name, func, args, kwargs)
-        floats = all(value.is_floating_point() for value in _flat(args) if id(value) in self._smooth)
-        if floats and name not in _RESHAPES:
-            return func(*_mapped(self._materialise, args), **kwargs)
+        if name == "one_hot":
+            self._keep(out := func(*args, **kwargs), around(args[0], self._smooth_of(args[0]), out.shape[-1]))
+            return out
+        floats = all(value.is_floating_point() for value in flat(args) if id(value) in self._smooth)
+        if floats and name not in RESHAPES:
+            return func(*mapped(self.with_gradient, args), **kwargs)
         out = func(*args, **kwargs)
         try:
-            smooth = func(*_mapped(self._smooth_of, args), **kwargs)
+            smooth = func(*mapped(self._smooth_of, args), **kwargs)
         except (RuntimeError, TypeError):
             return out
         if isinstance(out, Tensor) and isinstance(smooth, Tensor) and out.shape == smooth.shape:
@@ -162,7 +175,7 @@ class FunctionRules(TorchFunctionMode):
 
     def _gate(self, name: str, func: Call, args: Any, kwargs: Any) -> Any:
         """Select or scale by a mask: with soft rules through the smooth mask, else as the mask says."""
-        gated = [value for value in _flat(args) if id(value) not in self._smooth]
+        gated = [value for value in flat(args) if id(value) not in self._smooth]
         carries = any(value.requires_grad and not isinstance(value, torch.nn.Parameter) for value in gated)
         out: Tensor = func(*args, **kwargs)
         if carries and not self.soft:
@@ -204,11 +217,15 @@ class FunctionRules(TorchFunctionMode):
         return out
 
     def _detach(self, func: Call, args: Any, kwargs: Any) -> Any:
-        value = self._materialise(args[0])
+        value = self.with_gradient(args[0])
         if not value.requires_grad:
             return func(*args, **kwargs)
         self.used["detach"] += 1
-        return args[0] if func.__name__ == "detach_" else value.clone()
+        if func.__name__ == "detach_":
+            return args[0]
+        out = value.clone()
+        self._views[id(out)] = (out, args[0])
+        return out
 
     def _cast(self, func: Call, args: Any, kwargs: Any) -> Any:
         """Cast: integers keep the floating values beside them, and floating values get them back."""
@@ -250,13 +267,20 @@ class FunctionRules(TorchFunctionMode):
     def _remainder(self, func: Call, args: Any, kwargs: Any) -> Any:
         """Give a remainder no gradient: what is left of a value without it is the rounded value."""
         self.used["remainder"] += 1
-        return func(self._materialise(args[0]).detach(), *args[1:], **kwargs)
+        return func(self.with_gradient(args[0]).detach(), *args[1:], **kwargs)
 
     def _floor_divide(self, func: Call, args: Any, kwargs: Any) -> Any:
-        first = self._materialise(args[0])
+        first = self.with_gradient(args[0])
         self.used["floor"] += 1
         return straight(func(first.detach(), *args[1:], **kwargs), first / args[1])
 
+
+def _is_in_place(func: Call) -> bool:
+    name = func.__name__
+    return name in _IN_PLACE_OPERATORS or (name.endswith("_") and not name.startswith("__"))
+
+
+_IN_PLACE_OPERATORS: Final = frozenset(("__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"))
 
 _RULES: Final[Mapping[str, Callable[..., Any]]] = {
     **dict.fromkeys(("detach", "deepcopy"), FunctionRules._detach),
@@ -268,22 +292,3 @@ _RULES: Final[Mapping[str, Callable[..., Any]]] = {
     **dict.fromkeys(("remainder", "fmod", "mod"), FunctionRules._remainder),
     **dict.fromkeys(("floor_divide", "floordiv"), FunctionRules._floor_divide),
 }
-
-_RESHAPES: Final = frozenset(
-    (
-        *("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "movedim"),
-        *("expand", "expand_as", "view_as", "repeat", "contiguous", "clone", "repeat_interleave"),
-    )
-)
-
-
-def _flat(args: Any) -> Iterator[Tensor]:
-    for value in args:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from (inner for inner in value if isinstance(inner, Tensor))
-
-
-def _mapped(change: Callable[[Any], Any], args: Any) -> list[Any]:
-    return [type(value)(map(change, value)) if type(value) in (list, tuple) else change(value) for value in args]

@@ -153,8 +153,9 @@ class StraightThrough(GradientFix):
         def rules() -> FunctionRules:
             return FunctionRules(len(x), self.soft, self.unroll)
 
-        with rules(), called_again(self.repeated, rules):
-            return forward_pass(x)
+        with rules() as outer, called_again(self.repeated, rules):
+            logits: Tensor = outer.with_gradient(forward_pass(x))
+            return logits
 
     def rules_used(self, forward_pass: Pass, x: Tensor) -> Mapping[str, int]:
         """Return the rules that a pass applies, and how often."""

@@ -6,7 +6,7 @@ from typing import Final, final
 
 from robustassay import attacks
 from robustassay.data import Dataset
-from robustassay.doctor.candidates import FULL_ON_FIX, Candidate, build_candidates, gives_gradients
+from robustassay.doctor.candidates import FULL_ON_FIX, FULL_ON_RANDOM, Candidate, build_candidates, gives_gradients
 from robustassay.doctor.cross_checks import seconds_per_call
 from robustassay.doctor.diagnosis import DRAWS, check_all, make_probe_set
 from robustassay.doctor.gradient_fixes import FixedGradients
@@ -100,7 +100,9 @@ def _with_more_starts(trials: Sequence[Trial]) -> list[Trial]:
     Behind roundings and votes the model is a staircase: one ascent ends on a step just above the boundary, and an
     ascent from elsewhere on one below.
     """
-    best = next((one for one in trials if one.candidate.full == FULL_ON_FIX and one.broken.any()), None)
+    best = next(
+        (one for one in trials if one.candidate.full in (FULL_ON_FIX, FULL_ON_RANDOM) and one.broken.any()), None
+    )
     if best is None:
         return list(trials)
     others = [

@@ -11,7 +11,14 @@ from robustassay.attacks.attack import Attack
 from robustassay.data import Dataset
 from robustassay.errors import AssayError, BadData, BadModel, BadRequest, WrongFolder
 from robustassay.evaluation.flags import Flag
-from robustassay.evaluation.repeatability import MANY_REPEATS, REPEATS, depends_on_batch, differs, varies
+from robustassay.evaluation.repeatability import (
+    MANY_REPEATS,
+    REPEATS,
+    depends_on_batch,
+    differs,
+    generator_states,
+    varies,
+)
 from robustassay.rng import seeded
 from robustassay.target import GradientAccess, call_module
 from robustassay.target.batching import LANES
@@ -40,7 +47,9 @@ def check_model(
         )
     _check_mode(module)
     x = dataset.images(slice(0, min(LANES, len(dataset)))).to(device)
+    states = generator_states(device)
     logits = _first_logits(module.to(device), x)
+    draws = generator_states(device) != states
     _check_logits(logits)
     probabilities = _are_probabilities(logits)
     if probabilities and not despite_flags:
@@ -48,7 +57,7 @@ def check_model(
             "The model returns probabilities: return logits, the values before softmax, or gradients vanish "
             "and attacks fail without notice; to evaluate it as it is, accept the flag with --despite-flags."
         )
-    random = varies(module, x, logits, REPEATS)
+    random = varies(module, x, logits, MANY_REPEATS if draws else REPEATS)  # a draw may seldom change an answer
     if not random and depends_on_batch(module, x, logits, batch_size, len(dataset.whole)):
         random = varies(module, x, logits, MANY_REPEATS)  # a model that draws one of a few parts may repeat itself
         if not random:

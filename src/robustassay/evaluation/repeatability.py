@@ -22,7 +22,8 @@ TOLERANCE: Final = 1e-3
 
 REPEATS: Final = 2
 MANY_REPEATS: Final = 16
-"""Passes after the first that show whether a model is random; many of them before it is refused for another reason."""
+"""Passes after the first that show whether a model is random; many of them where it draws numbers, and before it is
+refused for another reason."""
 
 LEAST_ROWS: Final = 512
 """The self-test calls the model with so many rows, however few images are attacked."""
@@ -51,6 +52,13 @@ def differs(expected: Tensor, found: Tensor, dtype: torch.dtype = torch.float32)
 def varies(module: nn.Module, x: Tensor, logits: Tensor, repeats: int) -> bool:
     """Say whether any of some further passes gives other outputs than `logits`."""
     return any(differs(logits, call_module(module, x), image_dtype(module)) for _ in range(repeats))
+
+
+def generator_states(device: torch.device) -> tuple[object, ...]:
+    """Return the states of the generators that models draw from; a pass that draws numbers changes one."""
+    torch_states = [torch.get_rng_state()] + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
+    numpy_state = np.random.get_state(legacy=False)
+    return (*(state.numpy().tobytes() for state in torch_states), str(numpy_state), random.getstate())
 
 
 def unused_copy(module: nn.Module, device: torch.device) -> nn.Module | None:
