@@ -18,12 +18,22 @@ from robustassay.store import Store
 from robustassay.studies import timing
 from robustassay.studies.measures import clever
 from robustassay.studies.runs import RunTask, Workspace
+from robustassay.studies.scope import Scope
 from robustassay.studies.su2018 import STUDY, tasks
 from robustassay.studies.su2018.distortion_findings import depth_pairs, distortion_findings
 from robustassay.studies.su2018.measurements import LINF, LTWO, SuMeasurements, bootstrap
 from robustassay.studies.su2018.models import PAPER_MODELS, PAPER_TOP1, StudiedModel, choose
-from robustassay.studies.su2018.plan import attack_runs, plan_of
-from robustassay.studies.su2018.settings import FULL, IMAGENET, QUICK, SETTINGS, SMALLEST, SuSettings
+from robustassay.studies.su2018.plan import attack_runs, plan_of, settings_for
+from robustassay.studies.su2018.settings import (
+    FULL,
+    FULL_ON_CPU,
+    IMAGENET,
+    IMAGENET_ON_CPU,
+    QUICK,
+    SETTINGS,
+    SMALLEST,
+    SuSettings,
+)
 from robustassay.studies.su2018.success_findings import success_findings
 from robustassay.studies.su2018.transfer_findings import transfer_findings
 
@@ -136,6 +146,13 @@ def test_the_full_study_is_the_papers():
     assert attacks.create(ten.attack) == attacks.create("bim:steps=10,rel_step=0.1")  # eps / T a step
     with pytest.raises(BadRequest, match="no model"):
         choose(["nonsense"])
+
+
+def test_a_cpu_measures_less_and_a_gpu_the_whole(tmp_path):
+    assert settings_for(Scope(tmp_path, device="cpu")) is FULL_ON_CPU
+    assert settings_for(Scope(tmp_path, dataset="imagenet", device="cpu")) is IMAGENET_ON_CPU
+    assert settings_for(Scope(tmp_path, quick=True, device="cpu")) is QUICK
+    assert FULL_ON_CPU.attacks() == QUICK.attacks()  # the records of `--quick` count
 
 
 @pytest.mark.long
