@@ -149,7 +149,7 @@ OTHER_OBJECTIVES: Final = frozenset(
 FULL: Final = LiuSettings()
 FULL_ON_CPU: Final = LiuSettings(
     models=("vgg16", "resnet20", "vgg11", "mobilenet025", "alexnet"),
-    sizes=Sizes(few=12, draws=5, planes=10),
+    sizes=Sizes(few=40, draws=5, planes=10),
     grid=41,
     coarse=21,
 )
