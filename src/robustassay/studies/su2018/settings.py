@@ -144,11 +144,8 @@ QUICK: Final = SuSettings(
 )
 FULL_ON_CPU: Final = replace(
     QUICK,
-    models=None,
     images=104,
     minimum_images=32,
-    transfer_images=64,
-    clever_images=64,
     description="no least-likely target, I-FGSM with 10 and 30 iterations, kappa 0 and 20, fewer images and steps",
 )
 IMAGENET: Final = SuSettings(
