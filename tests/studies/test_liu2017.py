@@ -307,6 +307,8 @@ def test_the_study_runs_from_end_to_end_and_a_second_run_computes_nothing(tmp_pa
     }
     assert [one.number for one in report.findings] == list(range(1, len(CLAIMS) + 1))
     assert all(one.published and one.because for one in report.findings)
+    members = next(one for one in report.findings if "models that they were made on" in one.claim)
+    assert "n = 30" in (members.measured or "")  # 5 images, 3 ensembles of 2 models
     page = (tmp_path / "study.md").read_text()
     for name in ("main", "table3", *(f"figure{number}" for number in range(1, 8))):
         assert (tmp_path / "figures" / f"{name}.png").stat().st_size > 2_000

@@ -18,12 +18,22 @@ from robustassay.store import Store
 from robustassay.studies import timing
 from robustassay.studies.measures import clever
 from robustassay.studies.runs import RunTask, Workspace
+from robustassay.studies.scope import Scope
 from robustassay.studies.su2018 import STUDY, tasks
 from robustassay.studies.su2018.distortion_findings import depth_pairs, distortion_findings
 from robustassay.studies.su2018.measurements import LINF, LTWO, SuMeasurements, bootstrap
 from robustassay.studies.su2018.models import PAPER_MODELS, PAPER_TOP1, StudiedModel, choose
-from robustassay.studies.su2018.plan import attack_runs, plan_of
-from robustassay.studies.su2018.settings import FULL, IMAGENET, QUICK, SETTINGS, SMALLEST, SuSettings
+from robustassay.studies.su2018.plan import attack_runs, plan_of, settings_for
+from robustassay.studies.su2018.settings import (
+    FULL,
+    FULL_ON_CPU,
+    IMAGENET,
+    IMAGENET_ON_CPU,
+    QUICK,
+    SETTINGS,
+    SMALLEST,
+    SuSettings,
+)
 from robustassay.studies.su2018.success_findings import success_findings
 from robustassay.studies.su2018.transfer_findings import transfer_findings
 
@@ -138,6 +148,13 @@ def test_the_full_study_is_the_papers():
         choose(["nonsense"])
 
 
+def test_a_cpu_measures_less_and_a_gpu_the_whole(tmp_path):
+    assert settings_for(Scope(tmp_path, device="cpu")) is FULL_ON_CPU
+    assert settings_for(Scope(tmp_path, dataset="imagenet", device="cpu")) is IMAGENET_ON_CPU
+    assert settings_for(Scope(tmp_path, quick=True, device="cpu")) is QUICK
+    assert FULL_ON_CPU.attacks() == QUICK.attacks()  # the records of `--quick` count
+
+
 @pytest.mark.long
 def test_the_command_writes_everything_and_does_nothing_twice(names, done, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(SETTINGS, "quick", TINY)
@@ -228,7 +245,7 @@ SETTINGS_HERE = SuSettings(
 N = 40
 WAYS = ("FGSM 8/255", "FGSM 16/255", "I-FGSM 10", "I-FGSM 10, 16/255", "I-FGSM 30, 16/255")
 CLAIMS = {
-    **{"law-linf": "The L∞", "law-l2": "The L2", "architecture": "Architecture", "depth": "Within a family"},
+    **{"law-linf": "The L∞", "law-l2": "The L2", "architecture": "Architecture", "depth": "Among DenseNets"},
     **{"vgg": "VGG", "families": "Examples of other", "order": "Untargeted, FGSM", "eps": "FGSM transfers"},
     **{"iterations": "I-FGSM transfers", "elastic": "EAD-L1 transfers", "goal": "Untargeted examples"},
     **{"asymmetry": "Transfer is", "weak": "FGSM with a random", "strength": "A larger eps"},
@@ -355,6 +372,7 @@ def test_architecture_against_size(distance, said):
     [
         (lambda model: 0.01 * model.depth, "holds"),
         (lambda model: 0.5 / model.depth, "does not hold"),
+        (lambda model: 0.5 / model.depth if model.family == "vgg" else 0.01 * model.depth, "holds"),  # not about VGGs
         (lambda model: 0.01 * model.depth if model.family == "resnet" else 0.1, "cannot be said"),
         (lambda model: 0.05, "cannot be said"),
     ],

@@ -80,6 +80,7 @@ def test_every_number_by_hand():
     assert both.rates.isna().to_numpy().tolist() == [[False, True]]
     assert "both models are right" in both.title
     assert "all examples" in error.title
+    assert (error.images, both.images) == ("4 images", "0 to 3 images")
     low, high = error.interval()
     assert (low.loc["honest", "honest"], high.loc["honest", "honest"]) == error.rate("honest", "honest").interval()
 

@@ -71,6 +71,12 @@ class TransferMatrix:
         return Rate(int(self.counts.loc[source, target]), int(self.totals.loc[source, target]))  # type: ignore[arg-type]
 
     @property
+    def images(self) -> str:
+        """Write how many examples an entry counts: one number, or from the fewest to the most."""
+        fewest, most = int(self.totals.to_numpy().min()), int(self.totals.to_numpy().max())
+        return f"{most} images" if fewest == most else f"{fewest} to {most} images"
+
+    @property
     def title(self) -> str:
         """Describe what an entry counts, and its denominator."""
         what = {"error": "error rate", "accuracy": "accuracy", "matching": "matching rate"}[self.measure]

@@ -20,7 +20,7 @@ CELLS_WITH_NUMBERS: Final = 400
 
 def draw_transfer(found: TransferMatrix, path: Path, title: str = "") -> None:
     """Draw the rates of a transfer matrix, in percent."""
-    draw_heat_map(100 * found.rates, path, title, found.title + ", %")
+    draw_heat_map(100 * found.rates, path, title, f"{found.title}, %; {found.images}")
 
 
 def draw_heat_map(

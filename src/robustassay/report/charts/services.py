@@ -5,21 +5,22 @@ from pathlib import Path
 from robustassay.report.charts.style import figure_of
 from robustassay.studies.service_page import ServiceExamples
 
-PER_ROW = 3
+PER_ROW = 2
+"""Pairs; with more, the labels are too small to read at the width of a page."""
 
 
 def draw_examples(found: ServiceExamples, path: Path) -> None:
     """Draw pairs of images, the clean one and the adversarial one, each with its labels below."""
     pairs = len(found.texts)
     rows = -(-pairs // PER_ROW)
-    with figure_of((3.4 * PER_ROW, 2.55 * rows), path, dpi=130) as figure:
+    with figure_of((3.6 * PER_ROW, 2.75 * rows), path, dpi=130) as figure:
         panels = figure.subplots(rows, 2 * PER_ROW, squeeze=False).ravel()
         for at, texts in enumerate(found.texts):
             for axes, image, text in zip(
                 panels[2 * at : 2 * at + 2], (found.clean[at], found.adversarial[at]), texts, strict=True
             ):
                 axes.imshow(image.permute(1, 2, 0).numpy().squeeze(), cmap="grey", vmin=0, vmax=1)
-                axes.set_xlabel(text, fontsize=7, parse_math=False)
+                axes.set_xlabel(text, fontsize=8.5, parse_math=False)
         for axes in panels:
             axes.set(xticks=[], yticks=[])
             axes.grid(visible=False)

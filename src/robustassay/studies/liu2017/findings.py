@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from robustassay.studies.liu2017 import ensemble_findings as ensembles
 from robustassay.studies.liu2017 import other_findings as other
 from robustassay.studies.liu2017 import transfer_findings as between
 from robustassay.studies.liu2017.experiment import LiuExperiment
@@ -25,10 +26,15 @@ CLAIMS: Final[tuple[tuple[str, Callable[[LiuExperiment], Judgement]], ...]] = (
     ("Gaussian noise never makes a model predict the target", other.noise_matches),
     (
         "Targeted examples made on all models but one transfer better than those of the best single source",
-        between.ensemble_targeted,
+        ensembles.ensemble_targeted,
     ),
-    ("So do untargeted ones, at a smaller distortion", between.ensemble_untargeted),
-    ("Targeted FG on an ensemble transfers no better than on one model", between.fast_ensembles),
+    ("Not all of them reach the target on the models that they were made on", ensembles.members),
+    (
+        "Untargeted examples made on all models but one transfer better, too, at a smaller distortion",
+        ensembles.ensemble_untargeted,
+    ),
+    ("Untargeted FG on an ensemble transfers worse than optimisation on it", ensembles.fast_untargeted),
+    ("Targeted FG on an ensemble transfers no better than on one model", ensembles.fast_ensembles),
     ("The gradients of different models are almost orthogonal", other.orthogonal),
     ("There are few labels on a plane around an image", other.few_labels),
     ("The decision boundaries of different models align", other.aligned),

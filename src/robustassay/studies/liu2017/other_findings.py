@@ -62,13 +62,14 @@ def any_lambda(experiment: LiuExperiment) -> Judgement:
     own = pooled(experiment, LAMBDA, own=True)
     largest = max(float(each.max()) for each in far)
     holds = largest < CLOSE and own.interval()[0] > 1 - 2 * RARE
-    weight = experiment.settings.weight
+    weight, rate = experiment.settings.weight, experiment.settings.rates.small
     return Judgement(
-        "holds" if holds else "does not hold" if largest >= CLOSE else "cannot be said",
+        "holds" if holds else "cannot be said",
         published,
         f"RMSD {far[0].mean():.2f} (lambda 0) and {far[1].mean():.2f} (lambda {weight:g}); {format_rate(own)} fool the "
         "source",
-        f"the largest average RMSD of a source is {largest:.1f}; the paper's limit is {CLOSE:g}",
+        f"the largest average RMSD of a source is {largest:.1f}; the paper's limit is {CLOSE:g}"
+        + (f", and a rate below {rate:g} was not tried" if largest >= CLOSE else ""),
         [f"Average RMSD per source: {far[0].min():.2f} to {far[0].max():.2f} with lambda 0, {far[1].min():.2f} to "
          f"{far[1].max():.2f} with lambda {weight:g} on the 0 to 255 scale, the only other one that is measured."],
     )  # fmt: skip

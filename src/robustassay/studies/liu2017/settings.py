@@ -149,7 +149,7 @@ OTHER_OBJECTIVES: Final = frozenset(
 FULL: Final = LiuSettings()
 FULL_ON_CPU: Final = LiuSettings(
     models=("vgg16", "resnet20", "vgg11", "mobilenet025", "alexnet"),
-    sizes=Sizes(few=12, draws=5, planes=10),
+    sizes=Sizes(few=40, draws=5, planes=10),
     grid=41,
     coarse=21,
 )
@@ -169,11 +169,11 @@ IMAGENET: Final = LiuSettings(
     candidates=500,
 )
 IMAGENET_ON_CPU: Final = LiuSettings(
-    models=("mobilenet-v2-1.0-224", "efficientnet-b0", "squeezenet-1.1", "mobilenet-v1-0.5-160"),
-    sizes=Sizes(images=12, few=0, draws=2, line_step=1.0, planes=4),
+    models=("squeezenet-1.1", "efficientnet-b0", "mobilenet-v1-0.5-160", "mobilenet-v1-0.25-128"),
+    sizes=Sizes(images=12, few=0, draws=2, line_step=1.0, planes=10),
     rates=IMAGENET_RATES,
-    grid=31,
-    coarse=21,
+    grid=21,
+    coarse=11,
     candidates=60,
     without=OTHER_OBJECTIVES,
 )

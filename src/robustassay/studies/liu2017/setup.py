@@ -2,7 +2,7 @@
 
 from robustassay.data.photo_frames import photo_reader_of
 from robustassay.studies.liu2017.experiment import LiuExperiment
-from robustassay.studies.liu2017.settings import PAPER, SIZE_NAMES, ExampleSet
+from robustassay.studies.liu2017.settings import EXAMPLE_SETS, PAPER, SIZE_NAMES, ExampleSet
 from robustassay.studies.liu2017.tables import distances, top_of
 from robustassay.studies.page import Scale, Setup, comma_list
 
@@ -41,21 +41,26 @@ def _distortions(experiment: LiuExperiment) -> list[Scale]:
 
 def _deviations(experiment: LiuExperiment) -> list[str]:
     settings, rates, top = experiment.settings, experiment.settings.rates, top_of(experiment)
+    measured = {example_set.method for example_set in settings.example_sets()}
+    large = f", and the large rate is {rates.large:g}" if "opt-large" in measured else ""
     lines = [
         f"Ensembles have learning rates of {rates.ensemble:g} (untargeted) and {rates.ensemble_targeted:g} (targeted) "
-        f"for each model instead of 8, and the large rate is {rates.large:g}: chosen on other images, "
+        f"for each model instead of 8{large}: chosen on other images, "
         "with some of these models, so that the RMSD is about the paper's. With 8 for each model, whose updates are "
         "summed, it is several times as large.",
         "Each model of an ensemble follows the gradient of its own loss, instead of its part of the loss of the mean.",
         "Targets are drawn at random; the paper's were chosen by hand to be far from the true label in meaning.",
-        f"Where the paper says 'any lambda', one is measured beside 0: {settings.weight:g}.",
     ]
+    if "opt-lambda" in measured:
+        lines.append(f"Where the paper says 'any lambda', one is measured beside 0: {settings.weight:g}.")
+    if photo_reader_of(experiment.dataset):
+        lines.append("The photographs may have been selected among those that some network classifies correctly.")
     if top != 5:
         classes = len(experiment.dataset.classes)
         lines.append(f"Top-{top} replaces the paper's top-5: there are only {classes} classes, and chance is higher.")
-    left_out = sorted(settings.without)
+    left_out = [one.description for one in EXAMPLE_SETS if one.name in settings.without]
     if left_out:
-        lines.append(f"Not measured, to save time: {comma_list(left_out)}.")
+        lines.append(f"Not measured, to save time: {'; '.join(left_out)}.")
     return lines
 
 

@@ -39,7 +39,8 @@ PAPER_MODELS: Final[PaperModels] = {
         PaperModel("NASNet", "timm:nasnetalarge.tf_in1k", "nasnet", 128, 88_753_150),
     )
 }
-"""Table 1. (The paper's numbers of layers of the MobileNets, 128, 160 and 224, are the sides of their images.)"""
+"""Table 1, with layers counted by our rule. (The paper's numbers for the MobileNets, 128, 160 and 224, are the sides
+of their images; it gives 96 for Inception-ResNet-v2 and none for NASNet.)"""
 
 PAPER_TOP1: Final = {
     **{"AlexNet": 0.569, "VGG 16": 0.715, "VGG 19": 0.711, "Inception-v1": 0.698, "Inception-v2": 0.739},

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pandas as pd
 
+from robustassay.evaluation.model_ref import choose_device
 from robustassay.studies.photographs import available_networks, networks, pixels
 from robustassay.studies.runs import AttackRun, Workspace
 from robustassay.studies.scope import Scope
 from robustassay.studies.study import Plan
 from robustassay.studies.su2018.measurements import SuMeasurements
 from robustassay.studies.su2018.models import StudiedModel, choose
-from robustassay.studies.su2018.settings import SETTINGS, TARGET_RULES, GoalName, SuAttack, SuSettings
+from robustassay.studies.su2018.settings import ON_CPU, SETTINGS, TARGET_RULES, GoalName, SuAttack, SuSettings
 from robustassay.studies.su2018.tasks import SuExperiment
 from robustassay.studies.task import Results
 from robustassay.studies.timing import Passes
@@ -20,7 +21,7 @@ from robustassay.threat import ThreatModel
 
 def plan(scope: Scope) -> Plan[SuMeasurements]:
     """Plan the tasks of the models that are available."""
-    settings = scope.settings(SETTINGS)
+    settings = settings_for(scope)
     wanted: Sequence[str] | None = scope.models or settings.models
     if scope.on_imagenet:
         ask_all = scope.models or not settings.models
@@ -29,6 +30,12 @@ def plan(scope: Scope) -> Plan[SuMeasurements]:
     notes = [f"Quick: {len(workspace.dataset)} images; {settings.description}."] if scope.quick else []
     made = plan_of(choose(wanted), settings, workspace)
     return Plan(made.tasks, made.measure, (*notes, *made.notes))
+
+
+def settings_for(scope: Scope) -> SuSettings:
+    """Return the settings of a scope; a CPU measures less."""
+    settings = scope.settings(SETTINGS)
+    return ON_CPU.get(scope.name, settings) if choose_device(scope.device).type == "cpu" else settings
 
 
 def plan_of(models: tuple[StudiedModel, ...], settings: SuSettings, workspace: Workspace) -> Plan[SuMeasurements]:

@@ -1,6 +1,6 @@
 """The attacks of Su et al., and how much of the study is run in each scope."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, final
 
 from robustassay.eps import format_eps
@@ -142,6 +142,12 @@ QUICK: Final = SuSettings(
     clever_goals=("random",),
     description="no least-likely target, I-FGSM with 10 and 30 iterations, kappa 0 and 20, few images and steps",
 )
+FULL_ON_CPU: Final = replace(
+    QUICK,
+    images=104,
+    minimum_images=32,
+    description="no least-likely target, I-FGSM with 10 and 30 iterations, kappa 0 and 20, fewer images and steps",
+)
 IMAGENET: Final = SuSettings(
     eps=(4, 8, 16, 32, PAPER_EPS),
     fixed=16,
@@ -187,9 +193,20 @@ IMAGENET_QUICK: Final = SuSettings(
     photographs=True,
     description="no least-likely target, I-FGSM with 10 iterations, kappa 0, few photographs and steps",
 )
+IMAGENET_ON_CPU: Final = replace(
+    IMAGENET_QUICK,
+    models=(
+        *("mobilenet-v1-0.25-128", "mobilenet-v1-0.5-160", "mobilenet-v1-1.0-224", "mobilenet-v2-1.0-224"),
+        *("squeezenet-1.1", "efficientnet-b0"),
+    ),
+    minimum_images=10,
+    clever_images=8,
+)
 SETTINGS: Final[dict[ScopeName, SuSettings]] = {
     "full": FULL,
     "quick": QUICK,
     "imagenet": IMAGENET,
     "imagenet-quick": IMAGENET_QUICK,
 }
+ON_CPU: Final[dict[ScopeName, SuSettings]] = {"full": FULL_ON_CPU, "imagenet": IMAGENET_ON_CPU}
+"""What a CPU measures instead, in about an hour."""

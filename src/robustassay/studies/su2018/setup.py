@@ -50,14 +50,15 @@ def _scale(measured: SuMeasurements) -> list[Scale]:
     families = len({model.family for model in models})
     runs = {attack: _images(measured, attack) for attack in ("FGSM", "C&W")}
     clever = max((len(frame) // max(1, frame["aim"].nunique()) for frame in measured.clever.values()), default=0)
-    transferred = max((int(found["sample"].max()) + 1 for found in measured.outcomes.values()), default=0)
+    fast = {attack.name for attack in settings.transferred() if not attack.keeps_images}
+    shown = [int(found["sample"].max()) + 1 for (_, name), found in measured.outcomes.items() if name in fast]
     kappas, steps = (", ".join(map(str, some)) for some in (settings.kappas, settings.iterations))
     points = f"{settings.clever_batches} x {settings.clever_samples}"
     return [
         Scale("models", f"{len(models)} of {families} families", "18 of 7 families"),
         Scale("images of FGSM and I-FGSM", f"{runs['FGSM']}", "1,000"),
         Scale("images of C&W and EAD-L1", f"{runs['C&W']}", "1,000"),
-        Scale("images of transfer by FGSM and I-FGSM", f"{transferred}", "1,000"),
+        Scale("images of transfer by FGSM and I-FGSM", f"{max(shown, default=0)}", "1,000"),
         Scale("images that all models classify correctly", f"{len(measured.common)}", "327"),
         Scale("iterations of I-FGSM", f"{steps}; smallest eps {settings.smallest_iterations}", "10, 30, 50"),
         Scale(
