@@ -1,7 +1,7 @@
 """How much of the benchmark is run in each scope."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 from robustassay.studies.dong2020.attacks import NORMS, TRANSFER_STEPS, BenchmarkAttack, RunKind
@@ -85,6 +85,15 @@ IMAGENET_NORMS: Final[tuple[Norm, ...]] = (LInf(16 / 255), L2(math.sqrt(0.001)))
 IMAGENET: Final = DongSettings(
     images=200, query_images=20, search_images=10, norms=IMAGENET_NORMS, description="photographs"
 )
+IMAGENET_ON_CPU: Final = replace(
+    FULL_ON_CPU,
+    images=24,
+    norms=IMAGENET_NORMS,
+    without=FULL_ON_CPU.without | {"ZOO", "transfer steps", "white-box eps L2"},
+    left_out="ZOO, targeted score- and decision-based attacks, transfer attacks by steps, and searches of the smallest "
+    "eps by targeted, transfer- and score-based attacks and by FGSM, BIM and MIM under L2: they do not fit into an "
+    "hour of one core",
+)
 IMAGENET_QUICK: Final = DongSettings(
     queries=200,
     samples=20,
@@ -109,5 +118,5 @@ SETTINGS: Final[dict[ScopeName, DongSettings]] = {
     "imagenet": IMAGENET,
     "imagenet-quick": IMAGENET_QUICK,
 }
-ON_CPU: Final[dict[ScopeName, DongSettings]] = {"full": FULL_ON_CPU}
-"""What a CPU measures instead, in about an hour."""
+ON_CPU: Final[dict[ScopeName, DongSettings]] = {"full": FULL_ON_CPU, "imagenet": IMAGENET_ON_CPU}
+"""What a CPU measures instead, in about an hour; of ImageNet with a small network."""
