@@ -23,6 +23,7 @@ from robustassay.studies.dong2020.comparisons import (
 )
 from robustassay.studies.dong2020.crossings import SHOWN, crossings, paired_at
 from robustassay.studies.dong2020.measurements import DongMeasurements
+from robustassay.studies.dong2020.settings import FULL
 from robustassay.studies.page import Finding, Verdict, combined, comma_list
 
 ALIKE: Final = 0.05
@@ -177,6 +178,7 @@ def _randomized(measured: DongMeasurements) -> Finding:
     compared = compare(tests)
     better, worse = sum(one.better for one in compared), sum(one.worse for one in compared)
     because = f"of {len(compared)} comparisons with the best other row {better} are significantly better, {worse} worse"
+    because += _queries(measured)
     sizes = sorted({paired.samples for *_, paired in tests})
     summary = f"{'; '.join(ours)}; n = {' or '.join(map(str, sizes))}"
     return Finding(3, claim, most(compared), tuple(one.sentence for one in compared), published, summary, because)
@@ -227,7 +229,13 @@ def _transformed(measured: DongMeasurements) -> Finding:
     reasons = tuple(one.sentence for one in (*white, *query))
     note = f"Much means here: a significant gain of {100 * MUCH:.0f} points or more under at least one attack."
     return Finding(
-        4, claim, combined(list(parts.values())), (*reasons, note), published, "; ".join(summary), _parts(parts)
+        4,
+        claim,
+        combined(list(parts.values())),
+        (*reasons, note),
+        published,
+        "; ".join(summary),
+        _parts(parts) + _queries(measured) * bool(rates),
     )
 
 
@@ -274,6 +282,12 @@ def _transfer(measured: DongMeasurements) -> Finding:
         "cannot be said": f"no difference is significant and above {limit}, but some intervals reach beyond",
     }[verdict]
     return Finding(5, claim, verdict, reasons, published, summary, because)
+
+
+def _queries(measured: DongMeasurements) -> str:
+    """Say that attacks had fewer queries than the paper's, as more of them could change the verdict."""
+    here, paper = measured.settings.queries, FULL.queries
+    return f" (after {here:,} queries, in the paper {paper:,})" if here < paper else ""
 
 
 def _parts(parts: dict[str, Verdict]) -> str:

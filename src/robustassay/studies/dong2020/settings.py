@@ -97,8 +97,8 @@ IMAGENET_ON_CPU: Final = DongSettings(
     eot=2,
     without=frozenset({"DeepFool", "ZOO", "score L2", "score eps", "transfer eps", "transfer steps",
                        "white-box eps L2"}),
-    left_out="targeted attacks, DeepFool, ZOO, score-based attacks under L2, transfer attacks by steps, and searches of "
-    "the smallest eps except by FGSM, BIM and MIM under L∞: they do not fit into an hour of one core",
+    left_out="targeted attacks, DeepFool, ZOO, score-based attacks under L2, transfer attacks by steps, and searches "
+    "of the smallest eps except by FGSM, BIM and MIM under L∞: they do not fit into an hour of one core",
 )  # fmt: skip
 IMAGENET_QUICK: Final = DongSettings(
     queries=200,

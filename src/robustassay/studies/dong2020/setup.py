@@ -9,7 +9,7 @@ from robustassay.analysis.compare import mcnemar
 from robustassay.studies.dong2020.attacks import QUERY_GROUPS, RunKind
 from robustassay.studies.dong2020.comparisons import LEVEL
 from robustassay.studies.dong2020.defenses import ADDED
-from robustassay.studies.dong2020.figures import BANDS_FROM
+from robustassay.studies.dong2020.figures import BANDS_FROM, absent
 from robustassay.studies.dong2020.measurements import DongMeasurements
 from robustassay.studies.page import Scale, Setup, comma_list
 from robustassay.studies.task import Key
@@ -38,7 +38,8 @@ def setup(measured: DongMeasurements) -> Setup:
         f"intervals; panels of fewer than {BANDS_FROM} images have none, as they would cover each other. The command "
         "above measures what is missing; with `--publish FOLDER` it only writes this page, from kept records.",
     )
-    return Setup(tuple(scale(measured)), tuple(deviations(measured)), notes, tuple(flags(measured)))
+    dataset = "ImageNet" if measured.photographs else "CIFAR-10"
+    return Setup(tuple(scale(measured)), tuple(deviations(measured)), notes, tuple(flags(measured)), dataset)
 
 
 def _least(measured: DongMeasurements) -> str:
@@ -114,6 +115,7 @@ def deviations(measured: DongMeasurements) -> list[str]:
         *(f"{row.label}: its model {row.model} is not in the zoo." for row in measured.missing),
         *unfinished(measured),
         *([f"Left out: {measured.settings.left_out}."] * bool(measured.settings.left_out)),
+        *_without_counterpart(measured),
         *OTHER_NETWORK * (measured.photographs and "Natural" in measured.labels),
         *PHOTOGRAPHS * measured.photographs,
         *(f"{row.label}, {row.model}: {row.note}." for row in measured.defenses if row.note),
@@ -136,6 +138,15 @@ def deviations(measured: DongMeasurements) -> list[str]:
             "white-box attacks, as the paper's main text gives none."
         )
     return lines
+
+
+def _without_counterpart(measured: DongMeasurements) -> list[str]:
+    """Name the paper's figures that cannot be drawn here."""
+    numbers = [str(number) for number in absent(measured)]
+    words = ("Figure", "has") if len(numbers) == 1 else ("Figures", "have")
+    return [
+        f"{words[0]} {comma_list(numbers)} of the paper {words[1]} no counterpart here, without these runs."
+    ] * bool(numbers)
 
 
 def unfinished(measured: DongMeasurements) -> list[str]:
