@@ -16,20 +16,16 @@ from robustassay.threat import L2, Norm
 T = TypeVar("T")
 
 CELLS: Final = 5
-"""Cells of each table, at equal distances in it."""
+"""Cells of each table, along its diagonal."""
 
 
 def spot_checks(measured: DongMeasurements) -> Table:
     """List cells of each table, but none of rows that `--models` added: their models may need files."""
     rows = [row for row in measured.defenses if row.category != ADDED]
     entries = []
-    for targeted, norm in product((False, True), measured.norms):
-        cells = [
-            (row, attack)
-            for attack, row in product(ATTACKS, rows)
-            if measured.fixed(row.label, attack, norm, targeted) is not None
-        ]
-        entries += [_entry(measured, row, attack, norm, targeted) for row, attack in spread(cells, CELLS)]
+    for number, (targeted, norm) in enumerate(product((False, True), measured.norms)):
+        for row, attack in _diagonal(measured, rows[number:] + rows[:number], norm, targeted):
+            entries.append(_entry(measured, row, attack, norm, targeted))
     lines = tuple((entry["cell"], entry["clean"], entry["count"], f"`{entry['command']}`") for entry in entries)
     heading = ("cell", "clean", "not broken; targeted: target reached", "command")
     title = "Cells to recompute by themselves: these commands give the same counts"
@@ -37,11 +33,24 @@ def spot_checks(measured: DongMeasurements) -> Table:
     return Table("spot-checks", title, heading, lines, pd.DataFrame(entries), notes, printed=False)
 
 
-def spread(cells: Sequence[T], number: int) -> list[T]:
-    """Take some cells at equal distances, the first and the last among them."""
-    if len(cells) <= number:
-        return list(cells)
-    return [cells[round(at * (len(cells) - 1) / (number - 1))] for at in range(number)]
+def _diagonal(
+    measured: DongMeasurements, rows: list[BenchmarkDefense], norm: Norm, targeted: bool
+) -> list[tuple[BenchmarkDefense, BenchmarkAttack]]:
+    """Return cells of one table in different rows and of different attacks."""
+
+    def exists(row: BenchmarkDefense, attack: BenchmarkAttack) -> bool:
+        return measured.fixed(row.label, attack, norm, targeted) is not None
+
+    attacks = [attack for attack in ATTACKS if any(exists(row, attack) for row in rows)]
+    if not attacks:
+        return []
+    cells = dict.fromkeys(zip(_spread(rows), _spread(attacks), strict=True))
+    return [cell for cell in cells if exists(*cell)]
+
+
+def _spread(choices: Sequence[T]) -> list[T]:
+    """Take some of the choices at equal distances, the first and the last among them."""
+    return [choices[round(at * (len(choices) - 1) / (CELLS - 1))] for at in range(CELLS)]
 
 
 def _entry(
