@@ -332,9 +332,10 @@ def test_cells_to_recompute_have_their_command_and_count():
     assert found["count"].tolist() == ["6 of 8", "8 of 8"]
     assert found["clean"].tolist() == ["8 of 8", "8 of 8"]
     assert found["command"].tolist() == [
-        'assay eval "resnet20x2-pgd" --attack "bim:steps=100,rel_step=0.125" --eps 8/255 --limit 8 --eot 20',
+        'assay eval "resnet20x2-pgd" --attack "bim:steps=100,rel_step=0.125" --eps 8/255 --limit 8 --eot 20 '
+        "--self-test 0",
         'assay eval "resnet20x3-trades" --attack "transfer:source=resnet20x2-pgd,attack=mim(steps=10,path=1.5)" '
-        "--eps 8/255 --limit 8 --eot 20",
+        "--eps 8/255 --limit 8 --eot 20 --self-test 0",
     ]
 
 

@@ -55,6 +55,23 @@ class Verdict:
         """Which claims hold."""
         return np.array([why is None for why in self.problem], dtype=bool)
 
+    def among(self, claims: npt.NDArray[np.int64]) -> "Verdict":
+        """Return the result of some claims, in this order."""
+        redrawn = None if self.redrawn is None else self.redrawn[claims]
+        kept = {name: getattr(self, name)[claims] for name in _COLUMNS}
+        return Verdict([self.problem[claim] for claim in claims], redrawn=redrawn, **kept)
+
+    def joined(self, other: "Verdict") -> "Verdict":
+        """Return the result of these claims and, after them, of others; one of both may have none."""
+        parts = [one for one in (self, other) if one.problem] or [self]
+        both = {name: np.concatenate([getattr(one, name) for one in parts]) for name in _COLUMNS}
+        redrawn = [one.redrawn for one in parts if one.redrawn is not None]
+        return Verdict(self.problem + other.problem, redrawn=np.concatenate(redrawn) if redrawn else None, **both)
+
+
+_COLUMNS: Final = ("within_eps", "distance", "label", "confidence", "margin", "uint8_ok", "logits")
+"""The arrays of a verdict that every claim has."""
+
 
 @final
 @dataclass(frozen=True)

@@ -67,6 +67,7 @@ def _entry(
     words += [f"--norm L2 --eps {radius!r}" if isinstance(norm, L2) else f"--eps {format_eps(norm.eps)}"]
     words += ["--targeted random"] * targeted + [f"--limit {rate.total} --eot {settings.eot}"]
     words += [f"--query-budget {settings.queries}"] * (attack.group in QUERY_GROUPS)
+    words += ["--self-test 0"]  # as in studies; it changes no record
     goal = ", targeted" if targeted else ""
     return {
         "cell": f"{row.label}, {attack.group} {attack.name}, {norm.name.replace('inf', '∞')}{goal}",
