@@ -188,7 +188,7 @@ def _transformed(measured: DongMeasurements) -> Finding:
     """Compare the natural model with and without each transformation."""
     claim = "Input transformations help a little against white-box attacks, and sometimes much against query-based ones"
     published = (
-        "JPEG and Bit-Red above Inc-v3 (Fig. 7 to 12, no number)"
+        "JPEG and Bit-Red above Inc-v3 under query-based attacks (Fig. 9 to 12), slightly under others; no number"
         if measured.photographs
         else "JPEG against Res-56: BIM 3.2% and 0.0% (median distance 0.008 and 0.002); NES 2.1% and 0.0%"
     )

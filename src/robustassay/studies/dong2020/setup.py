@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from robustassay.analysis.compare import mcnemar
+from robustassay.eps import format_eps
 from robustassay.studies.dong2020.attacks import QUERY_GROUPS, RunKind
 from robustassay.studies.dong2020.comparisons import LEVEL
 from robustassay.studies.dong2020.defenses import ADDED
@@ -13,6 +14,7 @@ from robustassay.studies.dong2020.figures import BANDS_FROM, absent
 from robustassay.studies.dong2020.measurements import DongMeasurements
 from robustassay.studies.page import Scale, Setup, comma_list
 from robustassay.studies.task import Key
+from robustassay.threat import L2
 
 MANY_TESTS: Final = 1_000
 """More comparisons than any finding here makes, but the first."""
@@ -80,8 +82,17 @@ def scale(measured: DongMeasurements) -> list[Scale]:
         *rows,
         Scale("defenses", f"{len(measured.defenses)}", "8"),
         Scale("goals", goals, "untargeted and targeted"),
+        Scale("fixed eps", *_radii(measured)),
         *(Scale(what, here, paper) for part, what, here, paper in _efforts(measured) if _has(measured, part)),
     ]
+
+
+def _radii(measured: DongMeasurements) -> tuple[str, str]:
+    """Return the fixed radii here and in the paper."""
+    units = ["normalised " * (measured.photographs and isinstance(norm, L2)) for norm in measured.norms]
+    radii = [f"{norm.name.replace('inf', '∞')} {format_eps(norm.eps)}" for norm in measured.norms]
+    paper = "L∞ 16/255 and normalised L2 √0.001" if measured.photographs else "L∞ 8/255 and L2 1"
+    return comma_list(unit + radius for unit, radius in zip(units, radii, strict=True)), paper
 
 
 def _efforts(measured: DongMeasurements) -> tuple[tuple[tuple[str, ...], str, str, str], ...]:
