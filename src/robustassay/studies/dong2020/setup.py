@@ -143,6 +143,11 @@ def deviations(measured: DongMeasurements) -> list[str]:
             "Curves over eps show the smallest radius at which an attempt, or a point between it and the clean image, "
             "succeeded; at the fixed eps they can lie below the tables, whose rates come from one plain attack there."
         )
+    if measured.of_role("randomized"):
+        lines.append(
+            "A success on a random model counts if most of 64 fresh draws confirm it; otherwise that sample is attacked "
+            "again, so that its curve over iterations can be longer than one attack. The paper states no such rule."
+        )
     if _has(measured, ("transfer",), "steps"):
         lines.append(
             "Transfer attacks over attack strength are one run per number of iterations, with the step size of "
