@@ -146,7 +146,8 @@ def deviations(measured: DongMeasurements) -> list[str]:
     if measured.of_role("randomized"):
         lines.append(
             "A success on a random model counts if most of 64 fresh draws confirm it; otherwise that sample is "
-            "attacked again, so that its curve over iterations can be longer than one attack. The paper states no such rule."
+            "attacked again, so that its curve over iterations can be longer than one attack. The paper states no such "
+            "rule."
         )
     if _has(measured, ("transfer",), "steps"):
         lines.append(
