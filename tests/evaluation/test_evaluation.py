@@ -18,6 +18,7 @@ from robustassay import errors
 from robustassay.analysis.rates import Rate, worst_case
 from robustassay.data import load
 from robustassay.evaluation import wave
+from robustassay.evaluation.verify import verify
 
 ATTACKS = ["fgsm", "pgd:steps=5"]
 
@@ -241,7 +242,7 @@ def test_a_near_miss_does_not_end_a_search_as_robust(learnt, monkeypatch):
     monkeypatch.setattr("robustassay.evaluation.checks.depends_on_batch", lambda *given: False)  # or it is refused
     small_steps = "pgd:steps=60,rel_step=0.02"
     plain = ra.evaluate(net, data, ra.LInf(2 / 255), small_steps)
-    held, verify = [], wave.verify
+    held = []
 
     def watched(module, device, claims):
         verdict = verify(module, device, claims)
