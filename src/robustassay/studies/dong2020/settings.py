@@ -74,8 +74,9 @@ QUICK: Final = DongSettings(
     query_images=6,
     transfer_steps=(1, 10),
     without=frozenset({"ZOO", "MIM L2", "transfer L2", "score L2", "score eps"}),
-    description="untargeted; 1,000 queries instead of 20,000 (50 per step instead of 500); at the fixed eps 20 steps of "
-    "BIM and MIM instead of 100; C&W 4 x 40 steps instead of 12 x 100; no ZOO; of L2 only white-box attacks (without MIM) and decision-based ones; score-based attacks at the "
+    description="untargeted; 1,000 queries instead of 20,000 (50 per step instead of 500); at the fixed eps 20 steps "
+    "of BIM and MIM instead of 100; C&W 4 x 40 steps instead of 12 x 100; no ZOO; of L2 only white-box attacks "
+    "(without MIM) and decision-based ones; score-based attacks at the "
     "fixed eps only",
 )
 
