@@ -78,7 +78,9 @@ def defended_by_input(model: str) -> tuple[BenchmarkDefense, ...]:
         BenchmarkDefense("JPEG", f"jpeg:quality=75|{model}", changed, "general", 0.773, "transformation"),
         BenchmarkDefense("Bit-Red", f"bit-depth|{model}", changed, "general", 0.618, "transformation"),
         BenchmarkDefense("R&P", f"resize-pad|{model}", drawn, "general", 0.770, "randomized"),
-        BenchmarkDefense("RandMix", f"randmix|{model}", f"(certified) {drawn}", "general", 0.524, "randomized"),
+        BenchmarkDefense(
+            "RandMix", f"randmix|{model}", "(certified input) randomisation", "general", 0.524, "randomized"
+        ),
     )
 
 

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Final
 
 from robustassay.analysis.compare import Paired, pair
-from robustassay.eps import format_eps, format_norm
+from robustassay.eps import format_norm, round_eps
 from robustassay.studies.dong2020.attacks import ATTACKS, QUERY_GROUPS
 from robustassay.studies.dong2020.comparisons import (
     LEVEL,
@@ -116,7 +116,7 @@ def _training(measured: DongMeasurements) -> Finding:
         robust = {row: found for row in measured.labels if (found := measured.robust_to_all(row, norm, "white-box"))}
         for one, two in product(trained, others):
             if one in robust and two in robust:
-                where = f"{norm.name} {format_eps(norm.eps)}, worst case of {comma_list(robust[one][1])}"
+                where = f"{norm.name} {round_eps(norm.eps)}, worst case of {comma_list(robust[one][1])}"
                 tests.setdefault(norm.name, []).append((where, one, two, pair(robust[one][0], robust[two][0])))
         rest = [row for row in others if row in robust]
         if rest and norm.name in tests:
@@ -169,7 +169,7 @@ def _randomized(measured: DongMeasurements) -> Finding:
         others = [row for row in rest if row in robust]
         for row in (row for row in own if row in robust and others):
             best = max(others, key=lambda other: float(robust[other].mean()))
-            where = f"{attack.name}, {norm.name} {format_eps(norm.eps)}"
+            where = f"{attack.name}, {norm.name} {round_eps(norm.eps)}"
             tests.append((where, row, f"{best}, the best other row", pair(robust[row], robust[best])))
             ours.append(f"{attack.name} {norm.name} {row} {rate_of(robust[row])}, {best} {robust[best].mean():.1%}")
     if not tests:
@@ -206,7 +206,7 @@ def _transformed(measured: DongMeasurements) -> Finding:
         if attack.group in QUERY_GROUPS:
             first, second = (measured.robust_samples(each, attack, norm) for each in (row, natural))
             if first is not None and second is not None:
-                rates.append((f"{where} {format_eps(norm.eps)}", row, natural, pair(first, second)))
+                rates.append((f"{where} {round_eps(norm.eps)}", row, natural, pair(first, second)))
     if not distances and not rates:
         why = "no runs of both under the same attack"
         return Finding(4, claim, "cannot be said", (f"{why[0].upper()}{why[1:]}.",), published, because=why)
@@ -254,7 +254,7 @@ def _transfer(measured: DongMeasurements) -> Finding:
         for name in ("MIM", "DIM"):
             recent = measured.robust_samples(row, by_name[name], norm)
             if plain is not None and recent is not None:
-                where = f"{row}, {norm.name} {format_eps(norm.eps)}"
+                where = f"{row}, {norm.name} {round_eps(norm.eps)}"
                 tests.append((where, "under BIM", f"under {name}", pair(plain, recent)))
     if not tests:
         why = "no transfer runs of BIM and of MIM or DIM"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from robustassay.analysis.compare import mcnemar
-from robustassay.eps import format_eps
+from robustassay.eps import round_eps
 from robustassay.studies.dong2020.attacks import QUERY_GROUPS, RunKind
 from robustassay.studies.dong2020.comparisons import LEVEL
 from robustassay.studies.dong2020.defenses import ADDED
@@ -90,7 +90,7 @@ def scale(measured: DongMeasurements) -> list[Scale]:
 def _radii(measured: DongMeasurements) -> tuple[str, str]:
     """Return the fixed radii here and in the paper."""
     units = ["normalised " * (measured.photographs and isinstance(norm, L2)) for norm in measured.norms]
-    radii = [f"{norm.name.replace('inf', '∞')} {format_eps(norm.eps)}" for norm in measured.norms]
+    radii = [f"{norm.name.replace('inf', '∞')} {round_eps(norm.eps)}" for norm in measured.norms]
     paper = "L∞ 16/255 and normalised L2 √0.001" if measured.photographs else "L∞ 8/255 and L2 1"
     return comma_list(unit + radius for unit, radius in zip(units, radii, strict=True)), paper
 

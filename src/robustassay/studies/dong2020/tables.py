@@ -6,7 +6,7 @@ from itertools import product
 import pandas as pd
 
 from robustassay.analysis.rates import Rate
-from robustassay.eps import format_eps
+from robustassay.eps import round_eps
 from robustassay.studies.dong2020.attacks import ATTACKS, BenchmarkAttack
 from robustassay.studies.dong2020.measurements import DongMeasurements
 from robustassay.studies.dong2020.published import ROWS, TABLE3
@@ -76,7 +76,7 @@ def pointwise(measured: DongMeasurements, norm: Norm, targeted: bool) -> Table:
             lines.append(("", f"{attack.name}, the paper", *shown))
     rate = "success rate of targeted attacks" if targeted else "accuracy under untargeted attacks"
     unit = "normalised " if measured.photographs and isinstance(norm, L2) else ""
-    eps, shown_norm = format_eps(norm.eps), unit + norm.name.replace("inf", "∞")
+    eps, shown_norm = round_eps(norm.eps), unit + norm.name.replace("inf", "∞")
     title = f"median {shown_norm} distance / {rate} at eps {eps}" if searched else f"{rate} at {shown_norm} {eps}"
     name = "table3" + ("" if norm is measured.norms[0] else f"-{norm.name.lower()}") + ("-targeted" if targeted else "")
     number = "Table 3" if printed else "As Table 3"
