@@ -26,6 +26,12 @@ def format_eps(eps: float) -> str:
     return f"{levels}/255" if levels / 255 == eps else repr(eps)
 
 
+def round_eps(eps: float) -> str:
+    """Format a radius for people: as 8/255, or with four digits."""
+    text = format_eps(eps)
+    return text if "/" in text else f"{eps:.4g}"
+
+
 def format_norm(name: str) -> str:
     """Write the name of a norm for people: L∞ for Linf."""
     return name.replace("Linf", "L∞")

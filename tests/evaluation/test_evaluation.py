@@ -17,6 +17,8 @@ import robustassay as ra
 from robustassay import errors
 from robustassay.analysis.rates import Rate, worst_case
 from robustassay.data import load
+from robustassay.evaluation import wave
+from robustassay.evaluation.verify import verify
 
 ATTACKS = ["fgsm", "pgd:steps=5"]
 
@@ -240,10 +242,21 @@ def test_a_near_miss_does_not_end_a_search_as_robust(learnt, monkeypatch):
     monkeypatch.setattr("robustassay.evaluation.checks.depends_on_batch", lambda *given: False)  # or it is refused
     small_steps = "pgd:steps=60,rel_step=0.02"
     plain = ra.evaluate(net, data, ra.LInf(2 / 255), small_steps)
+    held = []
+
+    def watched(module, device, claims):
+        verdict = verify(module, device, claims)
+        held.append([image.numpy().tobytes() for image, valid in zip(claims.x0, verdict.valid, strict=True) if valid])
+        return verdict
+
+    monkeypatch.setattr(wave, "verify", watched)
     doubted = ra.evaluate(flaky(net, -2e-3), data, ra.LInf(2 / 255), small_steps, execution=ra.Execution(batch_size=8))
     assert plain.robust_accuracy < 0.5
     assert doubted.invalid_claims == 0
     assert doubted.robust_accuracy <= plain.robust_accuracy + 0.1
+    found = [image for images in held for image in images]
+    assert len([images for images in held if images]) > 1
+    assert len(found) == len(set(found)), "a claim that held is not verified again"
 
 
 def test_a_claim_refused_for_good_is_recorded_as_invalid(learnt, monkeypatch):

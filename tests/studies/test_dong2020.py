@@ -207,6 +207,16 @@ def test_every_attack_of_every_scope_can_be_made():
             assert made.can_target or cell.threat.target is None
 
 
+def test_a_cpu_measures_a_part_of_every_group():
+    for scope, chosen in ON_CPU.items():
+        runs = attack_runs(defenses.DEFENSES[:1], chosen)
+        assert {run.key[2].partition("-")[0] for run in runs} == {"white", "transfer", "score", "decision"}, scope
+        assert all(
+            run.key[1:] in {run.key[1:] for run in attack_runs(defenses.DEFENSES[:1], SETTINGS[scope])} for run in runs
+        )
+        assert chosen.left_out
+
+
 def test_quick_is_a_part_of_the_full_study():
     quick = attack_runs([defenses.DEFENSES[0]], QUICK)
     full = {cell.key for cell in attack_runs([defenses.DEFENSES[0]], FULL)}
@@ -320,10 +330,12 @@ def test_cells_to_recompute_have_their_command_and_count():
     )
     found = next(table for table in STUDY.tables(measured) if table.name == "spot-checks").frame
     assert found["count"].tolist() == ["6 of 8", "8 of 8"]
+    assert found["clean"].tolist() == ["8 of 8", "8 of 8"]
     assert found["command"].tolist() == [
-        'assay eval "resnet20x2-pgd" --attack "bim:steps=100,rel_step=0.125" --eps 8/255 --limit 8 --eot 20',
+        'assay eval "resnet20x2-pgd" --attack "bim:steps=100,rel_step=0.125" --eps 8/255 --limit 8 --eot 20 '
+        "--self-test 0",
         'assay eval "resnet20x3-trades" --attack "transfer:source=resnet20x2-pgd,attack=mim(steps=10,path=1.5)" '
-        "--eps 8/255 --limit 8 --eot 20",
+        "--eps 8/255 --limit 8 --eot 20 --self-test 0",
     ]
 
 
@@ -446,7 +458,7 @@ def test_fifth_finding(samples, mim, said):
 
 def test_on_photographs_l2_is_normalised_and_no_finding_names_the_other_dataset():
     unit = 100.0
-    row = BenchmarkDefense("Natural", "net", role="natural")
+    row = BenchmarkDefense("Natural", "net", "natural training", role="natural")
     norm = settings.IMAGENET_NORMS[1]
     own, boundary = threat.L2(norm.eps * unit), next(attack for attack in ATTACKS if attack.name == "Boundary")
     held = {run_key("Natural", boundary, norm, False, "both"): result("boundary", own, [0.02 * unit] * N, False)}
@@ -456,6 +468,10 @@ def test_on_photographs_l2_is_normalised_and_no_finding_names_the_other_dataset(
     assert curve.median == pytest.approx(0.02)
     table = next(table for table in STUDY.tables(measured) if table.name == "table3-l2")
     assert "normalised L2" in table.title
+    (cell,) = next(table for table in STUDY.tables(measured) if table.name == "spot-checks").frame.to_dict("records")
+    assert cell["count"] == f"0 of {N}"
+    assert cell["command"].startswith('assay eval "net" --data DATA --attack "boundary:')
+    assert f" --norm L2 --eps {own.eps!r} " in cell["command"]
     assert [figure.name for figure in STUDY.figures(measured)][:2] == ["figure10", "figure12"]
     setup = STUDY.setup(measured)
     text = " ".join(
@@ -544,7 +560,9 @@ def test_missing_rows_are_named_on_the_page_and_figures_are_drawn(tmp_path):
     curve: Curve = panel.curves["Res-56"]
     assert (panel.attack, curve.at(0.0005).value, curve.at(0.002).value) == ("BIM", 1.0, 0.0)
     page = (tmp_path / "study.md").read_text()
+    assert page.startswith(f"# {STUDY.title}, on CIFAR-10\n")
     assert "RSE: its model vgg16-rse is not in the zoo" in page
+    assert "Figures 2, 3 and 5 of the paper have no counterpart here" in page
     assert "attacks under the L∞ norm](figures/figure1.png)" in page
     assert pd.read_csv(tmp_path / "tables" / "table3.csv")["median_distance"].tolist() == [0.001]
     assert len(report.findings) == page.partition("## Reasons")[2].count("\n### ") == 5

@@ -38,9 +38,11 @@ class RandMix(Transform):
     def __call__(self, x: Tensor) -> Tensor:
         """Draw the colours from one noisy version of the image and apply them to another."""
         colours = self._draw(_pixels(x + self.noise * torch.randn_like(x)))
-        pixels = _pixels(x + self.noise * torch.randn_like(x))
-        part = torch.softmax(-self.sharpness * _squared_distances(pixels, colours), 2)
-        return (part @ colours).mT.reshape(x.shape)
+        pixels = (x + self.noise * torch.randn_like(x)).flatten(2)
+        # Minus the squared distance without the pixel's own square, which changes no softmax.
+        near = 2 * (colours @ pixels) - colours.square().sum(2, keepdim=True)
+        part = torch.softmax(self.sharpness * near, 1)
+        return (colours.mT @ part).view_as(x)
 
     def _draw(self, pixels: Tensor) -> Tensor:
         """Draw colours `[n, colours, channels]` from some pixels; pixels far from all drawn colours are more likely."""

@@ -55,6 +55,23 @@ class Verdict:
         """Which claims hold."""
         return np.array([why is None for why in self.problem], dtype=bool)
 
+    def among(self, claims: npt.NDArray[np.int64]) -> "Verdict":
+        """Return the result of some claims, in this order."""
+        redrawn = None if self.redrawn is None else self.redrawn[claims]
+        kept = {name: getattr(self, name)[claims] for name in _COLUMNS}
+        return Verdict([self.problem[claim] for claim in claims], redrawn=redrawn, **kept)
+
+    def joined(self, other: "Verdict") -> "Verdict":
+        """Return the result of these claims and, after them, of others; one of both may have none."""
+        parts = [one for one in (self, other) if one.problem] or [self]
+        both = {name: np.concatenate([getattr(one, name) for one in parts]) for name in _COLUMNS}
+        redrawn = [one.redrawn for one in parts if one.redrawn is not None]
+        return Verdict(self.problem + other.problem, redrawn=np.concatenate(redrawn) if redrawn else None, **both)
+
+
+_COLUMNS: Final = ("within_eps", "distance", "label", "confidence", "margin", "uint8_ok", "logits")
+"""The arrays of a verdict that every claim has."""
+
 
 @final
 @dataclass(frozen=True)
@@ -88,7 +105,6 @@ def verify(module: nn.Module, device: torch.device, claims: ClaimedImages) -> Ve
         "farther than eps": np.zeros_like(within) if claims.any_distance else ~within,
         "goal not reached": ~_reached(label, wanted, claims.targeted),
     }
-    eight_bits = _most_common(_draws(module, device, (claims.x_adv * 255).round() / 255, claims.seeds).argmax(2))
     return Verdict(
         problem=[next((why for why, bad in failures.items() if bad[row]), None) for row in range(len(claimed))],
         within_eps=within,
@@ -96,10 +112,22 @@ def verify(module: nn.Module, device: torch.device, claims: ClaimedImages) -> Ve
         label=label,
         confidence=softmax(logits, axis=1)[np.arange(len(label)), label],
         margin=_margin(logits, wanted, claims.targeted),
-        uint8_ok=_reached(eight_bits, wanted, claims.targeted),
+        uint8_ok=_reached(_rounded_labels(module, device, claims, label), wanted, claims.targeted),
         logits=logits,
         redrawn=None if claims.seeds is None else _reached(draws.argmax(2), wanted[:, None], claims.targeted).mean(1),
     )
+
+
+def _rounded_labels(
+    module: nn.Module, device: torch.device, claims: ClaimedImages, label: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return the labels of the images rounded to 8 bits; an image that rounding leaves unchanged has its `label`."""
+    rounded, labels = (claims.x_adv * 255).round() / 255, label.copy()
+    changed = (rounded != claims.x_adv).flatten(1).any(1).nonzero().squeeze(1).tolist()
+    if changed:
+        seeds = None if claims.seeds is None else [claims.seeds[claim] for claim in changed]
+        labels[changed] = _most_common(_draws(module, device, rounded[changed], seeds).argmax(2))
+    return labels
 
 
 ORDERS: Final = {"Linf": np.inf, "L2": 2, "L1": 1, "L0": 0}

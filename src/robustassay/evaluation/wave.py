@@ -161,11 +161,12 @@ class _WaveSearch:
     def run(self) -> tuple[Tensor, Verdict]:
         """Attack, verify, and attack again the rows whose claim was not valid: they are not robust yet."""
         to_attack = torch.ones_like(self.ledger.claimed)
+        held = self._verify_claims(~to_attack)  # none yet
         for attempt in range(1 + RETRIES):
             for _ in range(self.attack.repeats):
                 self._attack_once(to_attack)
             self._recheck_lowest_margin_points(to_attack)
-            rows, verdict = self._verify_claims()
+            rows, verdict = _in_order(held, self._verify_claims(to_attack))
             refused = torch.from_numpy(~verdict.valid).to(rows.device)
             if attempt == RETRIES or not refused.any():
                 break
@@ -173,6 +174,7 @@ class _WaveSearch:
             problems = [problem for problem in verdict.problem if problem]
             self.ledger.reject(rows[refused], seen[refused], problems)
             to_attack = torch.zeros_like(to_attack).index_fill(0, rows[refused], True)
+            held = rows[~refused], verdict.among(np.flatnonzero(verdict.valid))
         return rows, verdict
 
     def _attack_once(self, to_attack: Tensor) -> None:
@@ -209,9 +211,9 @@ class _WaveSearch:
                     access.decisions(_final_steps(access, ledger.lowest_margin_point[rows]))
         exact.check()
 
-    def _verify_claims(self) -> tuple[Tensor, Verdict]:
-        """Verify all claims; return their rows and the verdict."""
-        rows = self.ledger.claimed.nonzero().squeeze(1)
+    def _verify_claims(self, attacked: Tensor) -> tuple[Tensor, Verdict]:
+        """Verify the claims of the rows that were attacked now; return these rows and the verdict."""
+        rows = (self.ledger.claimed & attacked).nonzero().squeeze(1)
         return rows, self._verify_images(rows, self.ledger.x_adv[rows])
 
     def verify_other_objectives(self) -> list[list[dict[str, Any]] | None]:
@@ -254,6 +256,12 @@ class _WaveSearch:
         if np.isnan(verdict.margin[finite]).any():
             raise ModelFailed("The model returned NaN while claims were verified: check it for overflow.")
         return verdict
+
+
+def _in_order(held: tuple[Tensor, Verdict], new: tuple[Tensor, Verdict]) -> tuple[Tensor, Verdict]:
+    """Join claims that held before with new ones, in the order of rows."""
+    rows, order = torch.cat((held[0], new[0])).sort()
+    return rows, held[1].joined(new[1]).among(order.cpu().numpy())
 
 
 def _final_steps(access: GradientAccess, x: Tensor) -> Tensor:

@@ -102,6 +102,7 @@ class Setup:
     deviations: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # Markdown lines: how to read the numbers
     flags: tuple[str, ...] = ()  # of runs, one sentence each; shown at the end of the page
+    dataset: str = ""  # named in the title, where a paper has pages for several
 
     @property
     def markdown(self) -> list[str]:

@@ -68,7 +68,7 @@ class Scope:
         words = [f"{option} {value}" for option, value in options.items() if value is not None]
         names = [Path(name).name if Path(name).is_absolute() else name for name in self.models]
         if names:
-            words.append("--models " + " ".join(f'"{name}"' if " " in name else name for name in names))
+            words.append("--models " + " ".join(f'"{name}"' if set(" |&") & set(name) else name for name in names))
         words += [f"--device {self.device}"] * bool(self.device)
         words += [f"--seed {self.seed}"] * bool(self.seed) + ["--quick"] * self.quick
         return " ".join(["assay study", study, *words, *self.extra.words])

@@ -68,7 +68,7 @@ def page(
     """Compose the page: findings, scale and deviations, figures, tables, the reasons of each verdict, flags."""
     found, shown, drawn = list(findings), list(tables), list(figures)
     table = findings_table(found)
-    parts = [f"# {title}", ""]
+    parts = [f"# {title}" + f", on {setup.dataset}" * bool(setup.dataset), ""]
     if found:
         parts += [*markdown_rows([table.heading, *table.lines]), ""]
     parts += [provenance, "", "## How it was measured", "", *setup.markdown]

@@ -8,7 +8,7 @@ from typing import Final, final
 from robustassay.analysis.compare import Paired, pair
 from robustassay.analysis.curves import Curve
 from robustassay.analysis.ranks import holm
-from robustassay.eps import format_eps
+from robustassay.eps import round_eps
 from robustassay.errors import BadRequest
 from robustassay.studies.dong2020.attacks import ATTACKS
 from robustassay.studies.dong2020.comparisons import LEVEL, points
@@ -86,7 +86,7 @@ def _along_curves(measured: DongMeasurements) -> Iterator[_CurvePoint]:
                 for where in budgets if one.versus == "eps" else EFFORTS[one.versus]:
                     paired = paired_at(one, two, where)
                     if paired is not None:
-                        shown = format_eps(where) if one.versus == "eps" else f"{where:,.0f}"
+                        shown = round_eps(where) if one.versus == "eps" else f"{where:,.0f}"
                         yield _CurvePoint(what, one.label, two.label, f"{one.versus} {shown}", paired)
 
 

@@ -72,13 +72,15 @@ def imagenet_defenses() -> tuple[BenchmarkDefense, ...]:
 
 def defended_by_input(model: str) -> tuple[BenchmarkDefense, ...]:
     """Return a network for ImageNet, and the same behind each defense that changes its input."""
-    changed, drawn = "input transformation", "randomisation"
+    changed, drawn = "input transformation", "(input) randomisation"
     return (
         BenchmarkDefense("Natural", model, "natural training", "-", 0.780, "natural"),
         BenchmarkDefense("JPEG", f"jpeg:quality=75|{model}", changed, "general", 0.773, "transformation"),
         BenchmarkDefense("Bit-Red", f"bit-depth|{model}", changed, "general", 0.618, "transformation"),
         BenchmarkDefense("R&P", f"resize-pad|{model}", drawn, "general", 0.770, "randomized"),
-        BenchmarkDefense("RandMix", f"randmix|{model}", drawn, "general", 0.524, "randomized"),
+        BenchmarkDefense(
+            "RandMix", f"randmix|{model}", "(certified input) randomisation", "general", 0.524, "randomized"
+        ),
     )
 
 

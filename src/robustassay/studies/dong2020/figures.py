@@ -67,6 +67,13 @@ def figures(measured: DongMeasurements) -> list[Figure]:
     return [figure for what in sorted(wanted, key=lambda what: what[0]) for figure in _figures(measured, *what)]
 
 
+def absent(measured: DongMeasurements) -> list[int]:
+    """Return the numbers of the paper's figures that no run here gives."""
+    drawn = {figure.name for figure in figures(measured)}
+    numbers = [number + len(NUMBERS) * measured.photographs for number in NUMBERS.values()]
+    return [number for number in numbers if f"figure{number}" not in drawn]
+
+
 def _number(measured: DongMeasurements, group: AttackGroup, norm: Norm, axis: CurveAxis) -> int:
     """Return the number of the paper's figure; those of ImageNet follow those of CIFAR-10, in the same order."""
     number = NUMBERS.get((group, norm.name, axis), APPENDIX)

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Final
 
 from robustassay.analysis.compare import mcnemar
+from robustassay.eps import round_eps
 from robustassay.studies.dong2020.attacks import QUERY_GROUPS, RunKind
 from robustassay.studies.dong2020.comparisons import LEVEL
 from robustassay.studies.dong2020.defenses import ADDED
-from robustassay.studies.dong2020.figures import BANDS_FROM
+from robustassay.studies.dong2020.figures import BANDS_FROM, absent
 from robustassay.studies.dong2020.measurements import DongMeasurements
 from robustassay.studies.page import Scale, Setup, comma_list
 from robustassay.studies.task import Key
+from robustassay.threat import L2
 
 MANY_TESTS: Final = 1_000
 """More comparisons than any finding here makes, but the first."""
@@ -38,7 +40,8 @@ def setup(measured: DongMeasurements) -> Setup:
         f"intervals; panels of fewer than {BANDS_FROM} images have none, as they would cover each other. The command "
         "above measures what is missing; with `--publish FOLDER` it only writes this page, from kept records.",
     )
-    return Setup(tuple(scale(measured)), tuple(deviations(measured)), notes, tuple(flags(measured)))
+    dataset = "ImageNet" if measured.photographs else "CIFAR-10"
+    return Setup(tuple(scale(measured)), tuple(deviations(measured)), notes, tuple(flags(measured)), dataset)
 
 
 def _least(measured: DongMeasurements) -> str:
@@ -79,8 +82,17 @@ def scale(measured: DongMeasurements) -> list[Scale]:
         *rows,
         Scale("defenses", f"{len(measured.defenses)}", "8"),
         Scale("goals", goals, "untargeted and targeted"),
+        Scale("fixed eps", *_radii(measured)),
         *(Scale(what, here, paper) for part, what, here, paper in _efforts(measured) if _has(measured, part)),
     ]
+
+
+def _radii(measured: DongMeasurements) -> tuple[str, str]:
+    """Return the fixed radii here and in the paper."""
+    units = ["normalised " * (measured.photographs and isinstance(norm, L2)) for norm in measured.norms]
+    radii = [f"{norm.name.replace('inf', '∞')} {round_eps(norm.eps)}" for norm in measured.norms]
+    paper = "L∞ 16/255 and normalised L2 √0.001" if measured.photographs else "L∞ 8/255 and L2 1"
+    return comma_list(unit + radius for unit, radius in zip(units, radii, strict=True)), paper
 
 
 def _efforts(measured: DongMeasurements) -> tuple[tuple[tuple[str, ...], str, str, str], ...]:
@@ -114,6 +126,7 @@ def deviations(measured: DongMeasurements) -> list[str]:
         *(f"{row.label}: its model {row.model} is not in the zoo." for row in measured.missing),
         *unfinished(measured),
         *([f"Left out: {measured.settings.left_out}."] * bool(measured.settings.left_out)),
+        *_without_counterpart(measured),
         *OTHER_NETWORK * (measured.photographs and "Natural" in measured.labels),
         *PHOTOGRAPHS * measured.photographs,
         *(f"{row.label}, {row.model}: {row.note}." for row in measured.defenses if row.note),
@@ -130,12 +143,27 @@ def deviations(measured: DongMeasurements) -> list[str]:
             "Curves over eps show the smallest radius at which an attempt, or a point between it and the clean image, "
             "succeeded; at the fixed eps they can lie below the tables, whose rates come from one plain attack there."
         )
+    if measured.of_role("randomized"):
+        lines.append(
+            "A success on a random model counts if most of 64 fresh draws confirm it; otherwise that sample is "
+            "attacked again, so that its curve over iterations can be longer than one attack. The paper states no such "
+            "rule."
+        )
     if _has(measured, ("transfer",), "steps"):
         lines.append(
             "Transfer attacks over attack strength are one run per number of iterations, with the step size of "
             "white-box attacks, as the paper's main text gives none."
         )
     return lines
+
+
+def _without_counterpart(measured: DongMeasurements) -> list[str]:
+    """Name the paper's figures that cannot be drawn here."""
+    numbers = [str(number) for number in absent(measured)]
+    words = ("Figure", "has") if len(numbers) == 1 else ("Figures", "have")
+    return [
+        f"{words[0]} {comma_list(numbers)} of the paper {words[1]} no counterpart here, without these runs."
+    ] * bool(numbers)
 
 
 def unfinished(measured: DongMeasurements) -> list[str]:

@@ -1,59 +1,77 @@
 """Cells of the tables with the plain commands that give the same counts."""
 
-from typing import Final
+from collections.abc import Sequence
+from itertools import product
+from typing import Final, TypeVar
 
 import pandas as pd
 
 from robustassay.eps import format_eps
-from robustassay.studies.dong2020.attacks import ATTACKS, QUERY_GROUPS, AttackGroup
-from robustassay.studies.dong2020.defenses import substitute_for
+from robustassay.studies.dong2020.attacks import ATTACKS, QUERY_GROUPS, BenchmarkAttack
+from robustassay.studies.dong2020.defenses import ADDED, BenchmarkDefense, substitute_for
 from robustassay.studies.dong2020.measurements import DongMeasurements
 from robustassay.studies.page import Table
-from robustassay.threat import L2
+from robustassay.threat import L2, Norm
 
-CELLS: Final[tuple[tuple[str, AttackGroup, str, int, bool], ...]] = (
-    ("Res-56", "white-box", "FGSM", 0, False),
-    ("PGD-AT", "white-box", "BIM", 0, False),
-    ("TRADES", "transfer", "MIM", 0, False),
-    ("ADP", "white-box", "MIM", 0, False),
-    ("JPEG", "transfer", "DIM", 0, False),
-    ("Convex", "white-box", "BIM", 1, False),
-    ("ADP", "white-box", "DeepFool", 0, False),
-    ("Convex", "white-box", "BIM", 1, True),
-    ("JPEG", "score", "NES", 0, False),
-)
-"""Row, attack, number of the norm, and whether targeted: some of every kind."""
+T = TypeVar("T")
+
+CELLS: Final = 5
+"""Cells of each table, along its diagonal."""
 
 
 def spot_checks(measured: DongMeasurements) -> Table:
-    """List these cells of networks for small images, where their runs exist."""
-    entries = [] if measured.photographs else [entry for cell in CELLS for entry in _entry(measured, *cell)]
-    lines = tuple((entry["cell"], entry["count"], f"`{entry['command']}`") for entry in entries)
-    heading = ("cell", "images not broken, or target reached", "command")
+    """List cells of each table, but none of rows that `--models` added: their models may need files."""
+    rows = [row for row in measured.defenses if row.category != ADDED]
+    entries = []
+    for number, (targeted, norm) in enumerate(product((False, True), measured.norms)):
+        for row, attack in _diagonal(measured, rows[number:] + rows[:number], norm, targeted):
+            entries.append(_entry(measured, row, attack, norm, targeted))
+    lines = tuple((entry["cell"], entry["clean"], entry["count"], f"`{entry['command']}`") for entry in entries)
+    heading = ("cell", "clean", "not broken; targeted: target reached", "command")
     title = "Cells to recompute by themselves: these commands give the same counts"
-    return Table("spot-checks", title, heading, lines, pd.DataFrame(entries), printed=False)
+    notes = ("DATA is what the command at the top of this page names.",) * measured.photographs
+    return Table("spot-checks", title, heading, lines, pd.DataFrame(entries), notes, printed=False)
+
+
+def _diagonal(
+    measured: DongMeasurements, rows: list[BenchmarkDefense], norm: Norm, targeted: bool
+) -> list[tuple[BenchmarkDefense, BenchmarkAttack]]:
+    """Return cells of one table in different rows and of different attacks."""
+
+    def exists(row: BenchmarkDefense, attack: BenchmarkAttack) -> bool:
+        return measured.fixed(row.label, attack, norm, targeted) is not None
+
+    attacks = [attack for attack in ATTACKS if any(exists(row, attack) for row in rows)]
+    if not attacks:
+        return []
+    cells = dict.fromkeys(zip(_spread(rows), _spread(attacks), strict=True))
+    return [cell for cell in cells if exists(*cell)]
+
+
+def _spread(choices: Sequence[T]) -> list[T]:
+    """Take some of the choices at equal distances, the first and the last among them."""
+    return [choices[round(at * (len(choices) - 1) / (CELLS - 1))] for at in range(CELLS)]
 
 
 def _entry(
-    measured: DongMeasurements, label: str, group: AttackGroup, name: str, norm_at: int, targeted: bool
-) -> list[dict[str, str]]:
-    row = next((row for row in measured.defenses if row.label == label), None)
-    attack = next(attack for attack in ATTACKS if (attack.group, attack.name) == (group, name))
-    norm, settings = measured.norms[norm_at], measured.settings
-    curve = None if row is None else measured.fixed(label, attack, norm, targeted)
-    if row is None or curve is None:
-        return []
-    rate = curve.at(norm.eps)
-    source = substitute_for(row.model) if group == "transfer" else ""
-    words = [f'assay eval "{row.model}" --attack "{settings.fill(attack.specifications(norm)[-1], source)}"']
-    words += [f"--norm {norm.name} --eps {norm.eps:g}" if isinstance(norm, L2) else f"--eps {format_eps(norm.eps)}"]
-    words += ["--targeted random"] * targeted + [f"--limit {len(curve.breaks_at)} --eot {settings.eot}"]
-    words += [f"--query-budget {settings.queries}"] * (group in QUERY_GROUPS)
+    measured: DongMeasurements, row: BenchmarkDefense, attack: BenchmarkAttack, norm: Norm, targeted: bool
+) -> dict[str, str]:
+    """Write one cell with its count and command; normalised L2 is given to `assay eval` as plain L2."""
+    settings, curve = measured.settings, measured.fixed(row.label, attack, norm, targeted)
+    assert curve is not None  # only such cells are chosen
+    rate, correct = curve.at(norm.eps), curve.clean_ok
+    source = substitute_for(row.model, measured.photographs) if attack.group == "transfer" else ""
+    words = [f'assay eval "{row.model}"'] + ["--data DATA"] * measured.photographs
+    words += [f'--attack "{settings.fill(attack.specifications(norm)[-1], source)}"']
+    radius = norm.eps * measured.units.get(row.label, 1.0)
+    words += [f"--norm L2 --eps {radius!r}" if isinstance(norm, L2) else f"--eps {format_eps(norm.eps)}"]
+    words += ["--targeted random"] * targeted + [f"--limit {rate.total} --eot {settings.eot}"]
+    words += [f"--query-budget {settings.queries}"] * (attack.group in QUERY_GROUPS)
+    words += ["--self-test 0"]  # as in studies; it changes no record
     goal = ", targeted" if targeted else ""
-    return [
-        {
-            "cell": f"{label}, {group} {name}, {norm.name.replace('inf', '∞')}{goal}",
-            "count": f"{rate.count} of {rate.total}",
-            "command": " ".join(words),
-        }
-    ]
+    return {
+        "cell": f"{row.label}, {attack.group} {attack.name}, {norm.name.replace('inf', '∞')}{goal}",
+        "clean": f"{int(correct.sum())} of {len(correct)}",
+        "count": f"{rate.count} of {rate.total}",
+        "command": " ".join(words),
+    }

@@ -6,7 +6,7 @@ from itertools import product
 import pandas as pd
 
 from robustassay.analysis.rates import Rate
-from robustassay.eps import format_eps
+from robustassay.eps import round_eps
 from robustassay.studies.dong2020.attacks import ATTACKS, BenchmarkAttack
 from robustassay.studies.dong2020.measurements import DongMeasurements
 from robustassay.studies.dong2020.published import ROWS, TABLE3
@@ -58,22 +58,26 @@ def clean(measured: DongMeasurements) -> Table:
 def pointwise(measured: DongMeasurements, norm: Norm, targeted: bool) -> Table:
     """Return Table 3 under one norm: median distance / accuracy at the fixed eps; success where targeted.
 
-    Where the paper prints numbers, they stand below ours.
+    Where the paper prints numbers, they stand below ours. Without any search of distances only rates are shown.
     """
-    entries, lines, printed = [], [], _is_printed(measured, norm, targeted)
-    for attack in ATTACKS:
-        found = [_entry(measured, row, attack, norm, targeted) for row in measured.labels]
-        entries += [entry for entry in found if entry]
+    lines, printed = [], _is_printed(measured, norm, targeted)
+    by_attack = {
+        attack: [_entry(measured, row, attack, norm, targeted) for row in measured.labels] for attack in ATTACKS
+    }
+    entries = [entry for found in by_attack.values() for entry in found if entry]
+    searched = printed or any(entry["median_samples"] for entry in entries)
+    for attack, found in by_attack.items():
         if any(found):
-            lines.append((attack.group, attack.name, *(_pair(entry) if entry else MISSING for entry in found)))
+            cells = (_cell(entry, searched) if entry else MISSING for entry in found)
+            lines.append((attack.group, attack.name, *cells))
         if any(found) and printed and (attack.group, attack.name, ROWS[0]) in TABLE3:
             published = [TABLE3.get((attack.group, attack.name, row)) for row in measured.labels]
             shown = [f"{pair[0]:.3f} / {pair[1]:.1%}" if pair else MISSING for pair in published]
             lines.append(("", f"{attack.name}, the paper", *shown))
     rate = "success rate of targeted attacks" if targeted else "accuracy under untargeted attacks"
     unit = "normalised " if measured.photographs and isinstance(norm, L2) else ""
-    eps, shown_norm = format_eps(norm.eps), unit + norm.name.replace("inf", "∞")
-    title = f"median {shown_norm} distance / {rate} at eps {eps}"
+    eps, shown_norm = round_eps(norm.eps), unit + norm.name.replace("inf", "∞")
+    title = f"median {shown_norm} distance / {rate} at eps {eps}" if searched else f"{rate} at {shown_norm} {eps}"
     name = "table3" + ("" if norm is measured.norms[0] else f"-{norm.name.lower()}") + ("-targeted" if targeted else "")
     number = "Table 3" if printed else "As Table 3"
     heading = ("", "attack", *measured.labels)
@@ -138,10 +142,10 @@ def _entry(
     return entry
 
 
-def _pair(entry: "dict[str, object]") -> str:
+def _cell(entry: "dict[str, object]", searched: bool) -> str:
     median, rate = float(str(entry["median_distance"])), float(str(entry.get("accuracy", entry.get("success"))))
     distance = MISSING if math.isnan(median) else "∞" if math.isinf(median) else f"{median:.3f}"
-    return f"{distance} / {rate:.1%}"
+    return f"{distance} / {rate:.1%}" if searched else f"{rate:.1%}"
 
 
 def _frame(entries: "list[dict[str, object]]") -> pd.DataFrame:
