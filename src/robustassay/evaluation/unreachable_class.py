@@ -40,7 +40,7 @@ def find_unreachable_class(target: TargetModel, x: Tensor, logits: Tensor) -> in
 
 
 def _distinct(labels: Tensor) -> int:
-    return len(labels.unique())
+    return len(set(labels.tolist()))
 
 
 def _reaches(target: TargetModel, x: Tensor, label: int, size: float) -> bool:
