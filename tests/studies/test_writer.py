@@ -127,7 +127,7 @@ def test_published_pages_are_made_of_finished_tasks_and_say_where_they_come_from
 def test_the_command_on_a_page_names_no_folder_of_this_machine(tmp_path):
     scope = Scope(tmp_path, "imagenet", data=f"nips2017:{tmp_path}", models=(f"{tmp_path}/net.py:make", "R&P"), seed=3)
     assert scope.command("su2018") == (
-        "assay study su2018 --dataset imagenet --data nips2017:FOLDER --models net.py:make R&P --seed 3"
+        'assay study su2018 --dataset imagenet --data nips2017:FOLDER --models net.py:make "R&P" --seed 3'
     )
 
 
