@@ -70,8 +70,8 @@ def setup(measured: ServiceMeasurements) -> Setup:
         "Whether a label is the true one or the target's is decided by a map from the service's labels to classes; the "
         "authors judged by eye, and counted labels close to the target.",
         "Gaussian noise is one more group; the paper sent none.",
-        "The rules of findings 1 and 3 were set after a first look at results on 24 images of CIFAR-10, which are among "
-        "the first of the embedded ones: a page with other images or networks tests them.",
+        "The rules of findings 1 and 3 were set after a first look at results on 24 images of CIFAR-10, the "
+        "first of the embedded ones: a page with other images or networks tests them.",
     )
     notes = (
         "Misled: the service's most confident label is right for the clean image and wrong for the adversarial one. "
