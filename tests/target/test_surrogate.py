@@ -1,5 +1,6 @@
 """The surrogate that is searched: as good as the model, or none at all."""
 
+import threading
 from functools import partial
 
 import pytest
@@ -12,7 +13,7 @@ from robustassay.evaluation import inspection
 from robustassay.evaluation.wave import FULL_PRECISION
 from robustassay.target import LocalModel, SurrogateModel
 from robustassay.target.fused import fuse
-from robustassay.target.surrogate import Surrogate, _full, _half, find_surrogate, logits_and_gradients
+from robustassay.target.surrogate import Surrogate, _full, _half, _traced, find_surrogate, logits_and_gradients
 from robustassay.threat import Untargeted
 from robustassay.threat.losses import logit_margin
 
@@ -369,3 +370,24 @@ def test_nan_is_noticed_at_once_or_when_asked_for(late):
         network.logits(X)
     with pytest.raises(errors.ModelFailed, match="returned NaN"):
         network.check() if late else network.logits(X)
+
+
+def test_another_thread_may_call_its_model_while_one_is_traced():
+    other, answers = nn.Sequential(nn.Linear(3, 2)), []
+
+    class Interrupted(nn.Module):
+        """In whose forward pass another thread calls another model."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, x):
+            thread = threading.Thread(target=lambda: answers.append(other(torch.ones(1, 3))))
+            thread.start()
+            thread.join()
+            return self.layer(x)
+
+    assert _traced(Interrupted().eval()) is not None
+    assert len(answers) == 1
+    assert torch.equal(answers[0], other(torch.ones(1, 3)))

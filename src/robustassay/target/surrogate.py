@@ -10,12 +10,13 @@ each sample is checked before it is attacked, and those on which the copy is not
 A model that cannot be traced, whose copies give other logits, or whose copies are slower, has no surrogate.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Final, final
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor, fx, nn
@@ -114,10 +115,33 @@ def _folded(module: nn.Module) -> fx.GraphModule | None:
 def _traced(module: nn.Module) -> fx.GraphModule | None:
     """Return a copy as a graph of layers; None where tracing cannot follow the model."""
     try:
-        with callers_environment():
-            return fx.symbolic_trace(deepcopy(module))
+        with _one_at_a_time, callers_environment():
+            tracer = _ThreadTracer()
+            graph = tracer.trace(deepcopy(module))
+            return fx.GraphModule(tracer.root, graph, type(module).__name__)
     except Exception:  # such as control flow that depends on values
         return None
+
+
+_one_at_a_time = threading.Lock()
+"""Tracing replaces how modules are called, in all threads."""
+
+
+@final
+class _ThreadTracer(fx.Tracer):
+    """Follows the calls of its own thread only: another thread may call its model meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Record a call, or pass on that of another thread."""
+        if threading.get_ident() != self._thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
 
 
 def _fold(traced: fx.GraphModule) -> int:
