@@ -17,7 +17,7 @@ HEAD: Final = """# Misses and false alarms of the doctor
 
 How often is a robust accuracy far too high and nothing says so, and how often is an honest model suspected? The
 collection in `benchmarks/model_collection/` holds {masked} masked and {honest} honest models. The authors of the
-halves and of the fresh part had not read the doctor's code; the author of the two halves knew docs/masked.md, that of the fresh part did not. The families of the
+halves and of the fresh part had not read the doctor's code; that of the halves knew docs/masked.md. The families of the
 halves are split by a hash of their names; those of the fresh part were written after the doctor was tuned. Limits may
 be set on the tuning half, and the rates that count are those of the held-out half and of the fresh part. The remedies
 of `--adaptive auto` were mended after a look at what they missed in the fresh part; for them the later part counts,
