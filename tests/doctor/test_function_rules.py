@@ -156,6 +156,13 @@ MASKS: dict[str, Function] = {
     "clamp": lambda v: v.clamp(0.45, 0.55),
     "tanh": lambda v: torch.tanh(99 * v),
     "sigmoid": lambda v: torch.sigmoid(99 * (v - 0.5)),
+    "clamp in place": lambda v: v.clone().clamp_(0.45, 0.55),
+    "erf": lambda v: torch.erf(999 * (v - 0.5)),
+}
+
+SATURATED: dict[str, Function] = {
+    "softsign": lambda v: F.softsign(99 * (v - 0.5)),
+    "atan": lambda v: torch.atan(99 * (v - 0.5)),
 }
 
 
@@ -166,6 +173,15 @@ def test_soft_rules_let_gradients_pass_masks_and_saturation(name, h):
     out, found = slope(function, h, soft=True)
     assert torch.equal(out, function(h))
     assert (found != 0).all()
+
+
+@pytest.mark.parametrize("name", SATURATED)
+def test_soft_rules_raise_slopes_that_fall_slowly(name, h):
+    function = SATURATED[name]
+    out, found = slope(function, h, soft=True)
+    assert torch.equal(out, function(h))
+    assert (found >= 99 * 0.1 - 1e-4).all()
+    assert (slope(function, h)[1] < 99 * 0.1).any(), "or there is nothing to soften"
 
 
 def test_an_image_has_the_same_gradient_in_any_batch(h):

@@ -8,26 +8,24 @@ from typing import Final, final
 import torch
 from torch import nn
 
-from robustassay.defenses.defended import adaptive
-from robustassay.doctor.checkpoints import repeated_layers
 from robustassay.doctor.cross_checks import SUBSTITUTES, substitutes_apply
 from robustassay.doctor.gradient_fixes import (
+    Bypass,
     FixedGradients,
     GradientFix,
     JointOutputs,
     LayerMaps,
-    LayerOutput,
     LogOutputs,
     RescaleLogits,
     ReverseGradient,
     SmoothGradient,
-    StraightThrough,
 )
 from robustassay.doctor.indicator import REMEDIES, Diagnosis
 from robustassay.doctor.layer_errors import find_wrong_layers
 from robustassay.doctor.layer_trace import find_bypass
 from robustassay.doctor.output_checks import MAX_DECADES
 from robustassay.doctor.probe_set import SEED, ProbeSet
+from robustassay.doctor.straight_through import UNSUITABLE, straight_through
 from robustassay.doctor.taps import MAX_JOINT_TAPS, MAX_TAPS, find_logit_layer, rival_taps
 from robustassay.errors import ModelFailed
 from robustassay.rng import Streams
@@ -39,9 +37,6 @@ RESCALED_MARGIN: Final = 5.0
 
 SMOOTHING_SIZE: Final = 0.5
 """Size of the noise that smoothed gradients average over, as a fraction of a random perturbation."""
-
-UNSUITABLE: Final = (RuntimeError, TypeError, AttributeError, ValueError, NotImplementedError)
-"""Errors of a model that cannot run under other rules."""
 
 TRIAL_ON_FIX: Final = "pma:steps=20"
 FULL_ON_FIX: Final = ("pma", "express", "apgd-t:steps=50")
@@ -89,7 +84,10 @@ class Candidate:
 
 
 def build_candidates(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Candidate]:
-    """Build the rivals that are always tried, and the remedies that the diagnosis names."""
+    """Build the rivals that are always tried, and the remedies that the diagnosis names.
+
+    Inner outputs come first among the fixes, so innermost: they count the functions of the model, not those of rules.
+    """
     named = diagnosis.remedies
     outputs = output_fixes(probes, diagnosis) if "logits" in named else []
     rules = straight_through(probes)
@@ -97,44 +95,29 @@ def build_candidates(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Candida
     if "logits" in named and outputs:
         yield _on_fix(probes, "logits", "", outputs, "")
     for variant, taps, how in _tap_fixes(probes):
-        yield _on_fix(probes, "logits", variant, [*front, *taps], how)
+        yield _on_fix(probes, "logits", variant, [*taps, *front], how)
     for fix, how in rules:
         variant = "unrolled" if fix.unroll else "soft" if fix.soft else ""
-        yield _on_fix(probes, "bpda", variant, [fix, *outputs], how)
-    if "bpda" in named and (bypass := find_bypass(probes.target, probes.x0, probes.goal)) is not None:
-        yield _on_fix(probes, "bpda", "linear", [bypass, *outputs], "a linear map replaces what stops gradients")
+        yield _on_fix(probes, "bpda", variant, [*outputs, fix], how)
+    if "bpda" in named and (bypass := _bypass(probes)) is not None:
+        yield _on_fix(probes, "bpda", "linear", [*outputs, bypass], "a linear map replaces what stops gradients")
     if "bpda" in named and (maps := _wrong_layers(probes)) is not None:
         how = f"linear maps replace {len(maps.layers)} layers whose gradient does not predict how they change"
-        yield _on_fix(probes, "bpda", "layers", [*front, maps, *outputs], how)
+        yield _on_fix(probes, "bpda", "layers", [*outputs, *front, maps], how)
     if "reversal" in named:
-        yield _on_fix(probes, "reversal", "", [ReverseGradient(), *outputs], "")
+        yield _on_fix(probes, "reversal", "", [*outputs, ReverseGradient()], "")
     if "smoothing" in named:
         smooth = SmoothGradient(SMOOTHING_SIZE * _typical_perturbation(probes))
-        yield _on_fix(probes, "smoothing", "", [*front, smooth, *outputs], "")
+        yield _on_fix(probes, "smoothing", "", [*outputs, *front, smooth], "")
     yield from _on_the_model(probes, dict.fromkeys((*ALWAYS, *named)))
 
 
-def straight_through(probes: ProbeSet) -> list[tuple[StraightThrough, str]]:
-    """Build the straight-through fixes whose rules this model's functions need."""
-    few = probes.x0[:LANES].to(probes.target.dtype)
-    repeated = repeated_layers(probes.target, few)
-    plain = _rules_of(StraightThrough(), probes, few)
-    soft = _rules_of(StraightThrough(soft=True), probes, few)
-    found = [(StraightThrough(repeated=repeated), plain)] if plain else []
-    if soft:
-        found.append((StraightThrough(soft=True, repeated=repeated), soft))
-    if "inner gradient" in plain:
-        found.append((StraightThrough(unroll=True), plain))
-    return found
-
-
-def _rules_of(fix: StraightThrough, probes: ProbeSet, x: torch.Tensor) -> str:
-    """Name the rules that a pass applies; empty where none is, or where the model cannot run under them."""
+def _bypass(probes: ProbeSet) -> Bypass | None:
+    """Find a linear map around what stops gradients."""
     try:
-        used = fix.rules_used(adaptive(probes.target.module), x)
+        return find_bypass(probes.target, probes.x0, probes.goal)
     except UNSUITABLE:
-        return ""
-    return ", ".join(f"{name} ({count} times)" if count > 1 else name for name, count in used.items())
+        return None
 
 
 def _wrong_layers(probes: ProbeSet) -> LayerMaps | None:
@@ -165,15 +148,20 @@ def gives_gradients(module: nn.Module, probes: ProbeSet) -> bool:
 
 
 def _tap_fixes(probes: ProbeSet) -> Iterator[tuple[str, list[GradientFix], str]]:
-    """Take inner layers as logits: all together in all calls, and each alone in its last call."""
-    best = rival_taps(probes.target, probes.x0)[:MAX_JOINT_TAPS]
-    if sum(tap.calls for tap in best) > 1:
-        factors = [RESCALED_MARGIN / max(_typical_margin(probes, [LayerOutput(tap.layer)]), 1e-12) for tap in best]
-        layers = ", ".join(tap.name for tap in best)
-        yield "taps", [JointOutputs([tap.layer for tap in best], factors)], f"all outputs of layers {layers} together"
+    """Take inner outputs as logits: all of layers together in all calls, and each alone in its last call.
+
+    Where no layer has such outputs, all of functions are taken together.
+    """
+    best = rival_taps(probes.target, probes.x0)
+    tried = ([tap for tap in best if tap.is_layer] or best)[:MAX_JOINT_TAPS]
+    sizes = {tap: size for tap in tried if (size := _typical_margin(probes, [tap.output])) >= 0}
+    if sum(tap.calls for tap in sizes) > 1:
+        factors = [RESCALED_MARGIN / max(size, 1e-12) for size in sizes.values()]
+        names = ", ".join(tap.name for tap in sizes)
+        yield "taps", [JointOutputs([tap.output for tap in sizes], factors)], f"all outputs of {names} together"
     for tap in best[:MAX_TAPS]:
-        fix = LayerOutput(tap.layer)
-        yield f"tap-{_plain(tap.name)}", [fix, *_rescaling(probes, [fix])], f"the outputs of layer {tap.name}"
+        fixes = [tap.output, *_rescaling(probes, [tap.output])]
+        yield f"tap-{_plain(tap.name)}", fixes, f"the outputs of {tap.name}"
 
 
 def _plain(name: str) -> str:
@@ -198,8 +186,12 @@ def _rescaling(probes: ProbeSet, fixes: list[GradientFix]) -> list[GradientFix]:
 
 @torch.no_grad()
 def _typical_margin(probes: ProbeSet, fixes: list[GradientFix]) -> float:
+    """Return the median margin of the logits behind these fixes; NaN where the model cannot run with them."""
     fixed = FixedGradients(probes.target.module, fixes)
-    logits = probes.target.with_module(fixed).call_differentiable(probes.x0)
+    try:
+        logits = probes.target.with_module(fixed).call_differentiable(probes.x0)
+    except ModelFailed:
+        return math.nan
     return float(probes.goal.margin(logits).abs().median())
 
 

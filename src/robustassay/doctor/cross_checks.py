@@ -1,4 +1,4 @@
-"""Checks that no other attack beats the white-box attacks: Square, transfer, and attacks on inner layers.
+"""Checks that no other attack beats the white-box attacks: Square, transfer, inner layers, straight-through rules.
 
 An attack beats another on an image if it leaves a clearly lower margin. Few images then show what success rates show on
 many only.
@@ -17,9 +17,10 @@ from robustassay.attacks.score.square import Square
 from robustassay.attacks.transfer.transfer import Transfer
 from robustassay.doctor.clock import seconds_now
 from robustassay.doctor.distillation import distil
-from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix, LayerOutput
+from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix
 from robustassay.doctor.indicator import IndicatorResult
 from robustassay.doctor.probe_set import SEED, ProbeSet
+from robustassay.doctor.straight_through import straight_through
 from robustassay.doctor.taps import MAX_TAPS, rival_taps
 from robustassay.errors import AssayError
 from robustassay.rng import Streams
@@ -141,8 +142,8 @@ def inner_layers(white: WhiteBox) -> IndicatorResult:
         return _nothing_left(name)
     best = rival_taps(probes.target, probes.x0)[:MAX_TAPS]
     if not best:
-        return IndicatorResult(name, 0.0, MAX_LEAD, "no inner layer has other outputs of the logits' shape")
-    margins = [_margin_through(probes, LayerOutput(tap.layer)) for tap in best]
+        return IndicatorResult(name, 0.0, MAX_LEAD, "nothing inside has other outputs of the logits' shape")
+    margins = [_margin_through(probes, tap.output) for tap in best]
     gained = int(white.beaten(torch.stack(margins).amin(0)).sum())
     return IndicatorResult(
         name,
@@ -151,6 +152,28 @@ def inner_layers(white: WhiteBox) -> IndicatorResult:
         f"attacks on the outputs of {', '.join(tap.name for tap in best)} reach lower margins than attacks on the "
         f"logits on {gained} of {len(probes)} images that those do not break",
         ("logits", "square"),
+        weak_limit=0.0,
+        kind=KIND,
+    )
+
+
+def fixed_gradients(white: WhiteBox) -> IndicatorResult:
+    """Attack through straight-through rules, on the images that gradient attacks did not break."""
+    name, probes = "fixed gradients beat white-box", white.probes
+    if not len(probes):
+        return _nothing_left(name)
+    rules = straight_through(probes)
+    if not rules:
+        return IndicatorResult(name, 0.0, MAX_LEAD, "no function of the model rounds, chooses, detaches or saturates")
+    margins = [_margin_through(probes, fix) for fix, _ in rules]
+    gained = int(white.beaten(torch.stack(margins).amin(0)).sum())
+    return IndicatorResult(
+        name,
+        gained / len(probes),
+        max(MAX_LEAD, 1 / len(probes)),
+        f"with gradients through {rules[-1][1]}, attacks reach lower margins on {gained} of {len(probes)} images that "
+        "attacks on the model's own gradients do not break",
+        ("bpda", "square"),
         weak_limit=0.0,
         kind=KIND,
     )

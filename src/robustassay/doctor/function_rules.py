@@ -207,10 +207,14 @@ class FunctionRules(TorchFunctionMode):
 
     def _soft(self, name: str, func: Call, args: Any, kwargs: Any) -> Any:
         """Let a part of the gradient pass where a function saturates or a mask stops it."""
-        first, out = args[0], func(*args, **kwargs)
-        if name in SATURATING and not func.__name__.endswith("_"):
+        first = args[0]
+        if name in SATURATING:
             self.used[name] += 1
-            return straight(out, SATURATING[name](first.detach(), out.detach()) * first)
+            in_place, given = _is_in_place(func), first.detach()
+            out = (getattr(Tensor, name) if in_place else func)(given, *args[1:], **kwargs)
+            soft = straight(out, SATURATING[name](given, out) * first)
+            return first.copy_(soft) if in_place else soft
+        out = func(*args, **kwargs)
         if name in ("mul", "multiply") and len(args) > 1 and is_mask(args[1], first):
             self.used["mask"] += 1
             return straight(out, first * args[1].to(first.dtype).clamp(min=LEAK))

@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final, final
 
@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from robustassay.defenses.defended import Pass, adaptive
 from robustassay.doctor.checkpoints import called_again
 from robustassay.doctor.function_rules import FunctionRules
+from robustassay.doctor.function_trace import FunctionCall, FunctionTrace
+from robustassay.errors import ModelFailed
 
 NOISY_COPIES: Final = 8
 """Noisy copies of an image that its gradient is averaged over."""
@@ -95,44 +97,86 @@ class Bypass(GradientFix):
             return forward_pass(x)
 
 
+class InnerOutput(GradientFix, ABC):
+    """Takes a tensor inside the model as logits, before it was squashed, scaled or detached."""
+
+    @abstractmethod
+    def record(self, x: Tensor) -> AbstractContextManager[list[Tensor]]:
+        """Collect the tensor, once per call of what returns it, while the block runs a pass with these images."""
+
+    def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
+        """Return the tensor of the last call."""
+        with self.record(x) as outputs:
+            forward_pass(x)
+        return _called(outputs)[-1]
+
+
+def _called(outputs: list[Tensor]) -> list[Tensor]:
+    if not outputs:
+        raise ModelFailed("The model computes these images in another way than those before, so that fixes fail.")
+    return outputs
+
+
 @final
-class LayerOutput(GradientFix):
-    """Takes the output of the last layer as logits, before it was squashed, scaled or detached."""
+class LayerOutput(InnerOutput):
+    """The output of a layer."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
         self.layer = layer
 
-    def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
-        """Return the output of the layer in its last call."""
+    @contextmanager
+    def record(self, x: Tensor) -> Iterator[list[Tensor]]:
+        """Collect the outputs of the layer."""
         outputs: list[Tensor] = []
         with self.layer.register_forward_hook(lambda layer, given, output: outputs.append(output)):
-            forward_pass(x)
-        return outputs[-1]
+            yield outputs
+
+
+@final
+class FunctionOutput(InnerOutput):
+    """The output of one call of a function, where no registered layer returns it."""
+
+    def __init__(self, call: FunctionCall, classes: int) -> None:
+        super().__init__()
+        self.call, self.classes = call, classes
+
+    @contextmanager
+    def record(self, x: Tensor) -> Iterator[list[Tensor]]:
+        """Collect the output of this call."""
+        outputs: list[Tensor] = []
+
+        def keep(call: FunctionCall, output: Tensor) -> None:
+            if call == self.call:
+                outputs.append(output)
+
+        with FunctionTrace((len(x), self.classes), keep):
+            yield outputs
 
 
 @final
 class JointOutputs(GradientFix):
-    """Takes the sum of the outputs of several layers as logits, each scaled by its own factor.
+    """Takes the sum of several inner outputs as logits, each scaled by its own factor.
 
     A layer that is called several times, as in a vote of copies of one network, counts with all its calls.
     """
 
-    def __init__(self, layers: Sequence[nn.Module], factors: Sequence[float]) -> None:
+    def __init__(self, outputs: Sequence[InnerOutput], factors: Sequence[float]) -> None:
         super().__init__()
-        self.layers, self.factors = nn.ModuleList(layers), tuple(factors)
+        self.outputs, self.factors = nn.ModuleList(outputs), tuple(factors)
 
     def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
-        """Return the sum over the layers of the mean output of all calls."""
-        outputs: dict[nn.Module, list[Tensor]] = {layer: [] for layer in self.layers}
-        with ExitStack() as hooks:
-            for layer in self.layers:
-                hooks.enter_context(
-                    layer.register_forward_hook(lambda layer, given, output: outputs[layer].append(output))
-                )
+        """Return the sum over the outputs of the mean over all calls."""
+        with ExitStack() as stack:
+            recorded = [stack.enter_context(output.record(x)) for output in self._inner_outputs()]
             forward_pass(x)
-        means = [torch.stack(outputs[layer]).mean(0) for layer in self.layers]
+        means = [torch.stack(_called(outputs)).mean(0) for outputs in recorded]
         return torch.stack([factor * mean for factor, mean in zip(self.factors, means, strict=True)]).sum(0)
+
+    def _inner_outputs(self) -> Iterator[InnerOutput]:
+        for output in self.outputs:
+            assert isinstance(output, InnerOutput)
+            yield output
 
 
 @final

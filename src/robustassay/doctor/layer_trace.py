@@ -74,7 +74,7 @@ def _last_calls(calls: list[LayerCall]) -> list[LayerCall]:
 
 def _with_gradient(calls: list[LayerCall], margin: Tensor) -> list[LayerCall]:
     """Return the calls, in order, that gradients reach from the logits."""
-    if not margin.requires_grad:
+    if not calls or not margin.requires_grad:
         return []
     given = [call.given for call in calls]
     gradients = torch.autograd.grad(margin.sum(), given, allow_unused=True, retain_graph=True)

@@ -21,6 +21,9 @@ def _inside_range(given: Tensor, out: Tensor) -> Tensor:
 SATURATING: Final[Mapping[str, Callable[[Tensor, Tensor], Tensor]]] = {
     "tanh": lambda given, out: (1 - out * out).clamp(min=LEAK),
     "sigmoid": lambda given, out: (out * (1 - out)).clamp(min=LEAK / 4),
+    "softsign": lambda given, out: (1 - out.abs()).square().clamp(min=LEAK),
+    "erf": lambda given, out: (-given.square()).exp().clamp(min=LEAK),
+    **dict.fromkeys(("atan", "arctan"), lambda given, out: (1 / (1 + given.square())).clamp(min=LEAK)),
     **dict.fromkeys(("clamp", "clip", "hardtanh", "relu6"), _inside_range),
 }
 """Saturating functions, with a derivative that never vanishes."""

@@ -1,5 +1,6 @@
-"""Finds the layers inside a model whose outputs can be attacked in place of its logits."""
+"""Finds the tensors inside a model that can be attacked in place of its logits: outputs of layers and of functions."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -7,7 +8,9 @@ from typing import Any, Final, final
 import torch
 from torch import Tensor, nn
 
-from robustassay.doctor.gradient_fixes import LayerOutput
+from robustassay.defenses.defended import Pass
+from robustassay.doctor.function_trace import FunctionCall, FunctionTrace, Report
+from robustassay.doctor.gradient_fixes import FixedGradients, FunctionOutput, GradientFix, InnerOutput, LayerOutput
 from robustassay.target import TargetModel
 
 NOISE_SIZES: Final = (0.1, 0.25)
@@ -29,48 +32,59 @@ MAX_JOINT_TAPS: Final = 8
 @final
 @dataclass(frozen=True)
 class Tap:
-    """A layer with outputs of the logits' shape."""
+    """A layer, or one call of a function, with outputs of the logits' shape."""
 
     name: str
-    layer: nn.Module
+    output: InnerOutput
     agreement: float  # fraction of perturbed images on which it ranks the same class first as the model
     agrees_clean: bool
     same_as_logits: bool  # up to scale and shift
     calls: int  # in one pass
 
+    @property
+    def is_layer(self) -> bool:
+        """Whether a registered layer returns it."""
+        return isinstance(self.output, LayerOutput)
+
 
 def rival_taps(target: TargetModel, x: Tensor) -> list[Tap]:
-    """Find the inner layers that may be tried as logits: other objectives, best agreement with the model first."""
+    """Find the inner outputs that may be tried as logits: other objectives, best agreement with the model first.
+
+    Of those that agree equally, layers come before functions, and earlier calls before later ones.
+    """
     rivals = [tap for tap in find_taps(target, x) if not tap.same_as_logits]
-    return sorted(rivals, key=lambda tap: -tap.agreement)
+    return sorted(rivals, key=lambda tap: (-tap.agreement, not tap.is_layer))
 
 
 def find_taps(target: TargetModel, x: Tensor) -> list[Tap]:
-    """Find every layer with outputs of the logits' shape, in the order of their calls, each objective once."""
+    """Find every output of the logits' shape, in the order of their calls, those of layers first, each objective once.
+
+    A layer counts where its output is final; functions only where no layer has the same output.
+    """
     shown = torch.cat((x, *perturb(x)))
-    outputs, logits = _trace_outputs(target, shown)
-    wanted, named = _standardise(logits), {module: name for name, module in target.module.named_modules()}
+    trace = _Trace.run(target, shown)
+    wanted = _standardise(trace.logits)
     found: list[Tap] = []
     seen: list[Tensor] = []
-    for layer, (output, calls) in reversed(outputs.items()):
-        if output.shape != logits.shape or not bool(output.isfinite().all()):
+    for name, inner, output, calls in trace.outputs():
+        if output.shape != trace.logits.shape or not bool(output.isfinite().all()):
             continue
         values = _standardise(output)
         if any(bool((values - other).abs().max() < SAME) for other in seen):
             continue
         seen.append(values)
-        agrees = output.argmax(1) == logits.argmax(1)
+        agrees = output.argmax(1) == trace.logits.argmax(1)
         same = bool((values - wanted).abs().max() < SAME)
         agreement = float(agrees[len(x) :].float().mean())
-        found.append(Tap(named[layer], layer, agreement, bool(agrees[: len(x)].all()), same, calls))
+        found.append(Tap(name, inner, agreement, bool(agrees[: len(x)].all()), same, calls))
     return found[::-1]
 
 
-def find_logit_layer(target: TargetModel, x: Tensor) -> LayerOutput | None:
-    """Find the last layer that ranks the classes as the model does, on the images and on perturbed ones."""
+def find_logit_layer(target: TargetModel, x: Tensor) -> InnerOutput | None:
+    """Find the last inner output that ranks the classes as the model does, on the images and on perturbed ones."""
     for tap in reversed(find_taps(target, x)):
         if tap.agrees_clean and tap.agreement >= MIN_AGREEMENT:
-            return LayerOutput(tap.layer)
+            return tap.output
     return None
 
 
@@ -87,19 +101,56 @@ def _standardise(logits: Tensor) -> Tensor:
     return centred / centred.square().mean(1, keepdim=True).sqrt().clamp(min=1e-12)
 
 
-@torch.no_grad()
-def _trace_outputs(target: TargetModel, x: Tensor) -> tuple[dict[nn.Module, tuple[Tensor, int]], Tensor]:
-    """Return the output of every layer in its last call and the number of calls, in this order, and the logits."""
-    outputs: dict[nn.Module, tuple[Tensor, int]] = {}
+@final
+class _Traced(GradientFix):
+    """The pass itself, with a report of every function; calls outside of the model do not count."""
 
-    def after(layer: nn.Module, given: Any, output: Any) -> None:
-        _, calls = outputs.pop(layer, (None, 0))
-        if isinstance(output, Tensor):
-            outputs[layer] = output.detach().clone(), calls + 1
+    def __init__(self, classes: int, report: Report) -> None:
+        super().__init__()
+        self.classes, self.report = classes, report
 
-    with ExitStack() as hooks:
-        for part in target.module.modules():
-            if part is not target.module:
-                hooks.enter_context(part.register_forward_hook(after))
-        logits = target.call_differentiable(x)
-    return outputs, logits
+    def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
+        """Return the logits of the pass."""
+        with FunctionTrace((len(x), self.classes), self.report):
+            return forward_pass(x)
+
+
+@final
+@dataclass(frozen=True)
+class _Trace:
+    """One pass: the outputs of layers and of functions, in the order of their calls, and the logits."""
+
+    layers: dict[nn.Module, tuple[Tensor, int]]  # the output of the last call, and the number of calls
+    functions: dict[FunctionCall, Tensor]
+    logits: Tensor
+    names: dict[nn.Module, str]
+
+    @classmethod
+    @torch.no_grad()
+    def run(cls, target: TargetModel, x: Tensor) -> "_Trace":
+        layers: dict[nn.Module, tuple[Tensor, int]] = {}
+        functions: dict[FunctionCall, Tensor] = {}
+
+        def after(layer: nn.Module, given: Any, output: Any) -> None:
+            _, calls = layers.pop(layer, (None, 0))
+            if isinstance(output, Tensor):
+                with torch._C.DisableTorchFunction():
+                    layers[layer] = output.detach().clone(), calls + 1
+
+        def keep(call: FunctionCall, output: Tensor) -> None:
+            functions[call] = output.detach().clone()
+
+        with ExitStack() as hooks:
+            for part in target.module.modules():
+                if part is not target.module:
+                    hooks.enter_context(part.register_forward_hook(after))
+            traced = FixedGradients(target.module, [_Traced(target.classes, keep)])
+            logits = target.with_module(traced).call_differentiable(x)
+        return cls(layers, functions, logits, {module: name for name, module in target.module.named_modules()})
+
+    def outputs(self) -> Iterator[tuple[str, InnerOutput, Tensor, int]]:
+        """Yield all of them, the last call first, layers before functions."""
+        for layer, (output, calls) in reversed(self.layers.items()):
+            yield self.names[layer], LayerOutput(layer), output, calls
+        for call, output in reversed(self.functions.items()):
+            yield str(call), FunctionOutput(call, self.logits.shape[1]), output, 1

@@ -1,0 +1,44 @@
+"""Follows the functions of a pass; they also show layers that are not registered, and values between layers."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+
+@final
+@dataclass(frozen=True)
+class FunctionCall:
+    """One call in a pass, among the calls of a function with outputs of the logits' shape."""
+
+    function: str
+    number: int  # from 1
+
+    def __str__(self) -> str:
+        return f"{self.function} {self.number}"
+
+
+Report = Callable[[FunctionCall, Tensor], None]
+"""Called with a call and its output."""
+
+
+@final
+class FunctionTrace(TorchFunctionMode):
+    """Reports every floating tensor of one shape that a function returns."""
+
+    def __init__(self, shape: tuple[int, ...], report: Report) -> None:
+        super().__init__()
+        self._shape, self._report, self._calls = torch.Size(shape), report, Counter[str]()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function and report what it returns."""
+        output = func(*args, **(kwargs or {}))
+        if isinstance(output, Tensor) and output.shape == self._shape and output.is_floating_point():
+            name = getattr(func, "__name__", "function").strip("_")
+            self._calls[name] += 1
+            self._report(FunctionCall(name, self._calls[name]), output)
+        return output
