@@ -7,6 +7,7 @@ import pytest
 from robustassay import attacks
 from robustassay.analysis.rates import Rate
 from robustassay.registry import describe
+from robustassay.results.cross_check import CROSS_CHECK_FLAG, CrossCheck
 from robustassay.results.evidence import Grade, evidence, is_standard
 from robustassay.results.self_test import LIMIT, SELF_TEST_FLAG, SelfTest, merge
 
@@ -61,6 +62,19 @@ def test_no_warnings_are_earned_by_strong_attacks_with_a_passed_self_test(attack
     assert label in judged.summary
     assert judged.to_json()["earned"] is earned
     assert bool(judged.warnings) is not earned
+
+
+def test_a_cross_check_that_breaks_a_sample_takes_the_grade_away():
+    failed = CrossCheck(("a", "b"), ("b",), "the outputs of net as logits")
+    runs = [manifest("express", [True] * 8, cross_check=failed.to_json()), manifest("pgd", [True] * 8)]
+    assert CrossCheck.of(runs[0]) == failed
+    judged = evidence(runs)
+    assert judged.label == "upper bound (AutoAttack-grade, cross-check failed)"
+    assert judged.warnings == ["cross-check broke 1 of 2"]
+    assert "1 of 2 samples" in failed.flags[CROSS_CHECK_FLAG]
+    passed = manifest("express", [True] * 8, cross_check=CrossCheck(("a", "b")).to_json())
+    assert evidence([passed]).earned
+    assert CrossCheck.of(passed).flags == {}
 
 
 def test_an_example_is_found_if_one_attack_found_it_and_costs_add_up():

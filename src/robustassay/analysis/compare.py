@@ -6,6 +6,7 @@ from typing import final
 import numpy as np
 import pandas as pd
 
+from robustassay.analysis import rates
 from robustassay.analysis.intervals import checked
 from robustassay.errors import BadRequest
 
@@ -73,7 +74,7 @@ def mcnemar(only_first: int, only_second: int) -> float:
 
 def robust_samples(records: pd.DataFrame) -> pd.Series:
     """Say by sample id which samples are classified correctly and not broken."""
-    robust = records["clean_ok"].astype(bool) & ~records["success"].astype(bool)
+    robust = rates.unbroken(records)
     return robust.set_axis(pd.Index(records["sample_id"]))
 
 

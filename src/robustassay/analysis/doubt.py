@@ -12,6 +12,8 @@ from typing import Final, final
 import numpy as np
 import pandas as pd
 
+from robustassay.analysis import rates
+
 COEFFICIENTS: Final = (-2.856, -1.83, -0.332, 0.151, -2.463)
 """Weights of the features, in their order; written by the command."""
 
@@ -65,7 +67,7 @@ def probability_of(
 
 def fall_probability(records: pd.DataFrame, traits: AttackTraits = AttackTraits()) -> pd.Series:  # noqa: B008, frozen
     """Return the probability that each unbroken sample falls to AutoAttack; zero for the others."""
-    unbroken = (records["clean_ok"].astype(bool) & ~records["success"].astype(bool)).to_numpy()
+    unbroken = rates.unbroken(records).to_numpy()
     left = (records["margin"] / records["clean_margin"]).fillna(1).to_numpy(float)
     gradients = records["backwards"].to_numpy(float) * traits.effort
     return pd.Series(np.where(unbroken, probability_of(left, gradients, traits.standard), 0.0), index=records.index)

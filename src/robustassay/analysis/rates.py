@@ -40,7 +40,12 @@ def clean_accuracy(records: pd.DataFrame) -> Rate:
 
 def robust_accuracy(records: pd.DataFrame) -> Rate:
     """How many samples are classified correctly and not broken; clean errors count as broken."""
-    return Rate(int((records["clean_ok"] & ~records["success"]).sum()), len(records))
+    return Rate(int(unbroken(records).sum()), len(records))
+
+
+def unbroken(records: pd.DataFrame) -> pd.Series:
+    """Say which samples are classified correctly and were not broken."""
+    return records["clean_ok"].astype(bool) & ~records["success"].astype(bool)
 
 
 def attack_success_rate(records: pd.DataFrame) -> Rate:

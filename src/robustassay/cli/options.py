@@ -85,7 +85,7 @@ class SearchOptions:
 
     self_test: int | None = None
     """Number of samples on which the attack must afterwards find a planted adversarial example (8 by default); 0
-    switches this self-test off. It changes no record."""
+    switches this self-test and the cross-check off. It changes no record."""
 
     def search(self) -> "ra.Search":
         """Return the same as `evaluate` takes it."""

@@ -46,8 +46,10 @@ def show(run: Path, /, *, json: bool = False) -> None:
 
 def _show_closest(terminal: "Terminal", result: "Result", count: int = 5) -> None:
     """List the unbroken samples with the least margin left."""
+    from robustassay.analysis import rates
+
     records = result.records
-    standing = records[records["clean_ok"].astype(bool) & ~records["success"].astype(bool)]
+    standing = records[rates.unbroken(records)]
     classes = _class_names(result)
     rows = [
         [

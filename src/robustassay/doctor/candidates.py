@@ -19,6 +19,7 @@ from robustassay.doctor.gradient_fixes import (
     RescaleLogits,
     ReverseGradient,
     SmoothGradient,
+    StraightThrough,
 )
 from robustassay.doctor.indicator import REMEDIES, Diagnosis
 from robustassay.doctor.layer_errors import find_wrong_layers
@@ -94,11 +95,7 @@ def build_candidates(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Candida
     front = [fix for fix, _ in rules[:1]]
     if "logits" in named and outputs:
         yield _on_fix(probes, "logits", "", outputs, "")
-    for variant, taps, how in _tap_fixes(probes):
-        yield _on_fix(probes, "logits", variant, [*taps, *front], how)
-    for fix, how in rules:
-        variant = "unrolled" if fix.unroll else "soft" if fix.soft else ""
-        yield _on_fix(probes, "bpda", variant, [*outputs, fix], how)
+    yield from _rivals(probes, rules, outputs)
     if "bpda" in named and (bypass := _bypass(probes)) is not None:
         yield _on_fix(probes, "bpda", "linear", [*outputs, bypass], "a linear map replaces what stops gradients")
     if "bpda" in named and (maps := _wrong_layers(probes)) is not None:
@@ -110,6 +107,22 @@ def build_candidates(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Candida
         smooth = SmoothGradient(SMOOTHING_SIZE * _typical_perturbation(probes))
         yield _on_fix(probes, "smoothing", "", [*outputs, *front, smooth], "")
     yield from _on_the_model(probes, dict.fromkeys((*ALWAYS, *named)))
+
+
+def build_rivals(probes: ProbeSet) -> Iterator[Candidate]:
+    """Build the candidates that no alarm must precede: inner outputs as logits, and straight-through rules."""
+    yield from _rivals(probes, straight_through(probes), [])
+
+
+def _rivals(
+    probes: ProbeSet, rules: list[tuple[StraightThrough, str]], outputs: list[GradientFix]
+) -> Iterator[Candidate]:
+    front = [fix for fix, _ in rules[:1]]
+    for variant, taps, how in _tap_fixes(probes):
+        yield _on_fix(probes, "logits", variant, [*taps, *front], how)
+    for fix, how in rules:
+        variant = "unrolled" if fix.unroll else "soft" if fix.soft else ""
+        yield _on_fix(probes, "bpda", variant, [*outputs, fix], f"gradients through {how}")
 
 
 def _bypass(probes: ProbeSet) -> Bypass | None:
@@ -157,11 +170,11 @@ def _tap_fixes(probes: ProbeSet) -> Iterator[tuple[str, list[GradientFix], str]]
     sizes = {tap: size for tap in tried if (size := _typical_margin(probes, [tap.output])) >= 0}
     if sum(tap.calls for tap in sizes) > 1:
         factors = [RESCALED_MARGIN / max(size, 1e-12) for size in sizes.values()]
-        names = ", ".join(tap.name for tap in sizes)
-        yield "taps", [JointOutputs([tap.output for tap in sizes], factors)], f"all outputs of {names} together"
+        how = f"all outputs of {', '.join(tap.name for tap in sizes)} together as logits"
+        yield "taps", [JointOutputs([tap.output for tap in sizes], factors)], how
     for tap in best[:MAX_TAPS]:
         fixes = [tap.output, *_rescaling(probes, [tap.output])]
-        yield f"tap-{_plain(tap.name)}", fixes, f"the outputs of {tap.name}"
+        yield f"tap-{_plain(tap.name)}", fixes, f"the outputs of {tap.name} as logits"
 
 
 def _plain(name: str) -> str:

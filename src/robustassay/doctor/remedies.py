@@ -1,21 +1,32 @@
 """Turns a diagnosis into remedies: attacks, and gradient fixes for them, those with the most promise first."""
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, final
 
 from robustassay import attacks
 from robustassay.data import Dataset
-from robustassay.doctor.candidates import FULL_ON_FIX, FULL_ON_RANDOM, Candidate, build_candidates, gives_gradients
+from robustassay.doctor.candidates import (
+    FULL_ON_FIX,
+    FULL_ON_RANDOM,
+    Candidate,
+    build_candidates,
+    build_rivals,
+    gives_gradients,
+)
 from robustassay.doctor.cross_checks import seconds_per_call
 from robustassay.doctor.diagnosis import DRAWS, check_all, make_probe_set
 from robustassay.doctor.gradient_fixes import FixedGradients
 from robustassay.doctor.indicator import REMEDIES, Diagnosis
 from robustassay.doctor.probe_set import ProbeSet
-from robustassay.doctor.trials import Trial, left_by_plain_attack, run_trials, within_budget
+from robustassay.doctor.straight_through import UNSUITABLE
+from robustassay.doctor.trials import Trial, left_by_plain_attack, run_trials, try_candidate, within_budget
+from robustassay.errors import AssayError
 from robustassay.evaluation.adaptive import Advice, Adviser, Remedy
 from robustassay.evaluation.flags import Flag
 from robustassay.registry import register
+from robustassay.results.cross_check import CrossCheck
 from robustassay.rng import seeded
 from robustassay.target import TargetModel
 from robustassay.threat import L0, LInf, ThreatModel
@@ -43,13 +54,38 @@ class DiagnosisAdviser(Adviser):
     def advise(self, target: TargetModel, flags: Sequence[Flag], dataset: Dataset, threat: ThreatModel) -> Advice:
         """Diagnose on the first selected samples; shards are parts of one selection, so all get the same advice."""
         norm = LInf(8 / 255) if isinstance(threat.norm, L0) else threat.norm
-        exact = target.exact
-        probes = make_probe_set(exact.with_draws(min(exact.draws, DRAWS)) if exact.random else exact, dataset, norm)
+        probes = make_probe_set(few_draws(target.exact), dataset, norm)
         diagnosis = check_all(probes, flags)
         with seeded("remedies", target.device):
-            found = build_remedies(probes, diagnosis, exact.draws)
+            found = build_remedies(probes, diagnosis, target.exact.draws)
             remedies = [_keep_applicable(threat, remedy) for remedy in found]
         return Advice(diagnosis.to_json(), tuple(remedy for remedy in remedies if remedy.attacks))
+
+    def cross_check(self, target: TargetModel, dataset: Dataset, threat: ThreatModel) -> CrossCheck:
+        """Try the rivals, one after the other, until one of them breaks a sample."""
+        started, asked = time.perf_counter(), tuple(dataset.ids)
+        if not asked or isinstance(threat.norm, L0):
+            return CrossCheck(asked, not_examined="it knows no attack under L0" if asked else "every sample is broken")
+        try:
+            found = _try_rivals(make_probe_set(few_draws(target.exact), dataset, threat.norm, len(asked)))
+        except (AssayError, *UNSUITABLE) as error:
+            return CrossCheck(asked, not_examined=f"the model fails when it is traced ({error})")
+        return replace(found, asked=asked, seconds=time.perf_counter() - started)
+
+
+def few_draws(target: TargetModel) -> TargetModel:
+    """Return a random model with few draws per gradient, and any other model as it is."""
+    return target.with_draws(min(target.draws, DRAWS)) if target.random else target
+
+
+def _try_rivals(probes: ProbeSet) -> CrossCheck:
+    with seeded("cross-check", probes.target.device):
+        for rival in build_rivals(probes):
+            broken = try_candidate(probes, rival)
+            if broken is not None and broken.any():
+                ids = [one for one, hit in zip(probes.ids, broken.tolist(), strict=True) if hit]
+                return CrossCheck(broken=tuple(ids), how=rival.how)
+    return CrossCheck()
 
 
 def build_remedies(probes: ProbeSet, diagnosis: Diagnosis, draws: int = 1) -> Iterator[Remedy]:

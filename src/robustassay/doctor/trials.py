@@ -73,7 +73,7 @@ def run_trials(probes: ProbeSet, candidates: Iterable[Candidate]) -> list[Trial]
     """
     dearest, trials = math.inf, []
     for cost, candidate in sorted(_costs(probes, candidates), key=operator.itemgetter(0)):
-        broken = None if cost > dearest else _try(probes, candidate)
+        broken = None if cost > dearest else try_candidate(probes, candidate)
         if broken is not None:
             trials.append(Trial(candidate, broken, cost))
             dearest = cost if broken.all() and len(broken) >= ENOUGH_IMAGES else dearest
@@ -85,7 +85,7 @@ def _costs(probes: ProbeSet, candidates: Iterable[Candidate]) -> Iterator[tuple[
         yield passes(candidate.trial, probes.target, candidate.module), candidate
 
 
-def _try(probes: ProbeSet, candidate: Candidate) -> Tensor | None:
+def try_candidate(probes: ProbeSet, candidate: Candidate) -> Tensor | None:
     """Return which images the trial breaks; None where the attack does not apply or the model fails under its fix."""
     attack = attacks.create(candidate.trial)
     if type(probes.norm) not in attack.norms:

@@ -14,6 +14,7 @@ from robustassay.errors import BadRequest
 from robustassay.evaluation.flags import Flag
 from robustassay.evaluation.inspection import InspectedModel
 from robustassay.registry import lookup
+from robustassay.results.cross_check import CrossCheck
 from robustassay.results.identity import ADAPTIVE
 from robustassay.target import TargetModel
 from robustassay.threat import ThreatModel
@@ -55,6 +56,16 @@ class Adviser(ABC):
     def advise(self, target: TargetModel, flags: Sequence[Flag], dataset: "Dataset", threat: ThreatModel) -> Advice:
         """Return a diagnosis of the model, and remedies for what it finds."""
 
+    @abstractmethod
+    def cross_check(self, target: TargetModel, dataset: "Dataset", threat: ThreatModel) -> CrossCheck:
+        """Attack samples that other attacks left unbroken through gradients other than those of the logits."""
+
+
+def open_adviser(name: str = "auto") -> Adviser:
+    """Return the adviser of this name."""
+    adviser: Adviser = lookup("adviser", name)()
+    return adviser
+
 
 def ask_adviser(name: str | None, inspected: InspectedModel, dataset: "Dataset", threat: ThreatModel) -> Advice:
     """Ask the adviser of this name; without a name there is no advice."""
@@ -62,5 +73,4 @@ def ask_adviser(name: str | None, inspected: InspectedModel, dataset: "Dataset",
         return Advice()
     if not inspected.target.gives_gradients:
         raise BadRequest("A service gives no gradients to diagnose: attack it without --adaptive.")
-    adviser: Adviser = lookup("adviser", name)()
-    return adviser.advise(inspected.target, inspected.flags, dataset, threat)
+    return open_adviser(name).advise(inspected.target, inspected.flags, dataset, threat)

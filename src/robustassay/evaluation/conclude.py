@@ -4,7 +4,9 @@ import dataclasses
 from collections.abc import Collection, Mapping
 
 from robustassay import attacks
+from robustassay.analysis import rates
 from robustassay.evaluation.adaptive import Remedy
+from robustassay.evaluation.cross_checked import cross_check
 from robustassay.evaluation.prepare import PreparedEvaluation
 from robustassay.evaluation.result import Result
 from robustassay.evaluation.run import OutputFolder, open_store, run_attack
@@ -20,6 +22,7 @@ def conclude(
 ) -> Result:
     """Return the result of the evaluation: that of its one attack, or the worst case over all parts."""
     tested = examine_attacks(prepared, prove_some(prepared, results, folder), folder, stop)
+    tested = cross_check(prepared, tested, folder)
     if not prepared.one_folder_per_attack:
         (only,) = tested.values()
         return only
@@ -34,7 +37,8 @@ def apply_remedies(
     parts = dict(results)
     for remedy in prepared.advice.remedies:
         for number, attack in enumerate(remedy.attacks, 1):
-            unbroken = _unbroken(Result.worst_of(parts))
+            worst = Result.worst_of(parts).records
+            unbroken = set(worst["sample_id"][rates.unbroken(worst)])
             if unbroken:
                 fixed = prepared.with_target(prepared.target.with_module(remedy.module))
                 spec = _spec(fixed, remedy, attack)
@@ -96,9 +100,3 @@ def confirm(
     store = open_store(smaller, attack, place.path, smaller.spec(attack), entries)
     done = run_attack(smaller, attack, store, stop, place.temporary)
     return {**parts, "confirm": examine_what_is_left(prepared, attack, done, parts, place, stop)}
-
-
-def _unbroken(result: Result) -> set[str]:
-    records = result.records
-    unbroken = records["clean_ok"].astype(bool) & ~records["success"].astype(bool)
-    return set(records["sample_id"][unbroken])

@@ -36,7 +36,8 @@ class Search:
         adaptive: "auto" diagnoses the model first and adds the attacks that the diagnosis asks for.
         confirm: run AutoAttack, or the attack named here, on the samples that are left in doubt, and only on them.
         despite_flags: evaluate even a model on which the attack must fail, such as one that returns probabilities.
-        self_test: number of samples on which the attack must find a planted adversarial example afterwards; 0 for none.
+        self_test: number of samples on which the attack must find a planted adversarial example afterwards, and of
+            unbroken samples that are attacked through other gradients (cross-check); 0 for neither.
 
     """
 

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binom
 
+from robustassay.analysis import rates
 from robustassay.eps import format_norm
 from robustassay.results.evidence import Grade
 from robustassay.results.identity import ADAPTIVE, limited_to_queries
@@ -41,7 +42,7 @@ def notes(result: "Result") -> Iterator[str]:
 def assessment(result: "Result") -> str:
     """Say in one line how far the robust accuracy can be trusted, and what to do next."""
     records, evidence, in_doubt = result.records, result.evidence, len(result.doubtful)
-    unbroken = int((records["clean_ok"].astype(bool) & ~records["success"].astype(bool)).sum())
+    unbroken = int(rates.unbroken(records).sum())
     if not records["clean_ok"].any():
         return "No sample is classified correctly, so nothing was examined: check model and data."
     if not unbroken:
@@ -76,6 +77,7 @@ def _weaknesses(result: "Result") -> list[str]:
     if evidence.grade in (Grade.SINGLE, Grade.SEVERAL):
         iterated = _by_queries(result) or has_iterated_attack(runs)
         found = [f"{'one' if len(runs) == 1 else len(runs)} {'' if iterated else 'weak '}attack{'s'[: len(runs) - 1]}"]
+    found += [] if evidence.cross_check.passed else [f"cross-check broke {evidence.cross_check.short}"]
     return found if evidence.self_test.passed else [*found, f"self-test {evidence.self_test.short}"]
 
 
@@ -84,6 +86,8 @@ def _stronger(result: "Result") -> str:
     manifest = _runs(result)[0].manifest
     if _by_queries(result):
         return "spend more queries"
+    if not result.evidence.cross_check.passed:
+        return "add --adaptive auto"
     if manifest.get("flags"):
         return "assay doctor finds out why attacks fail"
     return "add --attack express" if manifest["spec"]["threat"]["norm"] in EXPRESS_NORMS else "try other attacks"

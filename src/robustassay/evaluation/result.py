@@ -124,7 +124,7 @@ class Result:
     @property
     def fall_probability(self) -> dict[str, float]:
         """The probability, by sample id, that each unbroken sample falls to AutoAttack; zero where a proof says so."""
-        stands = self.records["clean_ok"].astype(bool) & ~self.records["success"].astype(bool)
+        stands = rates.unbroken(self.records)
         probability = trust.fall_probability(self.records, self.flags, attack_traits(self._manifests))
         found = dict(zip(self.records["sample_id"], probability, strict=True))
         proved = proved_samples(self._manifests)

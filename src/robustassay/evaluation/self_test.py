@@ -12,6 +12,7 @@ from typing import Any, Final
 import pandas as pd
 import torch
 
+from robustassay.analysis import rates
 from robustassay.attacks.attack import Attack
 from robustassay.data import Dataset
 from robustassay.errors import AssayError, Interrupted
@@ -31,12 +32,13 @@ START_IMAGES: Final = 32
 
 def choose_samples(records: pd.DataFrame, count: int) -> list[str]:
     """Choose samples for the self-test, spread over the data: unbroken ones first, as the attack failed on them."""
-    unbroken = records["clean_ok"].astype(bool) & ~records["success"].astype(bool)
+    unbroken = rates.unbroken(records)
     groups = (list(records["sample_id"][chosen]) for chosen in (unbroken, ~unbroken))
-    return [sample for ids in groups for sample in _spread(ids, count)][:count]
+    return [sample for ids in groups for sample in spread(ids, count)][:count]
 
 
-def _spread(ids: Sequence[str], count: int) -> Sequence[str]:
+def spread(ids: Sequence[str], count: int) -> Sequence[str]:
+    """Take at most this many, spread over all."""
     return ids[:: max(1, len(ids) // max(1, count))][:count]
 
 

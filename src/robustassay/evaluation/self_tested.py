@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from robustassay.analysis import rates
 from robustassay.attacks.attack import Attack
 from robustassay.evaluation.certified import certified_entry, certified_samples
 from robustassay.evaluation.prepare import PreparedEvaluation
@@ -25,7 +26,7 @@ def examine_attacks(
     if not count or prepared.execution.shard[0] > 1:
         return dict(results)
     samples = choose_samples(worst_case(results), count)
-    folders = _folders(prepared, results, folder)
+    folders = folders_of(prepared, results, folder)
     return {
         name: _examined(prepared, prepared.attacks[name], result, samples, folders[name], stop)
         for name, result in results.items()
@@ -39,18 +40,19 @@ def prove_some(prepared: PreparedEvaluation, results: Mapping[str, Result], fold
     if prepared.target.is_remote or (isinstance(held, Mapping) and held.get("total") == len(first.records)):
         return dict(results)
     worst = worst_case(results)
-    unbroken = list(worst["sample_id"][worst["clean_ok"].astype(bool) & ~worst["success"].astype(bool)])
+    unbroken = list(worst["sample_id"][rates.unbroken(worst)])
     proved = certified_samples(prepared.model_ref.module, prepared.threat, prepared.dataset, unbroken)
     if proved is None:
         return dict(results)
-    store = Store(_folders(prepared, results, folder)[name].path)
+    store = Store(folders_of(prepared, results, folder)[name].path)
     store.note_after({CERTIFIED: certified_entry(proved, len(first.records))})
     return {**results, name: replace(first, manifest=store.manifest())}
 
 
-def _folders(
+def folders_of(
     prepared: PreparedEvaluation, results: Mapping[str, Result], folder: OutputFolder
 ) -> dict[str, OutputFolder]:
+    """Return the folder of each attack of an evaluation."""
     return {name: folder.part(name) if prepared.one_folder_per_attack else folder for name in results}
 
 

@@ -101,6 +101,18 @@ def _is_self_test(value: object) -> bool:
     )
 
 
+def _is_cross_check(value: object) -> bool:
+    """Say whether a cross-check lists samples, and names in few words how they were attacked."""
+    if not isinstance(value, dict):
+        return False
+    name, lists = _is_text(_LONGEST_NAME), [value.get(key, []) for key in ("asked", "broken")]
+    return (
+        all(isinstance(one, list) and len(one) <= _MOST_SAMPLES and all(map(name, one)) for one in lists)
+        and all(_is_text(_LONGEST_REMARK)(value.get(key, "")) for key in ("how", "not_examined"))
+        and _is_number(value.get("seconds", 0))
+    )
+
+
 def _is_certified(value: object) -> bool:
     return isinstance(value, dict) and all(_is_count(value.get(key)) for key in ("count", "total"))
 
@@ -124,6 +136,7 @@ _MANIFEST: Final[Mapping[str, tuple[bool, str, Test]]] = {
     "stages": (False, "a list of names", _is_names),
     "confirms": (False, "a list of keys", _is_names),
     "self_test": (False, "the result of a self-test", _is_self_test),
+    "cross_check": (False, "the result of a cross-check", _is_cross_check),
     "certified": (False, "a count and a total", _is_certified),
 }
 

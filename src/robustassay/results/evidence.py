@@ -9,6 +9,7 @@ from robustassay.analysis.doubt import AttackTraits
 from robustassay.analysis.rates import Rate
 from robustassay.registry import describe, lookup, registered
 from robustassay.results import self_test
+from robustassay.results.cross_check import CrossCheck, first_failed
 from robustassay.results.identity import ADAPTIVE, attack_name, confirmed_run_keys, is_noise, norm_name
 from robustassay.results.self_test import SelfTest
 
@@ -36,16 +37,19 @@ class Evidence:
     grade: Grade
     self_test: SelfTest
     certified: Rate | None = None
+    cross_check: CrossCheck = CrossCheck()  # noqa: RUF009, a frozen value
 
     @property
     def earned(self) -> bool:
-        """Whether the attacks were of AutoAttack-grade or adaptive, and passed the self-test."""
+        """Whether the attacks were of AutoAttack-grade or adaptive, and passed the self-test and the cross-check."""
         return not self.warnings
 
     @property
     def warnings(self) -> list[str]:
         """Why the number is an upper bound only, in a few words each."""
         found = [self.grade.value] if self.grade in (Grade.SINGLE, Grade.SEVERAL) else []
+        if not self.cross_check.passed:
+            found.append(f"cross-check broke {self.cross_check.short}")
         if not self.self_test.examined:
             return [*found, "no self-test"]
         rate = self.self_test.rate
@@ -53,11 +57,11 @@ class Evidence:
 
     @property
     def label(self) -> str:
-        """The grade in few words: an attack that fails its self-test earns none."""
-        if not self.self_test.examined or self.self_test.passed:
-            return self.grade.value
+        """The grade in few words: an attack that fails its self-test or cross-check earns none."""
+        failed = ["self-test failed"] if self.self_test.examined and not self.self_test.passed else []
+        failed += [] if self.cross_check.passed else ["cross-check failed"]
         attacks = self.grade.value.removeprefix("upper bound (").removesuffix(")")
-        return f"upper bound ({attacks}, self-test failed)"
+        return f"upper bound ({', '.join([attacks, *failed])})" if failed else self.grade.value
 
     @property
     def summary(self) -> str:
@@ -74,6 +78,7 @@ class Evidence:
             "earned": self.earned,
             "self_test": self.self_test.to_json(),
             "certified": certified,
+            "cross_check": self.cross_check.to_json(),
         }
 
 
@@ -81,7 +86,7 @@ def evidence(manifests: Iterable[Mapping[str, Any]]) -> Evidence:
     """Judge the runs of one model under one threat by their manifests."""
     runs = list(manifests)
     tests = self_test.merge(SelfTest.of(manifest) for manifest in runs)
-    return Evidence(_grade(runs), tests, _certified(runs))
+    return Evidence(_grade(runs), tests, _certified(runs), first_failed(map(CrossCheck.of, runs)))
 
 
 def is_standard(manifest: Mapping[str, Any]) -> bool:

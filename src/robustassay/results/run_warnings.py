@@ -8,6 +8,7 @@ import pandas as pd
 
 from robustassay.analysis import rates, trust
 from robustassay.analysis.doubt import AttackTraits
+from robustassay.results.cross_check import CrossCheck
 from robustassay.results.identity import ADAPTIVE, is_noise
 from robustassay.results.self_test import SELF_TEST_FLAG, SelfTest, merge
 
@@ -52,11 +53,13 @@ def run_flags(
 ) -> dict[str, str]:
     """Return the flags of one run.
 
-    They were raised before it, by the diagnosis, by its records, by its self-test, and for samples the model failed on.
+    They were raised before it, by the diagnosis, by its records, by its self-test and cross-check, and for samples the
+    model failed on.
     """
     unjudged = trust.unjudged(rates.robust_accuracy(records), failures or {})
     before = {**manifest.get("flags", {}), **diagnosis_flags(manifest)}
-    return {**before, **trust.flags_of(records), **SelfTest.of(manifest).flags, **unjudged}
+    after = {**SelfTest.of(manifest).flags, **CrossCheck.of(manifest).flags}
+    return {**before, **trust.flags_of(records), **after, **unjudged}
 
 
 def diagnosis_flags(manifest: Mapping[str, Any]) -> dict[str, str]:

@@ -1,0 +1,119 @@
+"""The cross-check: attacks through other gradients break nothing on honest models, and what masks leave."""
+
+import json
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import robustassay as ra
+from robustassay.data import Dataset, from_arrays, load
+from robustassay.evaluation import cross_checked
+from robustassay.evaluation.adaptive import Adviser
+from robustassay.results.cross_check import CROSS_CHECK, CROSS_CHECK_FLAG, CrossCheck
+from robustassay.store import AFTER
+
+THREAT = ra.LInf(8 / 255)
+CHECKED = ra.Search(self_test=8, despite_flags=True)
+
+
+@pytest.fixture(scope="module")
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 225, 10)).eval()
+
+
+class Saturated(nn.Module):
+    """Clamped scores of a network that is no registered layer, times a function of the image."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = (net,)
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.net[0](x)
+        lead = (scores - scores.topk(2, 1).values.mean(1, keepdim=True)).mul(1e4).clamp(-1, 1)
+        factor = 2 + torch.sin(300 * x.mean((1, 2, 3)))
+        logits: Tensor = lead * factor[:, None]
+        return logits
+
+
+def data_for(model: nn.Module) -> Dataset:
+    x = load("cifar10-1k").images(slice(0, 12))
+    with torch.no_grad():
+        return from_arrays(x, model(x).argmax(1))
+
+
+def test_inner_scores_break_what_attacks_on_the_logits_leave(net, tmp_path):
+    model = Saturated(net)
+    found = ra.evaluate(model, data_for(model), THREAT, "pgd", search=CHECKED, out=tmp_path)
+    assert found.robust_accuracy > 0.5, "or there is nothing to cross-check"
+    check = CrossCheck.of(found.manifest)
+    assert len(check.broken) >= 6
+    assert "as logits" in check.how
+    assert CROSS_CHECK_FLAG in found.flags
+    assert not found.evidence.earned
+    assert len(found.doubtful) == round(found.robust_accuracy * len(found.records))
+    assert "cross-check broke" in found.assessment
+    assert found.assessment.endswith("add --adaptive auto.")
+    assert json.loads((tmp_path / AFTER).read_text())[CROSS_CHECK]["broken"] == list(check.broken)
+    adapted = ra.evaluate(model, data_for(model), THREAT, "pgd", search=ra.Search(adaptive="auto", self_test=0))
+    assert adapted.robust_accuracy == 0
+
+
+def test_an_honest_model_has_no_rivals_and_passes(net, monkeypatch):
+    found = ra.evaluate(net, data_for(net), ra.LInf(0.2 / 255), "pgd:steps=5", search=CHECKED)
+    assert found.robust_accuracy > 0, "or nothing was asked"
+    check = CrossCheck.of(found.manifest)
+    assert check.asked
+    assert check.passed
+    assert not check.not_examined
+    assert CROSS_CHECK_FLAG not in found.flags
+
+
+@pytest.mark.parametrize(
+    ("attack", "search"),
+    [
+        ("square:steps=20", CHECKED),
+        ("pgd:steps=5", ra.Search(self_test=0)),
+        ("pgd:steps=5", ra.Search(self_test=8, query_budget=20)),
+    ],
+    ids=["no gradients", "switched off", "query budget"],
+)
+def test_who_has_no_gradients_is_not_cross_checked(attack, search, net):
+    found = ra.evaluate(net, data_for(net), ra.LInf(0.2 / 255), attack, search=search)
+    assert CROSS_CHECK not in found.manifest
+
+
+def test_a_finished_check_is_not_made_again(net, tmp_path, monkeypatch):
+    first = ra.evaluate(net, data_for(net), ra.LInf(0.2 / 255), "pgd:steps=5", search=CHECKED, out=tmp_path)
+    monkeypatch.setattr(cross_checked, "open_adviser", lambda: pytest.fail("made again"))
+    again = ra.evaluate(net, data_for(net), ra.LInf(0.2 / 255), "pgd:steps=5", search=CHECKED, out=tmp_path)
+    assert again.manifest == first.manifest
+
+
+class Fails(nn.Module):
+    """Works, but not while its functions are followed."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch._C._is_torch_function_mode_enabled():
+            raise ValueError("no tracing")
+        logits: Tensor = self.net(x)
+        return logits
+
+
+def test_a_model_that_cannot_be_traced_is_not_examined(net):
+    model = Fails(net)
+    found = ra.evaluate(model, data_for(net), ra.LInf(0.2 / 255), "pgd:steps=5", search=CHECKED)
+    assert "no tracing" in CrossCheck.of(found.manifest).not_examined
+    assert CROSS_CHECK_FLAG not in found.flags
+
+
+def test_every_adviser_cross_checks():
+    assert "cross_check" in Adviser.__abstractmethods__
