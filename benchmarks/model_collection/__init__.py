@@ -4,7 +4,7 @@
 (`truth.broken_by_truth`). The older families are split into two halves by a hash of their names: limits of the doctor
 may be set on the tuning half; its rates are those on the held-out half and on the fresh part, whose families were
 written later, again without a look at the doctor. The remedies were then mended after a look at the fresh part; the
-later part measures them.
+later part measures them. The latest part holds further families, written once more without a look at the doctor.
 """
 
 from typing import Final
@@ -14,6 +14,7 @@ from benchmarks.model_collection import (
     honest,
     honest_small,
     later,
+    latest,
     masks_gradient,
     masks_input,
     masks_inside,
@@ -37,4 +38,5 @@ COLLECTION: Final[tuple[Entry, ...]] = (
     *honest_small.published(),
     *fresh.entries(),
     *later.entries(),
+    *latest.entries(),
 )
