@@ -62,6 +62,29 @@ def test_inner_scores_break_what_attacks_on_the_logits_leave(net, tmp_path):
     assert adapted.robust_accuracy == 0
 
 
+class Rippled(nn.Module):
+    """A network behind ripples of its input that are steeper than the image, but small."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.net(x + 0.01 * torch.sin(2000 * x))
+        return logits
+
+
+def test_smoothed_gradients_are_tried_after_a_strong_attack_only(net):
+    model = Rippled(net)
+    images = data_for(model)
+    strong, weak = (ra.evaluate(model, images, THREAT, attack, search=CHECKED) for attack in ("express", "pgd:steps=5"))
+    assert strong.robust_accuracy > 0, "or there is nothing to cross-check"
+    assert CrossCheck.of(strong.manifest).how == "gradients of noisy copies"
+    assert weak.robust_accuracy > 0
+    assert CrossCheck.of(weak.manifest).passed
+
+
 def test_an_honest_model_has_no_rivals_and_passes(net, monkeypatch):
     found = ra.evaluate(net, data_for(net), ra.LInf(0.2 / 255), "pgd:steps=5", search=CHECKED)
     assert found.robust_accuracy > 0, "or nothing was asked"

@@ -8,7 +8,7 @@ from typing import Final, final
 import torch
 from torch import nn
 
-from robustassay.doctor.cross_checks import SUBSTITUTES, substitutes_apply
+from robustassay.doctor.cross_checks import SUBSTITUTES, smoothing_size, substitutes_apply
 from robustassay.doctor.gradient_fixes import (
     Bypass,
     FixedGradients,
@@ -36,10 +36,11 @@ from robustassay.threat.losses import logit_margin
 RESCALED_MARGIN: Final = 5.0
 """Median margin of rescaled logits: that of an ordinary network."""
 
-SMOOTHING_SIZE: Final = 0.5
-"""Size of the noise that smoothed gradients average over, as a fraction of a random perturbation."""
-
 TRIAL_ON_FIX: Final = "pma:steps=20"
+SHORT_TRIAL: Final = "pma:steps=10"
+FEW_COPIES: Final = 4
+"""Smoothed gradients without an alarm cost as much as a short plain attack."""
+
 FULL_ON_FIX: Final = ("pma", "express", "apgd-t:steps=50")
 """PMA first: it never looks at the model's own loss, which may be flat where the fixed gradient is not."""
 
@@ -104,19 +105,24 @@ def build_candidates(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Candida
     if "reversal" in named:
         yield _on_fix(probes, "reversal", "", [*outputs, ReverseGradient()], "")
     if "smoothing" in named:
-        smooth = SmoothGradient(SMOOTHING_SIZE * _typical_perturbation(probes))
+        smooth = SmoothGradient(smoothing_size(probes))
         yield _on_fix(probes, "smoothing", "", [*outputs, *front, smooth], "")
     yield from _on_the_model(probes, dict.fromkeys((*ALWAYS, *named)))
 
 
 def build_rivals(probes: ProbeSet) -> Iterator[Candidate]:
-    """Build the candidates that no alarm must precede: inner outputs as logits, and straight-through rules."""
+    """Build the rivals, and smoothed gradients, which cost several passes each."""
     yield from _rivals(probes, straight_through(probes), [])
+    smooth = _on_fix(
+        probes, "smoothing", "", [SmoothGradient(smoothing_size(probes), FEW_COPIES)], "gradients of noisy copies"
+    )
+    yield replace(smooth, trial=SHORT_TRIAL)
 
 
 def _rivals(
     probes: ProbeSet, rules: list[tuple[StraightThrough, str]], outputs: list[GradientFix]
 ) -> Iterator[Candidate]:
+    """Build the candidates that no alarm must precede: inner outputs as logits, and straight-through rules."""
     front = [fix for fix, _ in rules[:1]]
     for variant, taps, how in _tap_fixes(probes):
         yield _on_fix(probes, "logits", variant, [*taps, *front], how)
@@ -206,12 +212,6 @@ def _typical_margin(probes: ProbeSet, fixes: list[GradientFix]) -> float:
     except ModelFailed:
         return math.nan
     return float(probes.goal.margin(logits).abs().median())
-
-
-def _typical_perturbation(probes: ProbeSet) -> float:
-    """Return the root mean square of the perturbation at a random point of the ball."""
-    away = probes.ball(probes.norm.eps).sample(Streams.of(SEED, probes.ids, probes.x0.device))
-    return float((away - probes.x0).square().mean().sqrt())
 
 
 _ON_THE_MODEL: Final = {

@@ -17,7 +17,7 @@ from robustassay.doctor.candidates import (
 )
 from robustassay.doctor.cross_checks import seconds_per_call
 from robustassay.doctor.diagnosis import DRAWS, check_all, make_probe_set
-from robustassay.doctor.gradient_fixes import FixedGradients
+from robustassay.doctor.gradient_fixes import FixedGradients, copies_per_pass
 from robustassay.doctor.indicator import REMEDIES, Diagnosis
 from robustassay.doctor.probe_set import ProbeSet
 from robustassay.doctor.straight_through import UNSUITABLE
@@ -61,13 +61,14 @@ class DiagnosisAdviser(Adviser):
             remedies = [_keep_applicable(threat, remedy) for remedy in found]
         return Advice(diagnosis.to_json(), tuple(remedy for remedy in remedies if remedy.attacks))
 
-    def cross_check(self, target: TargetModel, dataset: Dataset, threat: ThreatModel) -> CrossCheck:
+    def cross_check(self, target: TargetModel, dataset: Dataset, threat: ThreatModel, gradients: float) -> CrossCheck:
         """Try the rivals, one after the other, until one of them breaks a sample."""
         started, asked = time.perf_counter(), tuple(dataset.ids)
         if not asked or isinstance(threat.norm, L0):
             return CrossCheck(asked, not_examined="it knows no attack under L0" if asked else "every sample is broken")
         try:
-            found = _try_rivals(make_probe_set(few_draws(target.exact), dataset, threat.norm, len(asked)))
+            probes = make_probe_set(few_draws(target.exact), dataset, threat.norm, len(asked))
+            found = _try_rivals(probes, gradients)
         except (AssayError, *UNSUITABLE) as error:
             return CrossCheck(asked, not_examined=f"the model fails when it is traced ({error})")
         return replace(found, asked=asked, seconds=time.perf_counter() - started)
@@ -78,10 +79,13 @@ def few_draws(target: TargetModel) -> TargetModel:
     return target.with_draws(min(target.draws, DRAWS)) if target.random else target
 
 
-def _try_rivals(probes: ProbeSet) -> CrossCheck:
+def _try_rivals(probes: ProbeSet, gradients: float) -> CrossCheck:
+    """Try all rivals, but none with several copies per gradient where it takes more gradients than are allowed."""
     with seeded("cross-check", probes.target.device):
         for rival in build_rivals(probes):
-            broken = try_candidate(probes, rival)
+            copies = copies_per_pass(rival.module)
+            dear = copies > 1 and copies * int(attacks.create(rival.trial).planned_steps or 0) > gradients
+            broken = None if dear else try_candidate(probes, rival)
             if broken is not None and broken.any():
                 ids = [one for one, hit in zip(probes.ids, broken.tolist(), strict=True) if hit]
                 return CrossCheck(broken=tuple(ids), how=rival.how)

@@ -57,8 +57,12 @@ class Adviser(ABC):
         """Return a diagnosis of the model, and remedies for what it finds."""
 
     @abstractmethod
-    def cross_check(self, target: TargetModel, dataset: "Dataset", threat: ThreatModel) -> CrossCheck:
-        """Attack samples that other attacks left unbroken through gradients other than those of the logits."""
+    def cross_check(self, target: TargetModel, dataset: "Dataset", threat: ThreatModel, gradients: float) -> CrossCheck:
+        """Attack samples that other attacks left unbroken through gradients other than those of the logits.
+
+        A strong attack took so many gradients per sample; without one the number is zero. Repairs that average several
+        gradients are tried only where they take no more: a weak attack may well lose against them.
+        """
 
 
 def open_adviser(name: str = "auto") -> Adviser:

@@ -11,6 +11,7 @@ from robustassay.evaluation.run import OutputFolder
 from robustassay.evaluation.self_test import spread
 from robustassay.evaluation.self_tested import folders_of
 from robustassay.results.cross_check import CROSS_CHECK, CrossCheck
+from robustassay.results.evidence import is_standard
 from robustassay.results.worst_case import worst_case
 from robustassay.store import Store
 from robustassay.target import GradientAccess
@@ -28,7 +29,9 @@ def cross_check(prepared: PreparedEvaluation, results: Mapping[str, Result], fol
     samples = spread(list(worst["sample_id"][rates.unbroken(worst)]), prepared.search.self_test_samples)
     if CrossCheck.of(first.manifest).asked == tuple(samples):
         return dict(results)
-    found = open_adviser().cross_check(prepared.target, prepared.on_samples(samples).dataset, prepared.threat)
+    asked, strong = prepared.on_samples(samples), any(is_standard(result.manifest) for result in results.values())
+    spent = float(worst["backwards"][rates.unbroken(worst)].mean()) if strong else 0.0
+    found = open_adviser().cross_check(prepared.target, asked.dataset, prepared.threat, spent)
     store = Store(folders_of(prepared, results, folder)[name].path)
     store.note_after({CROSS_CHECK: found.to_json()})
     return {**results, name: replace(first, manifest=store.manifest())}
