@@ -264,6 +264,19 @@ def test_inner_layers_of_a_saturated_branch_beat_a_white_box_attack_that_did_not
     assert cross_checks.inner_layers(unbroken(probes_of(natural))).value == 0
 
 
+@pytest.mark.parametrize("check", [cross_checks.fixed_gradients, cross_checks.smoothed_gradients])
+def test_other_gradients_beat_a_white_box_attack_that_did_nothing(check, natural):
+    probes = probes_of(masked.quantised(natural))
+    assert check(unbroken(probes)).strong
+    assert check(WhiteBox(probes, probes.clean.double() - 1e3)).value == 0
+
+
+def test_a_model_without_functions_that_stop_gradients_needs_no_repair(natural):
+    found = cross_checks.fixed_gradients(unbroken(probes_of(natural)))
+    assert found.value == 0
+    assert found.evidence.startswith("no function")
+
+
 def test_the_time_bounds_the_queries(natural, monkeypatch):
     probes = probes_of(natural)
     monkeypatch.setattr(cross_checks, "SECONDS", 0.0)

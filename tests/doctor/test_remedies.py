@@ -138,6 +138,26 @@ def test_the_scores_of_a_hidden_network_are_found_and_attacked(functional):
     assert "logits-tap-linear-1" in {one.name for one in build_candidates(probes, MASKED)}
 
 
+class Scaled(nn.Module):
+    """Two logits, each image's at a scale of its own or all at one, and shifted."""
+
+    def __init__(self, own_scale: bool) -> None:
+        super().__init__()
+        self.net, self.own_scale = nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), own_scale
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.net(x)
+        return z / (z.diff(dim=1).abs() if self.own_scale else 7) + 3
+
+
+@pytest.mark.parametrize("own_scale", [True, False])
+def test_a_scale_of_each_image_makes_another_objective_and_one_scale_does_not(own_scale):
+    x = torch.rand(4, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    rivals = rival_taps(LocalModel(Scaled(own_scale), 2, CPU), x)
+    assert bool(rivals) is own_scale
+
+
 def test_a_call_that_other_images_do_not_reach_is_a_failure_of_the_model():
     model = two_classes(4)
     fixed = FixedGradients(model, [FunctionOutput(FunctionCall("linear", 2), 2)])

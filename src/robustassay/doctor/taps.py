@@ -22,6 +22,9 @@ MIN_AGREEMENT: Final = 0.9
 SAME: Final = 1e-3
 """Difference between standardised outputs below which two layers are one objective."""
 
+LOWEST: Final = 1000.0
+"""Gaps below this many typical margins count as this one: the class is as good as left out."""
+
 MAX_TAPS: Final = 3
 """Inner layers that are tried as logits, each alone."""
 
@@ -97,8 +100,13 @@ def perturb(x: Tensor) -> list[Tensor]:
 
 
 def _standardise(logits: Tensor) -> Tensor:
-    centred = (logits - logits.mean(1, keepdim=True)).float()
-    return centred / centred.square().mean(1, keepdim=True).sqrt().clamp(min=1e-12)
+    """Return the gaps to the highest logit in units of the typical margin, one scale for all images.
+
+    A scale per image would hide what a scale that depends on the image does to attacks.
+    """
+    gaps = (logits - logits.amax(1, keepdim=True)).float()
+    margins = -gaps.topk(2, dim=1).values[:, 1]
+    return (gaps / margins.median().clamp(min=1e-12)).clamp(min=-LOWEST)
 
 
 @final

@@ -116,8 +116,8 @@ def _check_mode(module: nn.Module) -> None:
         (name for name, part in parts if getattr(part, "training", False)), None
     )  # a frozen script has none
     if training is not None:
-        where = f"its part {training!r}" if training else "it"
-        raise BadModel(f"The model is in training mode ({where} is): call model.eval() first.")
+        where = f" (its part {training!r} is)" if training else ""
+        raise BadModel(f"The model is in training mode{where}: call model.eval() first.")
     if any(value.is_inference() for value in (*module.parameters(), *module.buffers())):
         raise BadModel(
             "The weights of the model were made inside torch.inference_mode(), so it has no gradients: load it outside."
