@@ -158,6 +158,7 @@ MASKS: dict[str, Function] = {
     "sigmoid": lambda v: torch.sigmoid(99 * (v - 0.5)),
     "clamp in place": lambda v: v.clone().clamp_(0.45, 0.55),
     "erf": lambda v: torch.erf(999 * (v - 0.5)),
+    "softmax": lambda v: torch.softmax(9999 * v, 1).cumsum(1),
 }
 
 SATURATED: dict[str, Function] = {

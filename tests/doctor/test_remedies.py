@@ -14,6 +14,7 @@ from robustassay import attacks, data
 from robustassay.doctor import Diagnosis, IndicatorResult, remedies
 from robustassay.doctor.candidates import FULL_ON_FIX, STARTS, Candidate, build_candidates, from_starts
 from robustassay.doctor.clock import seconds_now
+from robustassay.doctor.cross_checks import WhiteBox, inner_layers
 from robustassay.doctor.function_trace import FunctionCall
 from robustassay.doctor.gradient_fixes import FixedGradients, FunctionOutput, JointOutputs, StraightThrough
 from robustassay.doctor.probe_set import ProbeSet
@@ -156,6 +157,32 @@ def test_a_scale_of_each_image_makes_another_objective_and_one_scale_does_not(ow
     x = torch.rand(4, 3, 2, 2, generator=torch.Generator().manual_seed(0))
     rivals = rival_taps(LocalModel(Scaled(own_scale), 2, CPU), x)
     assert bool(rivals) is own_scale
+
+
+class Stacked(nn.Module):
+    """Three members in one call of vmap; inside of it, tensors seem to have the shape of the logits."""
+
+    def __init__(self, traceable: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.weights, self.traceable = nn.Parameter(torch.randn(3, 2, 12)), traceable
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.traceable and torch._C._is_torch_function_mode_enabled():
+            raise ValueError("no tracing")
+        members: Tensor = torch.vmap(lambda weight: F.linear(x.flatten(1), weight))(self.weights)
+        return members.mean(0)
+
+
+@pytest.mark.parametrize("traceable", [True, False])
+def test_a_model_that_cannot_be_traced_is_not_examined_and_ends_no_diagnosis(traceable):
+    x = torch.rand(4, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    model = Stacked(traceable)
+    probes = ProbeSet.of(LocalModel(model, 2, CPU), list("abcd"), x, model(x).argmax(1), LInf(EPS))
+    assert [one.name for one in build_candidates(probes, FINE) if one.name.startswith("logits")] == []
+    found = inner_layers(WhiteBox(probes, probes.clean.double()))
+    assert bool(found.unexamined) is not traceable
 
 
 def test_a_call_that_other_images_do_not_reach_is_a_failure_of_the_model():

@@ -171,7 +171,10 @@ def _tap_fixes(probes: ProbeSet) -> Iterator[tuple[str, list[GradientFix], str]]
 
     Where no layer has such outputs, all of functions are taken together.
     """
-    best = rival_taps(probes.target, probes.x0)
+    try:
+        best = rival_taps(probes.target, probes.x0)
+    except UNSUITABLE:
+        return
     tried = ([tap for tap in best if tap.is_layer] or best)[:MAX_JOINT_TAPS]
     sizes = {tap: size for tap in tried if (size := _typical_margin(probes, [tap.output])) >= 0}
     if sum(tap.calls for tap in sizes) > 1:

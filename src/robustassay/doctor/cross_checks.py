@@ -20,7 +20,7 @@ from robustassay.doctor.distillation import distil
 from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix, SmoothGradient
 from robustassay.doctor.indicator import IndicatorResult
 from robustassay.doctor.probe_set import SEED, ProbeSet
-from robustassay.doctor.straight_through import straight_through
+from robustassay.doctor.straight_through import UNSUITABLE, straight_through
 from robustassay.doctor.taps import MAX_TAPS, rival_taps
 from robustassay.errors import AssayError
 from robustassay.rng import Streams
@@ -148,7 +148,10 @@ def inner_layers(white: WhiteBox) -> IndicatorResult:
     name, probes = "inner layers beat white-box", white.probes
     if not len(probes):
         return _nothing_left(name)
-    best = rival_taps(probes.target, probes.x0)[:MAX_TAPS]
+    try:
+        best = rival_taps(probes.target, probes.x0)[:MAX_TAPS]
+    except UNSUITABLE as error:
+        return IndicatorResult.not_examined(name, MAX_LEAD, f"the model fails when it is traced ({error})")
     if not best:
         return IndicatorResult(name, 0.0, MAX_LEAD, "nothing inside has other outputs of the logits' shape")
     margins = [_margin_through(probes, tap.output) for tap in best]

@@ -16,7 +16,7 @@ from robustassay.doctor.choice_rules import ChoiceRules
 from robustassay.doctor.choices import around
 from robustassay.doctor.custom_functions import differentiate_forward
 from robustassay.doctor.inner_gradients import InnerGradients
-from robustassay.doctor.smooth_functions import LEAK, LOGICAL, RESHAPES, SATURATING, flat, is_mask, mapped, straight
+from robustassay.doctor.smooth_functions import LOGICAL, RESHAPES, flat, is_in_place, mapped, softened, straight
 
 Call = Callable[..., Any]
 
@@ -88,7 +88,7 @@ class FunctionRules(TorchFunctionMode):
     def _apply(self, func: Call, args: Any, kwargs: Any) -> Any:
         name = getattr(func, "__name__", "").strip("_")
         first = args[0] if args else None
-        if name not in _RULES and id(first) in self._views and _is_in_place(func):
+        if name not in _RULES and id(first) in self._views and is_in_place(func):
             owner = self._views[id(first)][1]
             return func(first if owner.is_leaf else owner, *args[1:], **kwargs)  # both share their values
         if self._choices.applies(name, args):
@@ -115,7 +115,7 @@ class FunctionRules(TorchFunctionMode):
         self.used[name] += 1
         outer: Call = getattr(torch, name)
         out = straight(outer(first.detach(), *args[1:], **kwargs), first)
-        return args[0].copy_(out) if _is_in_place(func) else out
+        return args[0].copy_(out) if is_in_place(func) else out
 
     def _compare(self, sign: int, func: Call, args: Any, kwargs: Any) -> Tensor:
         """Keep a sigmoid of the difference beside the result, for whatever uses it as numbers."""
@@ -207,18 +207,11 @@ class FunctionRules(TorchFunctionMode):
 
     def _soft(self, name: str, func: Call, args: Any, kwargs: Any) -> Any:
         """Let a part of the gradient pass where a function saturates or a mask stops it."""
-        first = args[0]
-        if name in SATURATING:
-            self.used[name] += 1
-            in_place, given = _is_in_place(func), first.detach()
-            out = (getattr(Tensor, name) if in_place else func)(given, *args[1:], **kwargs)
-            soft = straight(out, SATURATING[name](given, out) * first)
-            return first.copy_(soft) if in_place else soft
-        out = func(*args, **kwargs)
-        if name in ("mul", "multiply") and len(args) > 1 and is_mask(args[1], first):
-            self.used["mask"] += 1
-            return straight(out, first * args[1].to(first.dtype).clamp(min=LEAK))
-        return out
+        soft = softened(name, func, args, kwargs)
+        if soft is None:
+            return func(*args, **kwargs)
+        self.used["mask" if name in GATES else name] += 1
+        return soft
 
     def _detach(self, func: Call, args: Any, kwargs: Any) -> Any:
         value = self.with_gradient(args[0])
@@ -278,13 +271,6 @@ class FunctionRules(TorchFunctionMode):
         self.used["floor"] += 1
         return straight(func(first.detach(), *args[1:], **kwargs), first / args[1])
 
-
-def _is_in_place(func: Call) -> bool:
-    name = func.__name__
-    return name in _IN_PLACE_OPERATORS or (name.endswith("_") and not name.startswith("__"))
-
-
-_IN_PLACE_OPERATORS: Final = frozenset(("__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"))
 
 _RULES: Final[Mapping[str, Callable[..., Any]]] = {
     **dict.fromkeys(("detach", "deepcopy"), FunctionRules._detach),

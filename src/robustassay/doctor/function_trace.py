@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, TypeGuard, final
 
 import torch
 from torch import Tensor
@@ -26,6 +26,11 @@ Report = Callable[[FunctionCall, Tensor], None]
 """Called with a call and its output."""
 
 
+def is_plain(value: Any) -> TypeGuard[Tensor]:
+    """Whether this is a tensor of the whole batch, and not one that exists inside of torch.vmap or torch.func.grad."""
+    return isinstance(value, Tensor) and not torch._C._functorch.is_functorch_wrapped_tensor(value)
+
+
 @final
 class FunctionTrace(TorchFunctionMode):
     """Reports every floating tensor of one shape that a function returns."""
@@ -37,7 +42,7 @@ class FunctionTrace(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function and report what it returns."""
         output = func(*args, **(kwargs or {}))
-        if isinstance(output, Tensor) and output.shape == self._shape and output.is_floating_point():
+        if is_plain(output) and output.shape == self._shape and output.is_floating_point():
             name = getattr(func, "__name__", "function").strip("_")
             self._calls[name] += 1
             self._report(FunctionCall(name, self._calls[name]), output)

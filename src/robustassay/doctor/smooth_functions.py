@@ -3,10 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from torch import Tensor
+from torch import Tensor, softmax
 
 LEAK: Final = 0.1
 """Part of the gradient that passes a saturated or masked value under soft rules."""
+
+
+WIDE: Final = 8.0
+"""Mean gap to the highest value above which a softmax is saturated."""
 
 
 def straight(out: Tensor, like: Tensor) -> Tensor:
@@ -27,6 +31,41 @@ SATURATING: Final[Mapping[str, Callable[[Tensor, Tensor], Tensor]]] = {
     **dict.fromkeys(("clamp", "clip", "hardtanh", "relu6"), _inside_range),
 }
 """Saturating functions, with a derivative that never vanishes."""
+
+
+def softened(name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Tensor | None:
+    """Call a function that saturates, or a product with a mask, with a gradient everywhere; return None for others."""
+    first = args[0]
+    if name in SATURATING:
+        in_place, given = is_in_place(func), first.detach()
+        out = (getattr(Tensor, name) if in_place else func)(given, *args[1:], **kwargs)
+        soft = straight(out, SATURATING[name](given, out) * first)
+        return first.copy_(soft) if in_place else soft
+    if name == "softmax":
+        wide = _wide_softmax(first, args[1] if len(args) > 1 else kwargs.get("dim"))
+        return None if wide is None else straight(func(*args, **kwargs), wide)
+    if name in ("mul", "multiply") and len(args) > 1 and is_mask(args[1], first):
+        return straight(func(*args, **kwargs), first * args[1].to(first.dtype).clamp(min=LEAK))
+    return None
+
+
+def is_in_place(func: Callable[..., Any]) -> bool:
+    """Whether a function changes its first argument."""
+    name = func.__name__
+    return name in _IN_PLACE_OPERATORS or (name.endswith("_") and not name.startswith("__"))
+
+
+_IN_PLACE_OPERATORS: Final = frozenset(("__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"))
+
+
+def _wide_softmax(given: Tensor, dim: int | None) -> Tensor | None:
+    """Return a softmax at a temperature at which it is not saturated; None where it is not saturated anyway."""
+    if dim is None:
+        return None
+    gaps = (given.detach().amax(dim, keepdim=True) - given.detach()).mean(dim, keepdim=True)
+    temperature = (gaps / WIDE).clamp(min=1)
+    return softmax(given / temperature, dim) if bool((temperature > 1).any()) else None
+
 
 LOGICAL: Final[Mapping[str, Callable[..., Tensor]]] = {
     **dict.fromkeys(("logical_not", "invert", "bitwise_not"), lambda one: 1 - one),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from robustassay.defenses.defended import Pass
-from robustassay.doctor.function_trace import FunctionCall, FunctionTrace, Report
+from robustassay.doctor.function_trace import FunctionCall, FunctionTrace, Report, is_plain
 from robustassay.doctor.gradient_fixes import FixedGradients, FunctionOutput, GradientFix, InnerOutput, LayerOutput
 from robustassay.target import TargetModel
 
@@ -141,7 +141,7 @@ class _Trace:
 
         def after(layer: nn.Module, given: Any, output: Any) -> None:
             _, calls = layers.pop(layer, (None, 0))
-            if isinstance(output, Tensor):
+            if is_plain(output):
                 with torch._C.DisableTorchFunction():
                     layers[layer] = output.detach().clone(), calls + 1
 
