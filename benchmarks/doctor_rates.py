@@ -1,13 +1,15 @@
 """Measures misses and false alarms on the collection of masked and honest models; writes docs/doctor-rates.md.
 
-    python -m benchmarks.doctor_rates [--part tuning|held-out|fresh|later] [--only NAME...]
+    python -m benchmarks.doctor_rates [--part tuning|held-out|fresh|later|latest] [--only NAME...]
                                       [--stages express truth doctor adaptive] [--workers N] [--minutes M]
                                       [--rows FILE] [--before FILE] [--out FILE]
+    python -m benchmarks.doctor_rates --again [--part ...] [--only NAME...] [--workers N] [--minutes M]
 
 Every finished model adds one line to the file of rows, so the command can be stopped and called again; a stage that a
 row lacks is measured by a later call. After `--minutes` the models under way are ended, and the page is written from
-the rows that there are. `--before` names the rows of an older version, to show beside these. The folder
-named by ASSAY_NETWORKS, if any, adds published networks.
+the rows that there are. `--before` names the rows of an older version, to show beside these. With `--again`, what went
+wrong outside the tuning half is measured with the code of today (docs/doctor-rates-again.jsonl); the rows themselves
+stay. The folder named by ASSAY_NETWORKS, if any, adds published networks.
 """
 
 import argparse
@@ -48,19 +50,27 @@ def main() -> None:
     options.add_argument("--rows", type=Path, default=Path("docs/doctor-rates.jsonl"))
     options.add_argument("--before", type=Path, default=Path("docs/doctor-rates-before.jsonl"))
     options.add_argument("--out", type=Path, default=Path("docs/doctor-rates.md"))
+    options.add_argument("--again", action="store_true", help="measure what went wrong with the code of today")
+    options.add_argument("--again-rows", type=Path, default=Path("docs/doctor-rates-again.jsonl"))
     chosen = options.parse_args()
     chosen.rows.parent.mkdir(parents=True, exist_ok=True)
-    rows = read(chosen.rows)
-    tasks = missing(COLLECTION, rows, chosen.part, chosen.only, chosen.stages)
+    rows, again = read(chosen.rows), read(chosen.again_rows)
+    tasks = (
+        to_repeat(COLLECTION, rows, again, chosen.part, chosen.only)
+        if chosen.again
+        else missing(COLLECTION, rows, chosen.part, chosen.only, chosen.stages)
+    )
     number, until = 0, time.monotonic() + 60 * chosen.minutes
-    with chosen.rows.open("a") as file:
+    with (chosen.again_rows if chosen.again else chosen.rows).open("a") as file:
         for number, row in enumerate(results(tasks, chosen.workers, until), 1):
             file.write(json.dumps(row) + "\n")
             file.flush()
             print(f"{number}/{len(tasks)} {doctor_rates_page.summary(row)}", flush=True)
     if number < len(tasks):
         print(f"{len(tasks) - number} models are left; call the command again to measure them.")
-    chosen.out.write_text(doctor_rates_page.page(COLLECTION, read(chosen.rows), read(chosen.before)))
+    chosen.out.write_text(
+        doctor_rates_page.page(COLLECTION, read(chosen.rows), read(chosen.before), read(chosen.again_rows))
+    )
 
 
 def read(path: Path) -> dict[str, Row]:
@@ -76,14 +86,31 @@ def missing(
     collection: Iterable[Entry], rows: dict[str, Row], part: str | None, only: list[str] | None, stages: list[str]
 ) -> list[Task]:
     """Return the stages that are still to be measured, models of small images first."""
-    wanted = [
+    wanted = chosen_entries(collection, part, only)
+    left = [(entry, applicable(entry, stages) - rows.get(entry.name, {}).keys()) for entry in wanted]
+    return [(entry.name, tuple(stage for stage in STAGES if stage in lacking)) for entry, lacking in left if lacking]
+
+
+def to_repeat(
+    collection: Iterable[Entry], rows: dict[str, Row], again: dict[str, Row], part: str | None, only: list[str] | None
+) -> list[Task]:
+    """Return what went wrong outside the tuning half and was not measured again: remedies, and false alarms."""
+    wrong = [
+        (entry.name, "adaptive" if entry.kind == "masked" else "doctor")
+        for entry in chosen_entries(collection, part, only)
+        if entry.part != "tuning" and doctor_rates_page.went_wrong(entry, rows.get(entry.name, {}))
+    ]
+    return [(name, (stage,)) for name, stage in wrong if stage not in again.get(name, {})]
+
+
+def chosen_entries(collection: Iterable[Entry], part: str | None, only: list[str] | None) -> list[Entry]:
+    """Return the entries of a part, and those whose name or family has one of some texts; small images first."""
+    return [
         entry
         for entry in sorted(collection, key=lambda entry: (prod(entry.shape), entry.asked == "majority"))
         if (part is None or entry.part == part)
         and (not only or any(text in entry.name or text in entry.family for text in only))
     ]
-    left = [(entry, applicable(entry, stages) - rows.get(entry.name, {}).keys()) for entry in wanted]
-    return [(entry.name, tuple(stage for stage in STAGES if stage in lacking)) for entry, lacking in left if lacking]
 
 
 def applicable(entry: Entry, stages: list[str]) -> set[str]:
