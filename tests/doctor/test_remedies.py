@@ -14,14 +14,11 @@ from robustassay import attacks, data
 from robustassay.doctor import Diagnosis, IndicatorResult, remedies
 from robustassay.doctor.candidates import FULL_ON_FIX, STARTS, Candidate, build_candidates, from_starts
 from robustassay.doctor.clock import seconds_now
-from robustassay.doctor.cross_checks import WhiteBox, inner_layers
-from robustassay.doctor.function_trace import FunctionCall
-from robustassay.doctor.gradient_fixes import FixedGradients, FunctionOutput, JointOutputs, StraightThrough
+from robustassay.doctor.gradient_fixes import FixedGradients, JointOutputs
 from robustassay.doctor.probe_set import ProbeSet
 from robustassay.doctor.remedies import build_remedies
-from robustassay.doctor.taps import find_logit_layer, find_taps, rival_taps
+from robustassay.doctor.taps import find_logit_layer, find_taps
 from robustassay.doctor.trials import PLAIN, Trial, passes, run_trials, within_budget
-from robustassay.errors import ModelFailed
 from robustassay.evaluation.adaptive import Remedy
 from robustassay.target import LocalModel
 from robustassay.threat import LInf
@@ -108,88 +105,6 @@ def test_inner_layers_are_tried_without_an_alarm(natural, robust):
     assert {"logits-taps", "loss", "targets"} < set(names)
     assert any(name.startswith("logits-tap-decoy") for name in names)
     assert any(name.startswith("logits-tap-module") for name in names)
-
-
-class Hidden(nn.Module):
-    """Clamped scores times a smooth function of the image; the network is no registered layer."""
-
-    def __init__(self, net: nn.Module, functional: bool) -> None:
-        super().__init__()
-        self.net, self.weights = (net,), dict(net.state_dict()) if functional else {}
-        self.eval()
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores = torch.func.functional_call(self.net[0], self.weights, (x,)) if self.weights else self.net[0](x)
-        logits: Tensor = scores.clamp(-1, 1) * (2 + torch.sin(50 * x.mean((1, 2, 3))))[:, None]
-        return logits
-
-
-@pytest.mark.parametrize("functional", [False, True])
-def test_the_scores_of_a_hidden_network_are_found_and_attacked(functional):
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)).eval()
-    model = Hidden(net, functional)
-    x = data.load("cifar10-1k").images(slice(0, 4))
-    probes = ProbeSet.of(LocalModel(model, 10, CPU), list("abcd"), x, model(x).argmax(1), LInf(EPS))
-    rivals = {str(tap.name): tap.output for tap in rival_taps(probes.target, probes.x0)}
-    truth = _slope(net, x)
-    for fixes in ([rivals["linear 1"]], [rivals["linear 1"], StraightThrough(soft=True)]):
-        found = _slope(FixedGradients(model, fixes).differentiable, x)
-        assert torch.allclose(found, truth, rtol=1e-4, atol=1e-7)
-    assert "logits-tap-linear-1" in {one.name for one in build_candidates(probes, MASKED)}
-
-
-class Scaled(nn.Module):
-    """Two logits, each image's at a scale of its own or all at one, and shifted."""
-
-    def __init__(self, own_scale: bool) -> None:
-        super().__init__()
-        self.net, self.own_scale = nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), own_scale
-        self.eval()
-
-    def forward(self, x: Tensor) -> Tensor:
-        z: Tensor = self.net(x)
-        return z / (z.diff(dim=1).abs() if self.own_scale else 7) + 3
-
-
-@pytest.mark.parametrize("own_scale", [True, False])
-def test_a_scale_of_each_image_makes_another_objective_and_one_scale_does_not(own_scale):
-    x = torch.rand(4, 3, 2, 2, generator=torch.Generator().manual_seed(0))
-    rivals = rival_taps(LocalModel(Scaled(own_scale), 2, CPU), x)
-    assert bool(rivals) is own_scale
-
-
-class Stacked(nn.Module):
-    """Three members in one call of vmap; inside of it, tensors seem to have the shape of the logits."""
-
-    def __init__(self, traceable: bool) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.weights, self.traceable = nn.Parameter(torch.randn(3, 2, 12)), traceable
-        self.eval()
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not self.traceable and torch._C._is_torch_function_mode_enabled():
-            raise ValueError("no tracing")
-        members: Tensor = torch.vmap(lambda weight: F.linear(x.flatten(1), weight))(self.weights)
-        return members.mean(0)
-
-
-@pytest.mark.parametrize("traceable", [True, False])
-def test_a_model_that_cannot_be_traced_is_not_examined_and_ends_no_diagnosis(traceable):
-    x = torch.rand(4, 3, 2, 2, generator=torch.Generator().manual_seed(0))
-    model = Stacked(traceable)
-    probes = ProbeSet.of(LocalModel(model, 2, CPU), list("abcd"), x, model(x).argmax(1), LInf(EPS))
-    assert [one.name for one in build_candidates(probes, FINE) if one.name.startswith("logits")] == []
-    found = inner_layers(WhiteBox(probes, probes.clean.double()))
-    assert bool(found.unexamined) is not traceable
-
-
-def test_a_call_that_other_images_do_not_reach_is_a_failure_of_the_model():
-    model = two_classes(4)
-    fixed = FixedGradients(model, [FunctionOutput(FunctionCall("linear", 2), 2)])
-    with pytest.raises(ModelFailed, match="another way"):
-        fixed.differentiable(torch.full((1, 1, 2, 2), 0.5))
 
 
 class Votes(nn.Module):

@@ -153,7 +153,7 @@ def inner_layers(white: WhiteBox) -> IndicatorResult:
     except UNSUITABLE as error:
         return IndicatorResult.not_examined(name, MAX_LEAD, f"the model fails when it is traced ({error})")
     if not best:
-        return IndicatorResult(name, 0.0, MAX_LEAD, "nothing inside has other outputs of the logits' shape")
+        return IndicatorResult(name, 0.0, MAX_LEAD, "nothing inside has other scores of all classes")
     margins = [_margin_through(probes, tap.output) for tap in best]
     gained = int(white.beaten(torch.stack(margins).amin(0)).sum())
     return IndicatorResult(

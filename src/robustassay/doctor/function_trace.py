@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 @final
 @dataclass(frozen=True)
 class FunctionCall:
-    """One call in a pass, among the calls of a function with outputs of the logits' shape."""
+    """One call in a pass, among the calls of a function with a floating tensor as output."""
 
     function: str
     number: int  # from 1
@@ -33,16 +33,16 @@ def is_plain(value: Any) -> TypeGuard[Tensor]:
 
 @final
 class FunctionTrace(TorchFunctionMode):
-    """Reports every floating tensor of one shape that a function returns."""
+    """Reports every floating tensor that a function returns."""
 
-    def __init__(self, shape: tuple[int, ...], report: Report) -> None:
+    def __init__(self, report: Report) -> None:
         super().__init__()
-        self._shape, self._report, self._calls = torch.Size(shape), report, Counter[str]()
+        self._report, self._calls = report, Counter[str]()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function and report what it returns."""
         output = func(*args, **(kwargs or {}))
-        if is_plain(output) and output.shape == self._shape and output.is_floating_point():
+        if is_plain(output) and output.is_floating_point():
             name = getattr(func, "__name__", "function").strip("_")
             self._calls[name] += 1
             self._report(FunctionCall(name, self._calls[name]), output)

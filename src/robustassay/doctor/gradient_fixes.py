@@ -14,6 +14,7 @@ from robustassay.defenses.defended import Pass, adaptive
 from robustassay.doctor.checkpoints import called_again
 from robustassay.doctor.function_rules import FunctionRules
 from robustassay.doctor.function_trace import FunctionCall, FunctionTrace
+from robustassay.doctor.score_view import ScoreView
 from robustassay.errors import ModelFailed
 
 NOISY_COPIES: Final = 8
@@ -101,12 +102,12 @@ class InnerOutput(GradientFix, ABC):
     """Takes a tensor inside the model as logits, before it was squashed, scaled or detached."""
 
     @abstractmethod
-    def record(self, x: Tensor) -> AbstractContextManager[list[Tensor]]:
-        """Collect the tensor, once per call of what returns it, while the block runs a pass with these images."""
+    def record(self) -> AbstractContextManager[list[Tensor]]:
+        """Collect the tensor, once per call of what returns it, while the block runs a pass."""
 
     def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
         """Return the tensor of the last call."""
-        with self.record(x) as outputs:
+        with self.record() as outputs:
             forward_pass(x)
         return _called(outputs)[-1]
 
@@ -126,7 +127,7 @@ class LayerOutput(InnerOutput):
         self.layer = layer
 
     @contextmanager
-    def record(self, x: Tensor) -> Iterator[list[Tensor]]:
+    def record(self) -> Iterator[list[Tensor]]:
         """Collect the outputs of the layer."""
         outputs: list[Tensor] = []
         with self.layer.register_forward_hook(lambda layer, given, output: outputs.append(output)):
@@ -135,22 +136,22 @@ class LayerOutput(InnerOutput):
 
 @final
 class FunctionOutput(InnerOutput):
-    """The output of one call of a function, where no registered layer returns it."""
+    """Scores in the output of one call of a function, where no registered layer returns them."""
 
-    def __init__(self, call: FunctionCall, classes: int) -> None:
+    def __init__(self, call: FunctionCall, view: ScoreView) -> None:
         super().__init__()
-        self.call, self.classes = call, classes
+        self.call, self.view = call, view
 
     @contextmanager
-    def record(self, x: Tensor) -> Iterator[list[Tensor]]:
-        """Collect the output of this call."""
+    def record(self) -> Iterator[list[Tensor]]:
+        """Collect the scores of this call."""
         outputs: list[Tensor] = []
 
         def keep(call: FunctionCall, output: Tensor) -> None:
             if call == self.call:
-                outputs.append(output)
+                outputs.append(self.view.of(output))
 
-        with FunctionTrace((len(x), self.classes), keep):
+        with FunctionTrace(keep):
             yield outputs
 
 
@@ -168,7 +169,7 @@ class JointOutputs(GradientFix):
     def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
         """Return the sum over the outputs of the mean over all calls."""
         with ExitStack() as stack:
-            recorded = [stack.enter_context(output.record(x)) for output in self._inner_outputs()]
+            recorded = [stack.enter_context(output.record()) for output in self._inner_outputs()]
             forward_pass(x)
         means = [torch.stack(_called(outputs)).mean(0) for outputs in recorded]
         return torch.stack([factor * mean for factor, mean in zip(self.factors, means, strict=True)]).sum(0)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from robustassay.defenses.defended import Pass
 from robustassay.doctor.function_trace import FunctionCall, FunctionTrace, Report, is_plain
 from robustassay.doctor.gradient_fixes import FixedGradients, FunctionOutput, GradientFix, InnerOutput, LayerOutput
+from robustassay.doctor.score_view import ScoreView, score_views
 from robustassay.target import TargetModel
 
 NOISE_SIZES: Final = (0.1, 0.25)
@@ -35,7 +36,7 @@ MAX_JOINT_TAPS: Final = 8
 @final
 @dataclass(frozen=True)
 class Tap:
-    """A layer, or one call of a function, with outputs of the logits' shape."""
+    """A layer with outputs of the logits' shape, or one call of a function with scores of all classes."""
 
     name: str
     output: InnerOutput
@@ -60,7 +61,7 @@ def rival_taps(target: TargetModel, x: Tensor) -> list[Tap]:
 
 
 def find_taps(target: TargetModel, x: Tensor) -> list[Tap]:
-    """Find every output of the logits' shape, in the order of their calls, those of layers first, each objective once.
+    """Find all scores of all classes, in the order of their calls, those of layers first, each objective once.
 
     A layer counts where its output is final; functions only where no layer has the same output.
     """
@@ -113,13 +114,13 @@ def _standardise(logits: Tensor) -> Tensor:
 class _Traced(GradientFix):
     """The pass itself, with a report of every function; calls outside of the model do not count."""
 
-    def __init__(self, classes: int, report: Report) -> None:
+    def __init__(self, report: Report) -> None:
         super().__init__()
-        self.classes, self.report = classes, report
+        self.report = report
 
     def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
         """Return the logits of the pass."""
-        with FunctionTrace((len(x), self.classes), self.report):
+        with FunctionTrace(self.report):
             return forward_pass(x)
 
 
@@ -129,7 +130,7 @@ class _Trace:
     """One pass: the outputs of layers and of functions, in the order of their calls, and the logits."""
 
     layers: dict[nn.Module, tuple[Tensor, int]]  # the output of the last call, and the number of calls
-    functions: dict[FunctionCall, Tensor]
+    functions: dict[tuple[FunctionCall, ScoreView], Tensor]
     logits: Tensor
     names: dict[nn.Module, str]
 
@@ -137,7 +138,7 @@ class _Trace:
     @torch.no_grad()
     def run(cls, target: TargetModel, x: Tensor) -> "_Trace":
         layers: dict[nn.Module, tuple[Tensor, int]] = {}
-        functions: dict[FunctionCall, Tensor] = {}
+        functions: dict[tuple[FunctionCall, ScoreView], Tensor] = {}
 
         def after(layer: nn.Module, given: Any, output: Any) -> None:
             _, calls = layers.pop(layer, (None, 0))
@@ -146,13 +147,14 @@ class _Trace:
                     layers[layer] = output.detach().clone(), calls + 1
 
         def keep(call: FunctionCall, output: Tensor) -> None:
-            functions[call] = output.detach().clone()
+            for view in score_views(output.shape, len(x), target.classes):
+                functions[call, view] = view.of(output).detach().clone()
 
         with ExitStack() as hooks:
             for part in target.module.modules():
                 if part is not target.module:
                     hooks.enter_context(part.register_forward_hook(after))
-            traced = FixedGradients(target.module, [_Traced(target.classes, keep)])
+            traced = FixedGradients(target.module, [_Traced(keep)])
             logits = target.with_module(traced).call_differentiable(x)
         return cls(layers, functions, logits, {module: name for name, module in target.module.named_modules()})
 
@@ -160,5 +162,5 @@ class _Trace:
         """Yield all of them, the last call first, layers before functions."""
         for layer, (output, calls) in reversed(self.layers.items()):
             yield self.names[layer], LayerOutput(layer), output, calls
-        for call, output in reversed(self.functions.items()):
-            yield str(call), FunctionOutput(call, self.logits.shape[1]), output, 1
+        for (call, view), output in reversed(self.functions.items()):
+            yield f"{call}{view}", FunctionOutput(call, view), output, 1
