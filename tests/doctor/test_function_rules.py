@@ -159,6 +159,7 @@ MASKS: dict[str, Function] = {
     "clamp in place": lambda v: v.clone().clamp_(0.45, 0.55),
     "erf": lambda v: torch.erf(999 * (v - 0.5)),
     "softmax": lambda v: torch.softmax(9999 * v, 1).cumsum(1),
+    "logsumexp": lambda v: torch.logsumexp(9999 * v, 1, keepdim=True).expand_as(v),
 }
 
 SATURATED: dict[str, Function] = {

@@ -74,13 +74,16 @@ def test_the_scores_of_a_hidden_network_are_found_and_attacked(functional):
     ],
 )
 def test_scores_are_read_in_any_order_of_axes(shape, places):
-    views = list(score_views(shape, 8, 3))
+    views = [view for view in score_views(shape, 8, 3) if view.place is not None]
     assert len(views) == places
     tensor = torch.arange(float(torch.Size(shape).numel())).view(shape)
     read = [view.of(tensor) for view in views]
     assert all(scores.shape == (8, 3) for scores in read)
     found = sorted(value for scores in read for value in scores.flatten().tolist())
     assert found == tensor.flatten()[: 24 * places].tolist()
+    sums = [view.of(tensor) for view in score_views(shape, 8, 3) if view.place is None]
+    assert len(sums) == (places > 1)
+    assert all(torch.equal(total, torch.stack(read).sum(0)) for total in sums)
 
 
 def test_scores_are_read_of_few_images_as_of_many():

@@ -241,3 +241,20 @@ def test_attacks_of_one_evaluation_share_the_planted_examples(model, dataset, mo
     result = ra.evaluate(model, dataset, THREAT, ["fgsm", "bim:steps=2"], limit=4, search=TESTED)
     assert len(calls) == 1
     assert all(part.self_test.examined for part in result.parts.values())
+
+
+class PerImage(nn.Module):
+    """A network that is called with one image at a time, inside of vmap."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.vmap(lambda image: self.net(image[None])[0])(x)
+
+
+def test_a_model_inside_of_vmap_is_read_by_its_logits(model, dataset):
+    found = ra.evaluate(PerImage(model), dataset, THREAT, "pgd", search=TESTED)
+    assert found.self_test.passed

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, final
 
-import torch
 from torch import nn
 
-from robustassay.doctor.cross_checks import SUBSTITUTES, smoothing_size, substitutes_apply
+from robustassay.doctor.cross_checks import SUBSTITUTES, inner_scores, smoothing_size, substitutes_apply, typical_margin
 from robustassay.doctor.gradient_fixes import (
     Bypass,
     FixedGradients,
@@ -176,14 +175,13 @@ def _tap_fixes(probes: ProbeSet) -> Iterator[tuple[str, list[GradientFix], str]]
     except UNSUITABLE:
         return
     tried = ([tap for tap in best if tap.is_layer] or best)[:MAX_JOINT_TAPS]
-    sizes = {tap: size for tap in tried if (size := _typical_margin(probes, [tap.output])) >= 0}
+    sizes = {tap: size for tap in tried if (size := typical_margin(probes, [tap.output])) >= 0}
     if sum(tap.calls for tap in sizes) > 1:
         factors = [RESCALED_MARGIN / max(size, 1e-12) for size in sizes.values()]
         how = f"all outputs of {', '.join(tap.name for tap in sizes)} together as logits"
         yield "taps", [JointOutputs([tap.output for tap in sizes], factors)], how
     for tap in best[:MAX_TAPS]:
-        fixes = [tap.output, *_rescaling(probes, [tap.output])]
-        yield f"tap-{_plain(tap.name)}", fixes, f"the outputs of {tap.name} as logits"
+        yield f"tap-{_plain(tap.name)}", inner_scores(probes, tap.output), f"the outputs of {tap.name} as logits"
 
 
 def _plain(name: str) -> str:
@@ -200,21 +198,10 @@ def output_fixes(probes: ProbeSet, diagnosis: Diagnosis) -> list[GradientFix]:
 
 def _rescaling(probes: ProbeSet, fixes: list[GradientFix]) -> list[GradientFix]:
     """Scale logits whose margins are so large or small that some loss has no gradient."""
-    typical = _typical_margin(probes, fixes)
+    typical = typical_margin(probes, fixes)
     if not 0 < typical < math.inf or abs(math.log10(typical)) <= MAX_DECADES:
         return []
     return [RescaleLogits(RESCALED_MARGIN / typical)]
-
-
-@torch.no_grad()
-def _typical_margin(probes: ProbeSet, fixes: list[GradientFix]) -> float:
-    """Return the median margin of the logits behind these fixes; NaN where the model cannot run with them."""
-    fixed = FixedGradients(probes.target.module, fixes)
-    try:
-        logits = probes.target.with_module(fixed).call_differentiable(probes.x0)
-    except ModelFailed:
-        return math.nan
-    return float(probes.goal.margin(logits).abs().median())
 
 
 _ON_THE_MODEL: Final = {

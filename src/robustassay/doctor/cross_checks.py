@@ -4,6 +4,8 @@ An attack beats another on an image if it leaves a clearly lower margin. Few ima
 many only.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
 
@@ -13,24 +15,31 @@ from torch import Tensor
 from robustassay import models
 from robustassay.attacks.gradient.apgd import APGD
 from robustassay.attacks.gradient.mim import MIM
+from robustassay.attacks.gradient.pma import PMA
 from robustassay.attacks.score.square import Square
 from robustassay.attacks.transfer.transfer import Transfer
 from robustassay.doctor.clock import seconds_now
 from robustassay.doctor.distillation import distil
-from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix, SmoothGradient
+from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix, InnerOutput, RescaleLogits, SmoothGradient
 from robustassay.doctor.indicator import IndicatorResult
 from robustassay.doctor.probe_set import SEED, ProbeSet
 from robustassay.doctor.straight_through import UNSUITABLE, straight_through
 from robustassay.doctor.taps import MAX_TAPS, rival_taps
-from robustassay.errors import AssayError
+from robustassay.errors import AssayError, ModelFailed
 from robustassay.rng import Streams
 from robustassay.target import GradientAccess, Ledger
 
 WHITE_BOX: Final = (APGD(steps=30), APGD(steps=30, loss="dlr"))
 """Gradient attacks on the images that the plain attack did not break."""
 
-TAP_ATTACK: Final = APGD(steps=30, loss="dlr")
-"""The attack on inner layers."""
+FIX_ATTACK: Final = PMA(steps=30)
+"""The attack on inner scores and through repaired gradients; unlike Auto-PGD it never looks at the model's own loss."""
+
+TAP_IMAGES: Final = 16
+"""Images that inner scores are tried on."""
+
+LINEAR_MARGIN: Final = 0.2
+"""Median margin of inner scores under attack: probabilities are then almost linear in them."""
 
 QUERIES: Final = 2500
 MIN_QUERIES: Final = 300
@@ -148,20 +157,21 @@ def inner_layers(white: WhiteBox) -> IndicatorResult:
     name, probes = "inner layers beat white-box", white.probes
     if not len(probes):
         return _nothing_left(name)
+    tried = white.first(TAP_IMAGES)
     try:
         best = rival_taps(probes.target, probes.x0)[:MAX_TAPS]
     except UNSUITABLE as error:
         return IndicatorResult.not_examined(name, MAX_LEAD, f"the model fails when it is traced ({error})")
     if not best:
         return IndicatorResult(name, 0.0, MAX_LEAD, "nothing inside has other scores of all classes")
-    margins = [_margin_through(probes, tap.output) for tap in best]
-    gained = int(white.beaten(torch.stack(margins).amin(0)).sum())
+    margins = [_margin_through(tried.probes, *inner_scores(probes, tap.output)) for tap in best]
+    gained = int(tried.beaten(torch.stack(margins).amin(0)).sum())
     return IndicatorResult(
         name,
-        gained / len(probes),
-        max(MAX_LEAD, 1 / len(probes)),
+        gained / len(tried.probes),
+        max(MAX_LEAD, 1 / len(tried.probes)),
         f"attacks on the outputs of {', '.join(tap.name for tap in best)} reach lower margins than attacks on the "
-        f"logits on {gained} of {len(probes)} images that those do not break",
+        f"logits on {gained} of {len(tried.probes)} images that those do not break",
         ("logits", "square"),
         weak_limit=0.0,
         kind=KIND,
@@ -215,11 +225,31 @@ def smoothing_size(probes: ProbeSet) -> float:
     return SMOOTHING_SIZE * float((away - probes.x0).square().mean().sqrt())
 
 
-def _margin_through(probes: ProbeSet, fix: GradientFix) -> Tensor:
-    """Return the lowest margins that a gradient attack through a fix reaches; the clean ones if it fails."""
-    fixed = probes.target.with_module(FixedGradients(probes.target.module, [fix]))
+def inner_scores(probes: ProbeSet, output: InnerOutput) -> list[GradientFix]:
+    """Take inner scores as logits, at a scale at which a loss on probabilities is linear.
+
+    So an attack goes on after the scores rank another class first: they may still have to overrule others.
+    """
+    size = typical_margin(probes, [output])
+    return [output, RescaleLogits(LINEAR_MARGIN / size)] if 0 < size < math.inf else [output]
+
+
+@torch.no_grad()
+def typical_margin(probes: ProbeSet, fixes: Sequence[GradientFix]) -> float:
+    """Return the median margin of the logits behind these fixes; NaN where the model cannot run with them."""
+    fixed = FixedGradients(probes.target.module, fixes)
     try:
-        return replace(probes, target=fixed).attacked_by(TAP_ATTACK)[1]
+        logits = probes.target.with_module(fixed).call_differentiable(probes.x0)
+    except ModelFailed:
+        return math.nan
+    return float(probes.goal.margin(logits).abs().median())
+
+
+def _margin_through(probes: ProbeSet, *fixes: GradientFix) -> Tensor:
+    """Return the lowest margins that a gradient attack through fixes reaches; the clean ones if it fails."""
+    fixed = probes.target.with_module(FixedGradients(probes.target.module, fixes))
+    try:
+        return replace(probes, target=fixed).attacked_by(FIX_ATTACK)[1]
     except AssayError:  # hooks cannot follow every model
         return probes.clean.double()
 

@@ -14,21 +14,26 @@ MOST_PLACES: Final = 4
 @final
 @dataclass(frozen=True)
 class ScoreView:
-    """The axis of the images, that of the classes, and the place among the other values of an image and a class."""
+    """The axis of the images, that of the classes, and the place among the other values of an image and a class.
+
+    Without a place, the values of an image and a class are added up.
+    """
 
     images: int = 0
     classes: int = 1
-    place: int = 0
+    place: int | None = 0
 
     def of(self, tensor: Tensor) -> Tensor:
         """Return the scores, `[n, classes]`."""
         if tensor.dim() == 2 and self.images < self.classes:
             return tensor
         moved = tensor.movedim((self.images, self.classes), (0, 1))
-        return moved.reshape(*moved.shape[:2], -1)[..., self.place]
+        values = moved.reshape(*moved.shape[:2], -1)
+        return values.sum(-1) if self.place is None else values[..., self.place]
 
     def __str__(self) -> str:
-        return "" if self == ScoreView() else f" at {self.images}, {self.classes}, {self.place}"
+        place = "sum" if self.place is None else f"place {self.place + 1}"
+        return "" if self == ScoreView() else f" ({place})"
 
 
 def score_views(shape: Sequence[int], images: int, classes: int) -> Iterator[ScoreView]:
@@ -40,3 +45,5 @@ def score_views(shape: Sequence[int], images: int, classes: int) -> Iterator[Sco
     places = prod(shape) // (images * classes)
     if places <= MOST_PLACES:
         yield from (ScoreView(first, last, place) for place in range(places))
+    if 1 < places <= MOST_PLACES:
+        yield ScoreView(first, last, None)

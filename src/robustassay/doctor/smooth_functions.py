@@ -10,7 +10,7 @@ LEAK: Final = 0.1
 
 
 WIDE: Final = 8.0
-"""Mean gap to the highest value above which a softmax is saturated."""
+"""Mean gap to the highest value above which a softmax is saturated; it then gets this gap as its temperature."""
 
 
 def straight(out: Tensor, like: Tensor) -> Tensor:
@@ -41,9 +41,14 @@ def softened(name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Ten
         out = (getattr(Tensor, name) if in_place else func)(given, *args[1:], **kwargs)
         soft = straight(out, SATURATING[name](given, out) * first)
         return first.copy_(soft) if in_place else soft
-    if name == "softmax":
-        wide = _wide_softmax(first, args[1] if len(args) > 1 else kwargs.get("dim"))
-        return None if wide is None else straight(func(*args, **kwargs), wide)
+    if name in ("softmax", "logsumexp"):
+        dim = args[1] if len(args) > 1 else kwargs.get("dim")
+        wide = _wide_softmax(first, dim)
+        if wide is None:
+            return None
+        out = func(*args, **kwargs)
+        mean = (wide.detach() * first).sum(dim, keepdim=out.dim() == first.dim())
+        return straight(out, wide if name == "softmax" else mean)
     if name in ("mul", "multiply") and len(args) > 1 and is_mask(args[1], first):
         return straight(func(*args, **kwargs), first * args[1].to(first.dtype).clamp(min=LEAK))
     return None
@@ -58,13 +63,14 @@ def is_in_place(func: Callable[..., Any]) -> bool:
 _IN_PLACE_OPERATORS: Final = frozenset(("__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"))
 
 
-def _wide_softmax(given: Tensor, dim: int | None) -> Tensor | None:
+def _wide_softmax(given: Tensor, dim: Any) -> Tensor | None:
     """Return a softmax at a temperature at which it is not saturated; None where it is not saturated anyway."""
-    if dim is None:
+    if isinstance(dim, tuple | list) and len(dim) == 1:
+        (dim,) = dim
+    if not isinstance(dim, int):
         return None
     gaps = (given.detach().amax(dim, keepdim=True) - given.detach()).mean(dim, keepdim=True)
-    temperature = (gaps / WIDE).clamp(min=1)
-    return softmax(given / temperature, dim) if bool((temperature > 1).any()) else None
+    return softmax(given / gaps.where(gaps > WIDE, 1.0), dim) if bool((gaps > WIDE).any()) else None
 
 
 LOGICAL: Final[Mapping[str, Callable[..., Tensor]]] = {

@@ -26,8 +26,8 @@ SAME: Final = 1e-3
 LOWEST: Final = 1000.0
 """Gaps below this many typical margins count as this one: the class is as good as left out."""
 
-MAX_TAPS: Final = 3
-"""Inner layers that are tried as logits, each alone."""
+MAX_TAPS: Final = 6
+"""Inner outputs that are tried as logits, each alone."""
 
 MAX_JOINT_TAPS: Final = 8
 """Inner layers that are tried as logits together: a vote may have many members."""

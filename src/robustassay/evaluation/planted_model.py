@@ -90,4 +90,5 @@ def last_linear_layer(module: nn.Module, call: Callable[[], Tensor], images: int
     if not seen:
         return None
     name, given = seen[-1]
-    return name if given.dim() == 2 and len(given) == images else None
+    inside_vmap = torch._C._functorch.is_functorch_wrapped_tensor(given)
+    return name if not inside_vmap and given.dim() == 2 and len(given) == images else None
