@@ -252,7 +252,8 @@ class PerImage(nn.Module):
         self.eval()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.vmap(lambda image: self.net(image[None])[0])(x)
+        logits: torch.Tensor = torch.vmap(lambda image: self.net(image[None])[0])(x)
+        return logits
 
 
 def test_a_model_inside_of_vmap_is_read_by_its_logits(model, dataset):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, final
 
@@ -95,7 +96,9 @@ def build_candidates(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Candida
     front = [fix for fix, _ in rules[:1]]
     if "logits" in named and outputs:
         yield _on_fix(probes, "logits", "", outputs, "")
-    yield from _rivals(probes, rules, outputs)
+    with suppress(*UNSUITABLE):
+        yield from _by_inner_scores(probes, rules)
+    yield from _by_rules(probes, rules, outputs)
     if "bpda" in named and (bypass := _bypass(probes)) is not None:
         yield _on_fix(probes, "bpda", "linear", [*outputs, bypass], "a linear map replaces what stops gradients")
     if "bpda" in named and (maps := _wrong_layers(probes)) is not None:
@@ -110,21 +113,25 @@ def build_candidates(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Candida
 
 
 def build_rivals(probes: ProbeSet) -> Iterator[Candidate]:
-    """Build the rivals, and smoothed gradients, which cost several passes each."""
-    yield from _rivals(probes, straight_through(probes), [])
+    """Build the rivals, and smoothed gradients, which cost several passes each; raise where a model is unsuitable."""
+    rules = straight_through(probes)
+    yield from _by_inner_scores(probes, rules)
+    yield from _by_rules(probes, rules, [])
     smooth = _on_fix(
         probes, "smoothing", "", [SmoothGradient(smoothing_size(probes), FEW_COPIES)], "gradients of noisy copies"
     )
     yield replace(smooth, trial=SHORT_TRIAL)
 
 
-def _rivals(
-    probes: ProbeSet, rules: list[tuple[StraightThrough, str]], outputs: list[GradientFix]
-) -> Iterator[Candidate]:
-    """Build the candidates that no alarm must precede: inner outputs as logits, and straight-through rules."""
+def _by_inner_scores(probes: ProbeSet, rules: list[tuple[StraightThrough, str]]) -> Iterator[Candidate]:
     front = [fix for fix, _ in rules[:1]]
     for variant, taps, how in _tap_fixes(probes):
         yield _on_fix(probes, "logits", variant, [*taps, *front], how)
+
+
+def _by_rules(
+    probes: ProbeSet, rules: list[tuple[StraightThrough, str]], outputs: list[GradientFix]
+) -> Iterator[Candidate]:
     for fix, how in rules:
         variant = "unrolled" if fix.unroll else "soft" if fix.soft else ""
         yield _on_fix(probes, "bpda", variant, [*outputs, fix], f"gradients through {how}")
@@ -170,10 +177,7 @@ def _tap_fixes(probes: ProbeSet) -> Iterator[tuple[str, list[GradientFix], str]]
 
     Where no layer has such outputs, all of functions are taken together.
     """
-    try:
-        best = rival_taps(probes.target, probes.x0)
-    except UNSUITABLE:
-        return
+    best = rival_taps(probes.target, probes.x0)
     tried = ([tap for tap in best if tap.is_layer] or best)[:MAX_JOINT_TAPS]
     sizes = {tap: size for tap in tried if (size := typical_margin(probes, [tap.output])) >= 0}
     if sum(tap.calls for tap in sizes) > 1:
