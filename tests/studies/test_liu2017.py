@@ -253,6 +253,14 @@ def models(*seeds: int) -> dict[str, LoadedModel]:
     return {name: LoadedModel(name, network(each), {"weights": hash_state(each)}) for name, each in modules.items()}
 
 
+def test_waves_of_photographs_are_small_on_a_cpu():
+    member, threat = tuple(models(1).values()), ThreatModel(LInf(0.01))
+    photographs = dataclasses.replace(dataset(), read=lambda rows: torch.zeros(len(rows), 3, 224, 224))
+    assert Crafting("m1", member, Liu(), threat, dataset())._wave_size(CPU) == crafting.WAVE["cpu"]
+    assert Crafting("m1", member, Liu(), threat, photographs)._wave_size(CPU) == crafting.PHOTOGRAPHS
+    assert Crafting("m1", member, Liu(), threat, photographs)._wave_size(torch.device("cuda")) == crafting.WAVE["cuda"]
+
+
 def test_making_keeps_the_last_image_of_every_sample_and_resumes(tmp_path, monkeypatch):
     few, whole = dataset().take(5), dataset()
     threat = ThreatModel(LInf(0.01), RandomTarget())

@@ -84,8 +84,12 @@ def reach(target: TargetModel, x: Tensor, direction: Tensor, labels: Tensor, ste
 
 def reached_along(target: TargetModel, x: Tensor, direction: Tensor, goal: Goal, strengths: Sequence[float]) -> Tensor:
     """Say per row and strength whether the goal is reached, `[rows, strengths]`."""
-    points = torch.stack([along(x, direction, strength) for strength in strengths], 1)
-    return _reached_on_all([target], points, goal)
+    found = []
+    for row in range(len(x)):  # a line of photographs is 70 MB
+        one = torch.tensor([row], device=x.device)
+        points = torch.stack([along(x[one], direction[one], strength) for strength in strengths], 1)
+        found.append(_reached_on_all([target], points, goal.among(one)))
+    return torch.cat(found)
 
 
 def _reached_on_all(targets: Sequence[TargetModel], points: Tensor, goal: Goal) -> Tensor:
