@@ -227,17 +227,20 @@ def test_regions_overlap_and_close():
 
 def test_matching_strength_reaches_the_rmsd_though_the_box_cuts_it():
     way = torch.randn(6, 3, 4, 4, generator=torch.Generator().manual_seed(3)).sign()
-    strength = line_search.strength_for_rmsd(lambda strength: line_search.along(X, way, strength), X, 60)
+
+    def along(strength: float) -> float:
+        return float(rmsd(line_search.along(X, way, strength), X).mean())
+
+    strength = line_search.strength_for_rmsd(along, 60)
     assert strength > 62, "clipping costs something here"
-    assert float(rmsd(line_search.along(X, way, strength), X).mean()) == pytest.approx(60, abs=1e-3)
+    assert along(strength) == pytest.approx(60, abs=1e-3)
     with pytest.raises(BadRequest, match="cannot be reached"):
-        line_search.strength_for_rmsd(lambda strength: line_search.along(X, way, strength), X, 250)
+        line_search.strength_for_rmsd(along, 250)
 
-    def by_rate(rate: float) -> Tensor:
-        return Liu(steps=5, rate=rate / 255)(view(network(toy(1)), X, GOALS[0]), X)
+    def by_rate(rate: float) -> float:
+        return float(rmsd(Liu(steps=5, rate=rate / 255)(view(network(toy(1)), X, GOALS[0]), X), X).mean())
 
-    rate = line_search.strength_for_rmsd(by_rate, X, 5, high=4.0)
-    assert float(rmsd(by_rate(rate), X).mean()) == pytest.approx(5, abs=1e-2)
+    assert by_rate(line_search.strength_for_rmsd(by_rate, 5, high=4.0)) == pytest.approx(5, abs=1e-2)
 
 
 # ---------------------------------------------------------------- making

@@ -29,6 +29,9 @@ UNTARGETED, SMALL, LAMBDA, TAU = (
 CLOSE: Final = 2.0
 """The RMSD that the paper calls small."""
 
+PAPER_VALUES: Final = 3 * 224 * 224
+"""Values of the paper's images."""
+
 
 def small(experiment: LiuExperiment) -> Judgement:
     """Examples of a small learning rate: close, adversarial, and not transferable."""
@@ -145,14 +148,16 @@ def orthogonal(experiment: LiuExperiment) -> Judgement:
     """The cosines between gradients."""
     table = measures.COSINES.get(experiment).set_index("model").to_numpy(float)
     values = table[np.triu_indices(len(table), 1)]
-    holds = np.abs(values).max() < RARE
+    holds, values_here = np.abs(values).max() < RARE, experiment.x[0].numel()
     return Judgement(
         "holds" if holds else "does not hold",
         "mean cosines 0.01 to 0.04",
         f"{values.min():.2f} to {values.max():.2f}, {values.mean():.2f} on average (n = {len(experiment.images)})",
         f"'almost orthogonal' is read as below {RARE:g} for every pair",
-        [f"The images have {experiment.x[0].numel():,} values; the paper's have 150,528, among which two random "
-         "directions are closer to orthogonal."],
+        [f"The images have {values_here:,} values, as in the paper."]
+        if values_here == PAPER_VALUES
+        else [f"The images have {values_here:,} values; the paper's have {PAPER_VALUES:,}, among which two random "
+              "directions are closer to orthogonal."],
     )  # fmt: skip
 
 

@@ -1,12 +1,14 @@
 """How the study was run here, and what differs from the paper."""
 
-from robustassay.data.photo_frames import photo_reader_of
+from robustassay.data.photo_frames import credits_of, photo_reader_of
+from robustassay.studies.liu2017 import planes
 from robustassay.studies.liu2017.experiment import LiuExperiment
+from robustassay.studies.liu2017.models import PAPER_MODELS
 from robustassay.studies.liu2017.settings import EXAMPLE_SETS, PAPER, SIZE_NAMES, ExampleSet
 from robustassay.studies.liu2017.tables import distances, top_of
 from robustassay.studies.page import Scale, Setup, comma_list
 
-PAPER_MODELS = "ResNet-50, ResNet-101, ResNet-152, GoogLeNet and VGG-16"
+THEIR_MODELS = "ResNet-50, ResNet-101, ResNet-152, GoogLeNet and VGG-16"
 
 
 def setup(experiment: LiuExperiment) -> Setup:
@@ -15,12 +17,17 @@ def setup(experiment: LiuExperiment) -> Setup:
     sizes = {name: getattr(settings.sizes, name) for name in SIZE_NAMES} | {"images": images}
     sizes["few"] = min(sizes["few"], images)
     scale = [
-        Scale("models", comma_list(experiment.models), PAPER_MODELS),
+        Scale("models", comma_list(experiment.models), THEIR_MODELS),
         Scale("data", f"{experiment.dataset.name}, {classes} classes", "ILSVRC 2012 validation set, 1,000 classes"),
         *(Scale(text, f"{sizes[name]:g}", f"{getattr(PAPER, name):g}") for name, text in SIZE_NAMES.items()),
         *_distortions(experiment),
     ]
-    return Setup(tuple(scale), tuple(_deviations(experiment)), tuple(f"- {line}" for line in _notes(experiment)))
+    return Setup(
+        tuple(scale),
+        tuple(_deviations(experiment)),
+        tuple(f"- {line}" for line in _notes(experiment)),
+        dataset="ImageNet" if photo_reader_of(experiment.dataset) else "",
+    )
 
 
 def _distortions(experiment: LiuExperiment) -> list[Scale]:
@@ -48,6 +55,7 @@ def _deviations(experiment: LiuExperiment) -> list[str]:
         f"for each model instead of 8{large}: chosen on other images, "
         "with some of these models, so that the RMSD is about the paper's. With 8 for each model, whose updates are "
         "summed, it is several times as large.",
+        *_other_models(experiment),
         "Each model of an ensemble follows the gradient of its own loss, instead of its part of the loss of the mean.",
         "Targets are drawn at random; the paper's were chosen by hand to be far from the true label in meaning.",
     ]
@@ -64,6 +72,18 @@ def _deviations(experiment: LiuExperiment) -> list[str]:
     return lines
 
 
+def _other_models(experiment: LiuExperiment) -> list[str]:
+    if set(experiment.models) == {model.model.partition(":")[2] for model in PAPER_MODELS["imagenet"]}:
+        return []
+    source, target = experiment.reference
+    several = len(experiment.models) - 1
+    fewer = "" if several == 4 else f", and an ensemble has {several} models instead of 4"
+    return [
+        "Other models than the paper's, small enough for the hardware at hand. In figures and in findings about one "
+        f"pair, {source} takes the place of VGG-16, and {target} that of ResNet-152 and ResNet-101{fewer}."
+    ]
+
+
 def _notes(experiment: LiuExperiment) -> list[str]:
     framed = " Photographs are framed once, for all models; those of another input size resize them."
     return [
@@ -78,4 +98,17 @@ def _notes(experiment: LiuExperiment) -> list[str]:
         "Limits such as 'almost never' are ours. Several were set, and some findings worded again, after a first look "
         "at results on CIFAR-10: a page with other images or networks tests them.",
         "Section 7, with Tables 6 and 34, is a page of its own: `assay study service`.",
+        *_credit(experiment),
+    ]
+
+
+def _credit(experiment: LiuExperiment) -> list[str]:
+    """Name the author of the photograph that Figure 2 shows."""
+    sample = experiment.images.ids[planes.example(experiment)]
+    credit = credits_of(experiment.dataset).get(sample)
+    if credit is None:
+        return []
+    return [
+        f"The photograph of Figure 2 is by {credit.author or 'an unknown author'} (source: <{credit.source}>, licence: "
+        f"<{credit.licence}>), cut and resized."
     ]

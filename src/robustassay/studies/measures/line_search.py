@@ -23,8 +23,8 @@ def along(x: Tensor, direction: Tensor, strength: float) -> Tensor:
     return (x + strength / 255 * direction).clamp(0, 1)
 
 
-def strength_for_rmsd(move: Callable[[float], Tensor], x: Tensor, wanted: float, high: float = 255.0) -> float:
-    """Return the strength at which the images of `move` have an average RMSD of `wanted` (0 to 255).
+def strength_for_rmsd(mean_rmsd: Callable[[float], float], wanted: float, high: float = 255.0) -> float:
+    """Return the strength at which images have an average RMSD of `wanted` (0 to 255).
 
     The average must rise with the strength, as it does along a line: clipping slows it down but never reverses it.
     """
@@ -34,7 +34,7 @@ def strength_for_rmsd(move: Callable[[float], Tensor], x: Tensor, wanted: float,
         raise BadRequest(f"An average RMSD to match must be above 0, not {wanted:g}.")
 
     def excess(strength: float) -> float:
-        return float(rmsd(move(strength), x).mean()) - wanted
+        return mean_rmsd(strength) - wanted
 
     if excess(high) < 0:
         most = wanted + excess(high)
