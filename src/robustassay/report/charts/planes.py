@@ -76,16 +76,17 @@ def draw_boundaries(found: Regions, path: Path, title: str = "", along: str = "g
 
 
 def _extent(found: Regions) -> float:
-    """Return how far from the centre to draw: just beyond the farthest point of the class, or the whole square."""
+    """Return how far from the centre to draw: a step beyond the farthest point of the class, or the whole square."""
     inside = np.any([margin >= 0 for margin in found.margins.values()], axis=0)
     far = np.abs(found.ticks)
     farthest = max(float((far * inside.any(axis)).max()) for axis in (0, 1))
-    return min(float(far.max()), 1.2 * farthest) or float(far.max())
+    step = float(np.diff(found.ticks).max()) if len(found.ticks) > 1 else 0.0
+    return min(float(far.max()), max(1.2 * farthest, farthest + step)) or float(far.max())
 
 
 def draw_linearity(found: Mapping[str, Linearity], path: Path, class_names: Sequence[str] = ()) -> None:
     """Draw the logits of each model along its ray: the true class as a thick line, ten others as thin lines."""
-    columns = min(3, len(found))
+    columns = 2 if len(found) == 4 else min(3, len(found))
     rows = -(-len(found) // columns)
     with figure_of((3.0 * columns + 0.8, 2.6 * rows + 0.7), path) as figure:
         panels = figure.subplots(rows, columns, squeeze=False).ravel()

@@ -181,12 +181,13 @@ def few_labels(experiment: LiuExperiment) -> Judgement:
     """The labels on planes."""
     found, classes = planes.counted_planes(experiment), len(experiment.dataset.classes)
     counts = np.array([list(each.distinct().values()) for each in found])
+    seen = f"{len(found)} planes x {len(experiment.models)} models"
     most, share = int(counts.max()), counts.max() / classes
     many = _has_many_classes(experiment)
     return Judgement(
         ("holds" if share < RARE else "does not hold") if many else "cannot be said",
         "at most 21 labels of 1,000 on a plane (one image)",
-        f"at most {most} of {classes}, {counts.mean():.1f} on average ({len(found)} planes x {counts.shape[1]} models)",
+        f"at most {most} of {classes:,}, {counts.mean():.1f} on average ({seen})",
         f"'few' is read as below {RARE:.0%} of the classes" if many else f"there are only {classes} classes",
         [f"Planes of {len(found[0].ticks)} x {len(found[0].ticks)} points up to RMSD {planes.FAR:g}, around the first "
          f"images; a finer grid may find more labels."],

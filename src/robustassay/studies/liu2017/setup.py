@@ -1,6 +1,7 @@
 """How the study was run here, and what differs from the paper."""
 
 from robustassay.data.photo_frames import credits_of, photo_reader_of
+from robustassay.data.readers import nips2017
 from robustassay.studies.liu2017 import planes
 from robustassay.studies.liu2017.experiment import LiuExperiment
 from robustassay.studies.liu2017.models import PAPER_MODELS
@@ -18,7 +19,7 @@ def setup(experiment: LiuExperiment) -> Setup:
     sizes["few"] = min(sizes["few"], images)
     scale = [
         Scale("models", comma_list(experiment.models), THEIR_MODELS),
-        Scale("data", f"{experiment.dataset.name}, {classes} classes", "ILSVRC 2012 validation set, 1,000 classes"),
+        Scale("data", f"{experiment.dataset.name}, {classes:,} classes", "ILSVRC 2012 validation set, 1,000 classes"),
         *(Scale(text, f"{sizes[name]:g}", f"{getattr(PAPER, name):g}") for name, text in SIZE_NAMES.items()),
         *_distortions(experiment),
     ]
@@ -61,8 +62,16 @@ def _deviations(experiment: LiuExperiment) -> list[str]:
     ]
     if "opt-lambda" in measured:
         lines.append(f"Where the paper says 'any lambda', one is measured beside 0: {settings.weight:g}.")
-    if photo_reader_of(experiment.dataset):
+    if experiment.dataset.name.startswith(nips2017.NAME):
+        lines.append(
+            f"Images come from the first {len(experiment.dataset)} photographs of the NIPS 2017 competition, all of them "
+            "correct for Inception-v3; the paper's are of the validation set."
+        )
+    elif photo_reader_of(experiment.dataset):
         lines.append("The photographs may have been selected among those that some network classifies correctly.")
+    if any(getattr(settings.sizes, name) < getattr(PAPER, name) for name in ("images", "few", "draws")):
+        steps = ", and longer steps of line searches," if settings.sizes.line_step > PAPER.line_step else ""
+        lines.append(f"Fewer images and draws than in the paper{steps} save time.")
     if top != 5:
         classes = len(experiment.dataset.classes)
         lines.append(f"Top-{top} replaces the paper's top-5: there are only {classes} classes, and chance is higher.")
@@ -85,10 +94,12 @@ def _other_models(experiment: LiuExperiment) -> list[str]:
 
 
 def _notes(experiment: LiuExperiment) -> list[str]:
+    photographs = photo_reader_of(experiment.dataset) is not None
     framed = " Photographs are framed once, for all models; those of another input size resize them."
+    seen = " A first run on ImageNet had been seen as well, with other settings and some of these photographs."
     return [
         "Images are the first that all models classify correctly, as in the paper, so that both usual denominators "
-        f"agree.{framed if photo_reader_of(experiment.dataset) else ''}",
+        f"agree.{framed if photographs else ''}",
         "RMSD is on the 0 to 255 scale, measured on the image that is shown to models. FG, FGS and the alternative "
         "objective have the average RMSD that optimisation reached on the same source.",
         "In tables, brackets hold 95 % Wilson intervals, and a row `-name` is the ensemble of all models but that one. "
@@ -96,7 +107,7 @@ def _notes(experiment: LiuExperiment) -> list[str]:
         "The image of Figures 2 to 4 and 7 is the first that all models are sure of and whose boundaries are closed; "
         "findings rest on all images, or on the counted planes. As in the paper, planes leave the pixel box.",
         "Limits such as 'almost never' are ours. Several were set, and some findings worded again, after a first look "
-        "at results on CIFAR-10: a page with other images or networks tests them.",
+        f"at results on CIFAR-10: a page with other images or networks tests them.{seen if photographs else ''}",
         "Section 7, with Tables 6 and 34, is a page of its own: `assay study service`.",
         *_credit(experiment),
     ]

@@ -91,7 +91,7 @@ def targeted(experiment: LiuExperiment) -> Judgement:
         [
             f"On models other than its source an example reaches its target in {percent(found)} of cases, on its "
             f"source in {format_rate(pooled(experiment, TARGETED, own=True))}.",
-            f"With {classes} classes a mistake is the target by chance in {1 / (classes - 1):.1%} of cases; the "
+            f"With {classes:,} classes a mistake is the target by chance in {1 / (classes - 1):.1%} of cases; the "
             "paper's models have 1,000 classes.",
         ],
     )
