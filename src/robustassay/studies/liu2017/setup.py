@@ -64,8 +64,8 @@ def _deviations(experiment: LiuExperiment) -> list[str]:
         lines.append(f"Where the paper says 'any lambda', one is measured beside 0: {settings.weight:g}.")
     if experiment.dataset.name.startswith(nips2017.NAME):
         lines.append(
-            f"Images come from the first {len(experiment.dataset)} photographs of the NIPS 2017 competition, all of them "
-            "correct for Inception-v3; the paper's are of the validation set."
+            f"Images come from the first {len(experiment.dataset)} photographs of the NIPS 2017 competition, all "
+            "of them correct for Inception-v3; the paper's are of the validation set."
         )
     elif photo_reader_of(experiment.dataset):
         lines.append("The photographs may have been selected among those that some network classifies correctly.")
