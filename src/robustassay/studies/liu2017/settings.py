@@ -173,9 +173,9 @@ IMAGENET_ON_CPU_RATES: Final = Rates(large=5.7, ensemble=1.7, ensemble_targeted=
 
 IMAGENET_ON_CPU: Final = LiuSettings(
     models=("squeezenet-1.1", "efficientnet-b0", "mobilenet-v1-0.5-160", "mobilenet-v1-0.25-128"),
-    sizes=Sizes(images=16, few=16, draws=5, line_step=0.5, planes=10),
+    sizes=Sizes(images=16, few=16, draws=5, line_step=1.0, planes=10),
     rates=IMAGENET_ON_CPU_RATES,
-    grid=41,
+    grid=31,
     coarse=21,
     candidates=500,
 )
