@@ -191,6 +191,14 @@ def test_a_linear_search_finds_the_interval_that_bisection_misses():
     assert wrong.tolist() == [[False, True, False, True]]
 
 
+def test_lines_searched_one_by_one_give_the_same_distances(monkeypatch):
+    target, way = network(toy(1)), torch.randn(6, 3, 4, 4, generator=torch.Generator().manual_seed(3)).sign()
+    found = line_search.minimal_rmsd([target], X, way, GOALS[0], step=1.0)
+    monkeypatch.setattr(line_search, "VALUES_AT_ONCE", 1)
+    assert torch.equal(line_search.minimal_rmsd([target], X, way, GOALS[0], step=1.0), found)
+    assert len(found.unique()) > 1
+
+
 def test_how_far_a_label_is_kept_along_a_line():
     target = LocalModel(Ruler((5, 10), (30, 300)), 2, CPU, 8)
     x, ones = torch.full((2, 1, 2, 2), 0.0), torch.ones(2, 1, 2, 2)
