@@ -23,7 +23,7 @@ from robustassay.studies import crafting
 from robustassay.studies.cache import CachedTable
 from robustassay.studies.crafting import Crafting, LoadedModel
 from robustassay.studies.liu2017 import STUDY, measures, planes
-from robustassay.studies.liu2017.comparisons import best_single, difference, held_out
+from robustassay.studies.liu2017.comparisons import best_single, difference, held_out, mean_interval
 from robustassay.studies.liu2017.experiment import LiuExperiment
 from robustassay.studies.liu2017.findings import CLAIMS
 from robustassay.studies.liu2017.models import PAPER_MODELS, choose, family_of
@@ -476,6 +476,10 @@ def test_findings_follow_from_outcomes():
     assert difference(worse, better).verdict == "does not hold"
     assert difference(worse, worse[::-1]).verdict == "cannot be said"
     assert difference(better[:5] * 0 + 1, worse[:5] * 0).verdict == "cannot be said"
+    none = mean_interval(np.zeros((80, 4)))
+    assert (none.value, none.low) == (0, 0)
+    assert none.high == pytest.approx(0.046, abs=1e-3), "Wilson's for 0 of 80: resampling equal images says nothing"
+    assert (difference(better, better).low, difference(better, better).high) == pytest.approx((-0.06, 0.06), abs=1e-3)
     found = difference(better, worse)
     assert found.low < found.value < found.high
     assert found.value == pytest.approx(better.mean() - worse.mean())
