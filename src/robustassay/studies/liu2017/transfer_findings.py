@@ -73,7 +73,11 @@ def same_family(experiment: LiuExperiment) -> Judgement:
         verdict,
         published,
         f"{ahead} of {len(found)} such models are fooled more often from another family (n = {found[0].images})",
-        "the interval of such a difference is above 0" if verdict == "holds" else "no such difference is certain",
+        {
+            "holds": "the interval of such a difference is above 0",
+            "does not hold": "the interval of every such difference is below 0",
+            "cannot be said": "no such difference is certain",
+        }[verdict],
         reasons,
     )
 
