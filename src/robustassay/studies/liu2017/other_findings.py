@@ -112,7 +112,7 @@ def noise_matches(experiment: LiuExperiment) -> Judgement:
         "matching rate 0 % on all five models",
         f"{format_rate(rate)} over all deviations",
         "'0 %' is read as below 1 %" if many else f"among {classes} classes, a mistake is often the target by chance",
-        [f"By model: {parts}. Among {classes} classes, {1 / (classes - 1):.1%} of random mistakes are the target."],
+        [f"By model: {parts}. Among {classes:,} classes, {1 / (classes - 1):.1%} of random mistakes are the target."],
     )
 
 
