@@ -103,8 +103,8 @@ def _notes(experiment: LiuExperiment) -> list[str]:
         "RMSD is on the 0 to 255 scale, measured on the image that is shown to models. FG, FGS and the alternative "
         "objective have the average RMSD that optimisation reached on the same source.",
         "In tables, brackets hold 95 % Wilson intervals, and a row `-name` is the ensemble of all models but that one. "
-        "Intervals of differences and of rates over several models are bootstrapped over images; where all images agree, "
-        "they are as wide as Wilson's for 0 of n.",
+        "Intervals of differences and of rates over several models are bootstrapped over images; where all images "
+        "agree, they are as wide as Wilson's for 0 of n.",
         "The image of Figures 2 to 4 and 7 is the first that all models are sure of and whose boundaries are closed; "
         "findings rest on all images, or on the counted planes. As in the paper, planes leave the pixel box.",
         "Limits such as 'almost never' are ours. Several were set, and some findings worded again, after a first look "
