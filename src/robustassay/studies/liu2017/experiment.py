@@ -221,7 +221,7 @@ class LiuExperiment:
 
         def mean_rmsd(strength: float) -> float:
             radius, total = norm(max(strength, SMALLEST)), 0.0
-            for x, own in zip(self.x.split(AT_ONCE), gradient.split(AT_ONCE), strict=True):
+            for x, own in zip(torch.split(self.x, AT_ONCE), torch.split(gradient, AT_ONCE), strict=True):
                 ball = Ball(radius, x, torch.full((len(x),), radius.eps, device=self._device))
                 total += float(rmsd(ball.step(x, own, ball.eps), x).sum())
             return total / len(self.x)

@@ -56,7 +56,9 @@ def minimal_rmsd(
     """
     at_once = max(1, VALUES_AT_ONCE // (POINTS_PER_QUERY * x[0].numel()))
     every = torch.arange(len(x), device=x.device)
-    return torch.cat([_minimal_rmsd(targets, x, direction, goal, step, end, rows) for rows in every.split(at_once)])
+    return torch.cat(
+        [_minimal_rmsd(targets, x, direction, goal, step, end, rows) for rows in torch.split(every, at_once)]
+    )
 
 
 def _minimal_rmsd(
