@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("models", nargs="+")
     parser.add_argument("--images", type=int, default=8)
     parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 2.0, 4.0])
+    parser.add_argument("--goals", nargs="+", default=["untargeted", "targeted"])
     asked = parser.parse_args()
     dataset = datasets.load(asked.data)
     photographs = photo_reader_of(dataset) is not None
@@ -41,12 +42,11 @@ def main() -> None:
         for module in modules
     ]
     chosen = _last_known(dataset, targets, asked.images)
-    for targeted in (False, True):
-        threat = ThreatModel(LInf(1.0), RandomTarget() if targeted else None)
+    for goal in asked.goals:
+        threat = ThreatModel(LInf(1.0), RandomTarget() if goal == "targeted" else None)
         for members in (targets[:1], targets):
             for rate in asked.rates:
                 far = _mean_rmsd(chosen, members, threat, rate)
-                goal = "targeted" if targeted else "untargeted"
                 print(f"{goal}, {len(members)} models, rate {rate:g} each: RMSD {far:.1f}", flush=True)
 
 

@@ -15,7 +15,8 @@ from robustassay import data
 from robustassay.data import photos
 from robustassay.data.corruptions import corrupt
 from robustassay.data.frame import Frame
-from robustassay.data.photo_frames import apply_frame, target_labels_of
+from robustassay.data.photo_frames import apply_frame, credits_of, target_labels_of
+from robustassay.data.photos import Credit
 from robustassay.data.readers.imagenet import class_names, synsets
 from robustassay.errors import BadData, BadRequest
 from robustassay.models.sources.extras import need
@@ -109,6 +110,15 @@ def test_a_folder_without_labels_says_what_is_missing(tmp_path):
         data.load(f"imagenet:{tmp_path}")
     with pytest.raises(BadData, match="no CSV"):
         data.load(f"nips2017:{tmp_path}")
+
+
+def test_authors_of_photographs_are_read_if_a_file_names_them(tmp_path):
+    heading = ["file", "true_label", "target_label", "license", "author", "landing_url"]
+    named = data.load(f"nips2017:{nips(tmp_path / 'a', heading, [['x.png', 3, 4, 'CC BY', 'Ann', 'there']])}")
+    assert credits_of(apply_frame(named, Frame((8, 8), 8)).select([0])) == {"x.png": Credit("Ann", "CC BY", "there")}
+    plain = data.load(f"nips2017:{nips(tmp_path / 'b', heading[:3], [['x.png', 3, 4]])}")
+    assert credits_of(plain) == {}
+    assert named.sha256 == plain.sha256, "they are no part of the data's identity"
 
 
 def test_the_competitions_file_counts_from_one_and_others_from_zero(tmp_path):

@@ -23,7 +23,7 @@ from robustassay.studies import crafting
 from robustassay.studies.cache import CachedTable
 from robustassay.studies.crafting import Crafting, LoadedModel
 from robustassay.studies.liu2017 import STUDY, measures, planes
-from robustassay.studies.liu2017.comparisons import best_single, difference, held_out
+from robustassay.studies.liu2017.comparisons import best_single, difference, held_out, mean_interval
 from robustassay.studies.liu2017.experiment import LiuExperiment
 from robustassay.studies.liu2017.findings import CLAIMS
 from robustassay.studies.liu2017.models import PAPER_MODELS, choose, family_of
@@ -191,6 +191,14 @@ def test_a_linear_search_finds_the_interval_that_bisection_misses():
     assert wrong.tolist() == [[False, True, False, True]]
 
 
+def test_lines_searched_one_by_one_give_the_same_distances(monkeypatch):
+    target, way = network(toy(1)), torch.randn(6, 3, 4, 4, generator=torch.Generator().manual_seed(3)).sign()
+    found = line_search.minimal_rmsd([target], X, way, GOALS[0], step=1.0)
+    monkeypatch.setattr(line_search, "VALUES_AT_ONCE", 1)
+    assert torch.equal(line_search.minimal_rmsd([target], X, way, GOALS[0], step=1.0), found)
+    assert len(found.unique()) > 1
+
+
 def test_how_far_a_label_is_kept_along_a_line():
     target = LocalModel(Ruler((5, 10), (30, 300)), 2, CPU, 8)
     x, ones = torch.full((2, 1, 2, 2), 0.0), torch.ones(2, 1, 2, 2)
@@ -227,17 +235,20 @@ def test_regions_overlap_and_close():
 
 def test_matching_strength_reaches_the_rmsd_though_the_box_cuts_it():
     way = torch.randn(6, 3, 4, 4, generator=torch.Generator().manual_seed(3)).sign()
-    strength = line_search.strength_for_rmsd(lambda strength: line_search.along(X, way, strength), X, 60)
+
+    def along(strength: float) -> float:
+        return float(rmsd(line_search.along(X, way, strength), X).mean())
+
+    strength = line_search.strength_for_rmsd(along, 60)
     assert strength > 62, "clipping costs something here"
-    assert float(rmsd(line_search.along(X, way, strength), X).mean()) == pytest.approx(60, abs=1e-3)
+    assert along(strength) == pytest.approx(60, abs=1e-3)
     with pytest.raises(BadRequest, match="cannot be reached"):
-        line_search.strength_for_rmsd(lambda strength: line_search.along(X, way, strength), X, 250)
+        line_search.strength_for_rmsd(along, 250)
 
-    def by_rate(rate: float) -> Tensor:
-        return Liu(steps=5, rate=rate / 255)(view(network(toy(1)), X, GOALS[0]), X)
+    def by_rate(rate: float) -> float:
+        return float(rmsd(Liu(steps=5, rate=rate / 255)(view(network(toy(1)), X, GOALS[0]), X), X).mean())
 
-    rate = line_search.strength_for_rmsd(by_rate, X, 5, high=4.0)
-    assert float(rmsd(by_rate(rate), X).mean()) == pytest.approx(5, abs=1e-2)
+    assert by_rate(line_search.strength_for_rmsd(by_rate, 5, high=4.0)) == pytest.approx(5, abs=1e-2)
 
 
 # ---------------------------------------------------------------- making
@@ -251,6 +262,14 @@ def dataset(images: int = 24) -> Dataset:
 def models(*seeds: int) -> dict[str, LoadedModel]:
     modules = {f"m{seed}": toy(seed, 0.3) for seed in seeds}
     return {name: LoadedModel(name, network(each), {"weights": hash_state(each)}) for name, each in modules.items()}
+
+
+def test_waves_of_photographs_are_small_on_a_cpu():
+    member, threat = tuple(models(1).values()), ThreatModel(LInf(0.01))
+    photographs = dataclasses.replace(dataset(), read=lambda rows: torch.zeros(len(rows), 3, 224, 224))
+    assert Crafting("m1", member, Liu(), threat, dataset())._wave_size(CPU) == crafting.WAVE["cpu"]
+    assert Crafting("m1", member, Liu(), threat, photographs)._wave_size(CPU) == crafting.PHOTOGRAPHS
+    assert Crafting("m1", member, Liu(), threat, photographs)._wave_size(torch.device("cuda")) == crafting.WAVE["cuda"]
 
 
 def test_making_keeps_the_last_image_of_every_sample_and_resumes(tmp_path, monkeypatch):
@@ -457,6 +476,10 @@ def test_findings_follow_from_outcomes():
     assert difference(worse, better).verdict == "does not hold"
     assert difference(worse, worse[::-1]).verdict == "cannot be said"
     assert difference(better[:5] * 0 + 1, worse[:5] * 0).verdict == "cannot be said"
+    none = mean_interval(np.zeros((80, 4)))
+    assert (none.value, none.low) == (0, 0)
+    assert none.high == pytest.approx(0.046, abs=1e-3), "Wilson's for 0 of 80: resampling equal images says nothing"
+    assert (difference(better, better).low, difference(better, better).high) == pytest.approx((-0.06, 0.06), abs=1e-3)
     found = difference(better, worse)
     assert found.low < found.value < found.high
     assert found.value == pytest.approx(better.mean() - worse.mean())

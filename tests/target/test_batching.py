@@ -108,6 +108,14 @@ def test_large_images_get_small_batches_on_a_cpu_only() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2], indirect=True)
+def test_large_images_are_padded_to_the_fast_kernel_where_calls_are_long_enough_for_it(threads: int) -> None:
+    large, pointwise = torch.zeros(3, LARGE_IMAGE + 1), nn.Conv2d(3, 4, 1)
+    assert len(Batching(CPU, module=pointwise).pad(large)) == LANES
+    wanted = LEAST_POINTWISE if threads == 1 else LANES
+    assert len(Batching(CPU, LEAST_POINTWISE, module=pointwise).pad(large)) == wanted
+
+
+@pytest.mark.parametrize("threads", [1, 2], indirect=True)
 def test_pointwise_convolutions_give_the_same_bits_in_small_and_large_calls(threads: int) -> None:
     """torch computes them by another kernel for fewer than 16 images, with one thread."""
     with torch.random.fork_rng():

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from robustassay.data.dataset import Dataset, Reader
 from robustassay.data.frame import Frame
-from robustassay.data.photos import PhotoReader
+from robustassay.data.photos import Credit, PhotoReader
 
 VERSION: Final = "assay-frame-1"
 """Increase this if the same frame gives other pixels than before."""
@@ -42,6 +42,14 @@ def target_labels_of(dataset: Dataset) -> dict[str, int] | None:
     if photos is None or photos.targets is None:
         return None
     return dict(zip(dataset.whole.ids, photos.targets, strict=True))
+
+
+def credits_of(dataset: Dataset) -> dict[str, Credit]:
+    """Return who made each photograph, if a file says so."""
+    photos = photo_reader_of(dataset)
+    if photos is None or photos.credits is None:
+        return {}
+    return dict(zip(dataset.whole.ids, photos.credits, strict=True))
 
 
 def _with_frame(read: Reader, frame: Frame) -> Reader:

@@ -33,6 +33,16 @@ Out = TypeVar("Out")
 
 @final
 @dataclass(frozen=True)
+class Credit:
+    """Who made a photograph, under which licence, and where it was published; empty where it is not known."""
+
+    author: str
+    licence: str
+    source: str
+
+
+@final
+@dataclass(frozen=True)
 class PhotoReader:
     """Decodes photographs, applies a frame, and refuses files that changed since they were listed.
 
@@ -46,6 +56,7 @@ class PhotoReader:
     precropped: bool  # the files are cropped already
     targets: tuple[int, ...] | None = field(default=None, repr=False)
     frame: Frame | None = None
+    credits: tuple[Credit, ...] | None = field(default=None, repr=False)
 
     def __call__(self, rows: Sequence[int]) -> Tensor:
         """Read these photographs as float32 [n, 3, height, width] in [0, 1]."""
@@ -86,6 +97,7 @@ def photo_dataset(
     *,
     precropped: bool,
     targets: Sequence[int] | None = None,
+    credits: Sequence[Credit] | None = None,
 ) -> Dataset:
     """Return a dataset of the listed files; its identity is that of the encoded files, independent of the frame."""
     headers: list[Header] = map_in_threads(lambda file: read_header(root / file), files)
@@ -93,7 +105,15 @@ def photo_dataset(
     shared = next(iter(sizes))[::-1] if len(sizes) == 1 else None
     digests = tuple(header.digest for header in headers)
     numbers = torch.tensor(labels, dtype=torch.int64)
-    reader = PhotoReader(root, tuple(files), digests, shared, precropped, None if targets is None else tuple(targets))
+    reader = PhotoReader(
+        root,
+        tuple(files),
+        digests,
+        shared,
+        precropped,
+        None if targets is None else tuple(targets),
+        credits=None if credits is None else tuple(credits),
+    )
     sha256 = identity("files", files, numbers, digests)
     return Dataset(name, tuple(files), numbers, tuple(classes), sha256, reader)
 

@@ -10,9 +10,11 @@ if TYPE_CHECKING:
 def draw_small(figure: "Figure", path: Path) -> None:
     """Draw a figure with few colours, in a third of the bytes, as documentation keeps every version of it."""
     from robustassay.report.charts.few_colours import shrink
+    from robustassay.studies.liu2017.figures import ExampleImage
 
     draw(figure, path)
-    shrink(path, path)
+    if not isinstance(figure.content, ExampleImage):  # a photograph has many
+        shrink(path, path)
 
 
 def draw(figure: "Figure", path: Path) -> None:

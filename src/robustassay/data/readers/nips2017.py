@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from robustassay.data.dataset import Dataset
-from robustassay.data.photos import photo_dataset
+from robustassay.data.photos import Credit, photo_dataset
 from robustassay.data.readers.folder import SUFFIXES
 from robustassay.data.safe_files import read_file
 from robustassay.errors import BadData
@@ -20,6 +20,9 @@ NAME: Final = "nips2017"
 CLASSES: Final = 1000
 COLUMNS: Final = (("ImageId", "TrueLabel", "TargetClass", 1), ("file", "true_label", "target_label", 0))
 """Names of the columns with the file, the true and the target class, and the number of the first class."""
+
+CREDITS: Final = (("Author", "License", "OriginalLandingURL"), ("author", "license", "landing_url"))
+"""Names of the columns with the author, the licence and the source of a photograph, if there are any."""
 
 IMAGE_FOLDERS: Final = ("images", "", "dataset")
 
@@ -61,6 +64,7 @@ def read(path: Path) -> Dataset:
         class_names(),
         precropped=True,
         targets=[_number(row, target, first, labels) for row in rows],
+        credits=_credits(rows),
     )
 
 
@@ -71,6 +75,11 @@ def _files(folder: Path, names: list[str]) -> tuple[Path, list[str]]:
             if (place / f"{names[0]}{suffix}").is_file():
                 return place, [f"{name}{suffix}" for name in names]
     raise BadData(f"The photograph {names[0]} is not in {folder} or images/ in it: put the photographs there.")
+
+
+def _credits(rows: list[dict[str, str]]) -> list[Credit] | None:
+    columns = next((names for names in CREDITS if set(names) <= set(rows[0])), None)
+    return None if columns is None else [Credit(*((row[name] or "").strip() for name in columns)) for row in rows]
 
 
 def _number(row: Mapping[str, str], column: str, first: int, path: Path) -> int:

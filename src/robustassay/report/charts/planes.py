@@ -19,6 +19,8 @@ FILLS: Final = (
 )
 OTHERS: Final = "#FFFFFF"  # classes beyond the ten that cover most
 UNIT: Final = "RMSD, 1/255"
+LONG_LABEL: Final = 20
+"""Letters of a label of which no three fit below a square figure."""
 
 
 def draw_image(pixels: Numbers, path: Path, title: str = "") -> None:
@@ -72,22 +74,25 @@ def draw_boundaries(found: Regions, path: Path, title: str = "", along: str = "g
         axes.set(xlim=(-end, end), ylim=(-end, end))
         axes.set_box_aspect(1)  # both directions have the same unit
         axes.set_title(title, fontsize=10)
-        figure.legend(handles=lines, loc="outside lower center", ncols=3, frameon=False, handlelength=3, fontsize=8)
+        wide = 2 if max(len(str(line.get_label())) for line in lines) > LONG_LABEL else 3
+        figure.legend(handles=lines, loc="outside lower center", ncols=wide, frameon=False, handlelength=3, fontsize=8)
 
 
 def _extent(found: Regions) -> float:
-    """Return how far from the centre to draw: just beyond the farthest point of the class, or the whole square."""
+    """Return how far from the centre to draw: a step beyond the farthest point of the class, or the whole square."""
     inside = np.any([margin >= 0 for margin in found.margins.values()], axis=0)
     far = np.abs(found.ticks)
     farthest = max(float((far * inside.any(axis)).max()) for axis in (0, 1))
-    return min(float(far.max()), 1.2 * farthest) or float(far.max())
+    step = float(np.diff(found.ticks).max()) if len(found.ticks) > 1 else 0.0
+    return min(float(far.max()), max(1.2 * farthest, farthest + step)) or float(far.max())
 
 
 def draw_linearity(found: Mapping[str, Linearity], path: Path, class_names: Sequence[str] = ()) -> None:
     """Draw the logits of each model along its ray: the true class as a thick line, ten others as thin lines."""
-    columns = min(3, len(found))
+    columns = 2 if len(found) == 4 else min(3, len(found))
     rows = -(-len(found) // columns)
-    with figure_of((3.0 * columns + 0.8, 2.6 * rows + 0.7), path) as figure:
+    width = 4.5 if len(found) == 4 else 3.0  # the legend is as wide as three narrow panels
+    with figure_of((width * columns + 0.8, 2.6 * rows + 0.7), path) as figure:
         panels = figure.subplots(rows, columns, squeeze=False).ravel()
         classes = sorted({one for linear in found.values() for one in linear.top()})
         for axes, (model, linear) in zip(panels, found.items(), strict=False):

@@ -4,7 +4,7 @@ Differences have a percentile bootstrap over images: an image's outcomes on seve
 are resampled together.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 import numpy as np
@@ -68,8 +68,15 @@ class Difference:
 
 
 def difference(first: Numbers, second: Numbers, seed: int = 0) -> Difference:
-    """Compare two tables of outcomes, images x models; images are resampled."""
+    """Compare two tables of outcomes, images x models; images are resampled.
+
+    Where no two images differ, resampling says nothing: the interval is then as wide as that of a rate without a
+    single success, one trial per image.
+    """
     each = (first - second).mean(1)
+    if np.ptp(each) == 0:
+        value, unseen = float(each[0]), Rate(0, len(each)).interval()[1]
+        return Difference(value, value - unseen, value + unseen, len(each))
     drawn = np.random.default_rng(seed).integers(len(each), size=(RESAMPLES, len(each)))
     low, high = np.quantile(each[drawn].mean(1), [0.025, 0.975])
     return Difference(float(each.mean()), float(low), float(high), len(each))
@@ -114,7 +121,8 @@ def pooled(experiment: LiuExperiment, example_set: ExampleSet, own: bool = False
 
 def mean_interval(values: Numbers, seed: int = 0) -> Difference:
     """Return the mean of a table, images x models, with its bootstrap interval over images."""
-    return difference(values, np.zeros_like(values), seed)
+    found = difference(values, np.zeros_like(values), seed)
+    return replace(found, low=max(0.0, found.low), high=min(1.0, found.high))
 
 
 def percent(found: Difference) -> str:

@@ -39,6 +39,9 @@ STRETCH: Final = 16
 SMALLEST: Final = 1e-6
 """Strength that stands for none: a radius must be positive."""
 
+AT_ONCE: Final = 16
+"""Images that are moved together in the search of a radius: few stay in the caches."""
+
 NO_PROGRESS: Final = NoProgress()
 
 
@@ -53,6 +56,8 @@ class LiuExperiment:
     out: Path
     seed: int
     families: Mapping[str, str] = field(default_factory=dict)  # of models, where known
+    _norms: dict[tuple[ExampleSet, str, float], Norm] = field(default_factory=dict, init=False, repr=False)
+    _last_gradient: dict[tuple[bool, str], Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def table(self, name: str, depends_on: object) -> CachedTable:
         """Return a table of the study's cache."""
@@ -182,10 +187,14 @@ class LiuExperiment:
 
     def gradient(self, example_set: ExampleSet, source: str) -> Tensor:
         """Return the gradient at every image that a set of fast gradients starts with."""
-        models = self.sources(example_set)[source]
-        target = models[0].target if len(models) == 1 else EnsembleModel([model.target for model in models])
-        found, _ = target.gradient(self.x, lambda logits, goal: goal.loss(logits), self.goal(example_set.targeted))
-        return found
+        known = example_set.targeted, source
+        if known not in self._last_gradient:  # several planes and lines follow one gradient
+            models = self.sources(example_set)[source]
+            target = models[0].target if len(models) == 1 else EnsembleModel([model.target for model in models])
+            found, _ = target.gradient(self.x, lambda logits, goal: goal.loss(logits), self.goal(example_set.targeted))
+            self._last_gradient.clear()
+            self._last_gradient[known] = found
+        return self._last_gradient[known]
 
     def direction(self, example_set: ExampleSet, source: str) -> Tensor:
         """Return the direction of a fast-gradient set, of unit RMS."""
@@ -197,6 +206,12 @@ class LiuExperiment:
 
         The images are made as the attack makes them, so that zeros in gradients and the pixel box count.
         """
+        known = example_set, source, wanted
+        if known not in self._norms:  # every task asks again
+            self._norms[known] = self._find_norm(example_set, source, wanted)
+        return self._norms[known]
+
+    def _find_norm(self, example_set: ExampleSet, source: str, wanted: float) -> Norm:
         gradient = self.gradient(example_set, source)
 
         def norm(strength: float) -> Norm:
@@ -204,14 +219,16 @@ class LiuExperiment:
                 return LInf(min(1.0, strength / 255))
             return L2(l2_of_rmsd(strength, self.x[0].numel()))
 
-        def move(strength: float) -> Tensor:
-            radius = norm(max(strength, SMALLEST))
-            ball = Ball(radius, self.x, torch.full((len(self.x),), radius.eps, device=self._device))
-            return ball.step(self.x, gradient, ball.eps)
+        def mean_rmsd(strength: float) -> float:
+            radius, total = norm(max(strength, SMALLEST)), 0.0
+            for x, own in zip(torch.split(self.x, AT_ONCE), torch.split(gradient, AT_ONCE), strict=True):
+                ball = Ball(radius, x, torch.full((len(x),), radius.eps, device=self._device))
+                total += float(rmsd(ball.step(x, own, ball.eps), x).sum())
+            return total / len(self.x)
 
         # A gradient that sits on few pixels is clipped, and its step must be longer to get as far.
         high = 255.0 if example_set.method == "fgs" else 255.0 * STRETCH
-        return norm(line_search.strength_for_rmsd(move, self.x, wanted, high))
+        return norm(line_search.strength_for_rmsd(mean_rmsd, wanted, high))
 
     def _outcomes(self, example_set: ExampleSet) -> pd.DataFrame:
         made = {source: self.examples(example_set, source) for source in self.sources(example_set)}

@@ -144,7 +144,7 @@ def ensemble_against_single(experiment: LiuExperiment) -> SuccessCounts:
         name: {"all other models": int(ours[:, at].sum()), "best single source": int(best[:, at].sum())}
         for at, name in enumerate(names)
     }
-    named = {f"{name}\n(best: {source})": counts[name] for name, source in zip(names, sources, strict=True)}
+    named = {f"{name}\nbest single:\n{source}": counts[name] for name, source in zip(names, sources, strict=True)}
     return SuccessCounts(named, len(ours), "targeted matching rate")
 
 

@@ -16,6 +16,12 @@ def seldom(classes: int) -> float:
     return RARE + 1 / (classes - 1)
 
 
+def read_as(words: str, classes: int) -> str:
+    """Say how words of the paper about a target label are read."""
+    limit = f"{RARE:.0%}" if seldom(classes) < RARE + 0.005 else f"{seldom(classes):.0%}: {RARE:.0%}, and chance"
+    return f"'{words}' is read as below {limit}"
+
+
 @final
 @dataclass(frozen=True)
 class Judgement:

@@ -29,6 +29,9 @@ UNTARGETED, SMALL, LAMBDA, TAU = (
 CLOSE: Final = 2.0
 """The RMSD that the paper calls small."""
 
+PAPER_VALUES: Final = 3 * 224 * 224
+"""Values of the paper's images."""
+
 
 def small(experiment: LiuExperiment) -> Judgement:
     """Examples of a small learning rate: close, adversarial, and not transferable."""
@@ -109,7 +112,7 @@ def noise_matches(experiment: LiuExperiment) -> Judgement:
         "matching rate 0 % on all five models",
         f"{format_rate(rate)} over all deviations",
         "'0 %' is read as below 1 %" if many else f"among {classes} classes, a mistake is often the target by chance",
-        [f"By model: {parts}. Among {classes} classes, {1 / (classes - 1):.1%} of random mistakes are the target."],
+        [f"By model: {parts}. Among {classes:,} classes, {1 / (classes - 1):.1%} of random mistakes are the target."],
     )
 
 
@@ -145,14 +148,16 @@ def orthogonal(experiment: LiuExperiment) -> Judgement:
     """The cosines between gradients."""
     table = measures.COSINES.get(experiment).set_index("model").to_numpy(float)
     values = table[np.triu_indices(len(table), 1)]
-    holds = np.abs(values).max() < RARE
+    holds, values_here = np.abs(values).max() < RARE, experiment.x[0].numel()
     return Judgement(
         "holds" if holds else "does not hold",
         "mean cosines 0.01 to 0.04",
         f"{values.min():.2f} to {values.max():.2f}, {values.mean():.2f} on average (n = {len(experiment.images)})",
         f"'almost orthogonal' is read as below {RARE:g} for every pair",
-        [f"The images have {experiment.x[0].numel():,} values; the paper's have 150,528, among which two random "
-         "directions are closer to orthogonal."],
+        [f"The images have {values_here:,} values, as in the paper."]
+        if values_here == PAPER_VALUES
+        else [f"The images have {values_here:,} values; the paper's have {PAPER_VALUES:,}, among which two random "
+              "directions are closer to orthogonal."],
     )  # fmt: skip
 
 
@@ -176,12 +181,13 @@ def few_labels(experiment: LiuExperiment) -> Judgement:
     """The labels on planes."""
     found, classes = planes.counted_planes(experiment), len(experiment.dataset.classes)
     counts = np.array([list(each.distinct().values()) for each in found])
+    seen = f"{len(found)} planes x {len(experiment.models)} models"
     most, share = int(counts.max()), counts.max() / classes
     many = _has_many_classes(experiment)
     return Judgement(
         ("holds" if share < RARE else "does not hold") if many else "cannot be said",
         "at most 21 labels of 1,000 on a plane (one image)",
-        f"at most {most} of {classes}, {counts.mean():.1f} on average ({len(found)} planes x {counts.shape[1]} models)",
+        f"at most {most} of {classes:,}, {counts.mean():.1f} on average ({seen})",
         f"'few' is read as below {RARE:.0%} of the classes" if many else f"there are only {classes} classes",
         [f"Planes of {len(found[0].ticks)} x {len(found[0].ticks)} points up to RMSD {planes.FAR:g}, around the first "
          f"images; a finer grid may find more labels."],

@@ -1,12 +1,15 @@
 """How the study was run here, and what differs from the paper."""
 
-from robustassay.data.photo_frames import photo_reader_of
+from robustassay.data.photo_frames import credits_of, photo_reader_of
+from robustassay.data.readers import nips2017
+from robustassay.studies.liu2017 import planes
 from robustassay.studies.liu2017.experiment import LiuExperiment
+from robustassay.studies.liu2017.models import PAPER_MODELS
 from robustassay.studies.liu2017.settings import EXAMPLE_SETS, PAPER, SIZE_NAMES, ExampleSet
 from robustassay.studies.liu2017.tables import distances, top_of
 from robustassay.studies.page import Scale, Setup, comma_list
 
-PAPER_MODELS = "ResNet-50, ResNet-101, ResNet-152, GoogLeNet and VGG-16"
+THEIR_MODELS = "ResNet-50, ResNet-101, ResNet-152, GoogLeNet and VGG-16"
 
 
 def setup(experiment: LiuExperiment) -> Setup:
@@ -15,12 +18,17 @@ def setup(experiment: LiuExperiment) -> Setup:
     sizes = {name: getattr(settings.sizes, name) for name in SIZE_NAMES} | {"images": images}
     sizes["few"] = min(sizes["few"], images)
     scale = [
-        Scale("models", comma_list(experiment.models), PAPER_MODELS),
-        Scale("data", f"{experiment.dataset.name}, {classes} classes", "ILSVRC 2012 validation set, 1,000 classes"),
+        Scale("models", comma_list(experiment.models), THEIR_MODELS),
+        Scale("data", f"{experiment.dataset.name}, {classes:,} classes", "ILSVRC 2012 validation set, 1,000 classes"),
         *(Scale(text, f"{sizes[name]:g}", f"{getattr(PAPER, name):g}") for name, text in SIZE_NAMES.items()),
         *_distortions(experiment),
     ]
-    return Setup(tuple(scale), tuple(_deviations(experiment)), tuple(f"- {line}" for line in _notes(experiment)))
+    return Setup(
+        tuple(scale),
+        tuple(_deviations(experiment)),
+        tuple(f"- {line}" for line in _notes(experiment)),
+        dataset="ImageNet" if photo_reader_of(experiment.dataset) else "",
+    )
 
 
 def _distortions(experiment: LiuExperiment) -> list[Scale]:
@@ -48,13 +56,22 @@ def _deviations(experiment: LiuExperiment) -> list[str]:
         f"for each model instead of 8{large}: chosen on other images, "
         "with some of these models, so that the RMSD is about the paper's. With 8 for each model, whose updates are "
         "summed, it is several times as large.",
+        *_other_models(experiment),
         "Each model of an ensemble follows the gradient of its own loss, instead of its part of the loss of the mean.",
         "Targets are drawn at random; the paper's were chosen by hand to be far from the true label in meaning.",
     ]
     if "opt-lambda" in measured:
         lines.append(f"Where the paper says 'any lambda', one is measured beside 0: {settings.weight:g}.")
-    if photo_reader_of(experiment.dataset):
+    if experiment.dataset.name.startswith(nips2017.NAME):
+        lines.append(
+            f"Images come from the first {len(experiment.dataset)} photographs of the NIPS 2017 competition, all "
+            "of them correct for Inception-v3; the paper's are of the validation set."
+        )
+    elif photo_reader_of(experiment.dataset):
         lines.append("The photographs may have been selected among those that some network classifies correctly.")
+    if any(getattr(settings.sizes, name) < getattr(PAPER, name) for name in ("images", "few", "draws")):
+        steps = ", and longer steps of line searches," if settings.sizes.line_step > PAPER.line_step else ""
+        lines.append(f"Fewer images and draws than in the paper{steps} save time.")
     if top != 5:
         classes = len(experiment.dataset.classes)
         lines.append(f"Top-{top} replaces the paper's top-5: there are only {classes} classes, and chance is higher.")
@@ -64,18 +81,46 @@ def _deviations(experiment: LiuExperiment) -> list[str]:
     return lines
 
 
+def _other_models(experiment: LiuExperiment) -> list[str]:
+    if set(experiment.models) == {model.model.partition(":")[2] for model in PAPER_MODELS["imagenet"]}:
+        return []
+    source, target = experiment.reference
+    several = len(experiment.models) - 1
+    fewer = "" if several == 4 else f", and an ensemble has {several} models instead of 4"
+    return [
+        "Other models than the paper's, small enough for the hardware at hand. In figures and in findings about one "
+        f"pair, {source} takes the place of VGG-16, and {target} that of ResNet-152 and ResNet-101{fewer}."
+    ]
+
+
 def _notes(experiment: LiuExperiment) -> list[str]:
+    photographs = photo_reader_of(experiment.dataset) is not None
     framed = " Photographs are framed once, for all models; those of another input size resize them."
+    seen = " A first run on ImageNet had been seen as well, with other settings and some of these photographs."
     return [
         "Images are the first that all models classify correctly, as in the paper, so that both usual denominators "
-        f"agree.{framed if photo_reader_of(experiment.dataset) else ''}",
+        f"agree.{framed if photographs else ''}",
         "RMSD is on the 0 to 255 scale, measured on the image that is shown to models. FG, FGS and the alternative "
         "objective have the average RMSD that optimisation reached on the same source.",
         "In tables, brackets hold 95 % Wilson intervals, and a row `-name` is the ensemble of all models but that one. "
-        "Intervals of differences and of rates over several models are bootstrapped over images.",
+        "Intervals of differences and of rates over several models are bootstrapped over images; where all images "
+        "agree, they are as wide as Wilson's for 0 of n.",
         "The image of Figures 2 to 4 and 7 is the first that all models are sure of and whose boundaries are closed; "
         "findings rest on all images, or on the counted planes. As in the paper, planes leave the pixel box.",
         "Limits such as 'almost never' are ours. Several were set, and some findings worded again, after a first look "
-        "at results on CIFAR-10: a page with other images or networks tests them.",
+        f"at results on CIFAR-10: a page with other images or networks tests them.{seen if photographs else ''}",
         "Section 7, with Tables 6 and 34, is a page of its own: `assay study service`.",
+        *_credit(experiment),
+    ]
+
+
+def _credit(experiment: LiuExperiment) -> list[str]:
+    """Name the author of the photograph that Figure 2 shows."""
+    sample = experiment.images.ids[planes.example(experiment)]
+    credit = credits_of(experiment.dataset).get(sample)
+    if credit is None:
+        return []
+    return [
+        f"The photograph of Figure 2 is by {credit.author or 'an unknown author'} (source: <{credit.source}>, licence: "
+        f"<{credit.licence}>), cut and resized."
     ]

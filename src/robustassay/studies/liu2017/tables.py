@@ -179,7 +179,7 @@ def labels_on_planes(experiment: LiuExperiment) -> Table:
     for word, summary in summaries:
         values = [summary([found.distinct()[name] for found in counted]) for name in names]
         lines.append((f"{word} over {len(counted)} images", *(f"{value:.3g}" for value in values)))
-    title = f"Table 5: labels, of {len(experiment.dataset.classes)}, on planes"
+    title = f"Table 5: labels, of {len(experiment.dataset.classes):,}, on planes"
     return Table("table5", title, ("plane", *names), tuple(lines), frame)
 
 

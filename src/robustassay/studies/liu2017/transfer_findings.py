@@ -15,7 +15,7 @@ from robustassay.studies.liu2017.comparisons import (
     success,
 )
 from robustassay.studies.liu2017.experiment import LiuExperiment
-from robustassay.studies.liu2017.judgement import RARE, Judgement, above, below, not_measured, seldom
+from robustassay.studies.liu2017.judgement import RARE, Judgement, above, below, not_measured, read_as, seldom
 from robustassay.studies.liu2017.settings import ExampleSet
 from robustassay.studies.liu2017.tables import distances, quantiles, reached
 from robustassay.studies.page import Verdict, combined
@@ -73,7 +73,11 @@ def same_family(experiment: LiuExperiment) -> Judgement:
         verdict,
         published,
         f"{ahead} of {len(found)} such models are fooled more often from another family (n = {found[0].images})",
-        "the interval of such a difference is above 0" if verdict == "holds" else "no such difference is certain",
+        {
+            "holds": "the interval of such a difference is above 0",
+            "does not hold": "the interval of every such difference is below 0",
+            "cannot be said": "no such difference is certain",
+        }[verdict],
         reasons,
     )
 
@@ -83,16 +87,15 @@ def targeted(experiment: LiuExperiment) -> Judgement:
     names = list(experiment.models)
     found = mean_interval(between_models(experiment.outcomes(TARGETED), names, True), experiment.seed)
     classes = len(experiment.dataset.classes)
-    limit = seldom(classes)
     return Judgement(
-        below(found, limit),
+        below(found, seldom(classes)),
         "matching rate 0 to 4 %, 100 % on the source",
         f"{percent(found)}, {pooled(experiment, TARGETED, own=True).value:.0%} on the source",
-        f"'almost never' is read as below {limit:.0%}: {RARE:.0%}, and chance",
+        read_as("almost never", classes),
         [
             f"On models other than its source an example reaches its target in {percent(found)} of cases, on its "
             f"source in {format_rate(pooled(experiment, TARGETED, own=True))}.",
-            f"With {classes} classes a mistake is the target by chance in {1 / (classes - 1):.1%} of cases; the "
+            f"With {classes:,} classes a mistake is the target by chance in {1 / (classes - 1):.1%} of cases; the "
             "paper's models have 1,000 classes.",
         ],
     )
@@ -176,7 +179,7 @@ def fast_targeted(experiment: LiuExperiment) -> Judgement:
         verdict,
         "matching rate 0 to 1 % on the source, 0 to 2 % on others",
         f"{format_rate(fast)} on the source, {pooled(experiment, ExampleSet('fg', True, False)).value:.1%} on others",
-        f"'cannot' is read as below {limit:.0%}: {RARE:.0%}, and chance",
+        read_as("cannot", len(experiment.dataset.classes)),
         [f"On its source, targeted FG reaches its target in {format_rate(fast)}, optimisation in "
          f"{format_rate(optimised)}."],
     )  # fmt: skip

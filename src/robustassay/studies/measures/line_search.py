@@ -14,6 +14,9 @@ from robustassay.threat.rmsd import rmsd
 POINTS_PER_QUERY: Final = 8
 """Points of a line that are queried together: a row that is finished wastes few of them."""
 
+VALUES_AT_ONCE: Final = 1 << 23
+"""Values of all points of a query: larger tensors take longer to allocate than to compute."""
+
 LONGEST: Final = 6.0
 """How much longer a step may be than the RMSD that it leads to, before the search of a line ends."""
 
@@ -23,8 +26,8 @@ def along(x: Tensor, direction: Tensor, strength: float) -> Tensor:
     return (x + strength / 255 * direction).clamp(0, 1)
 
 
-def strength_for_rmsd(move: Callable[[float], Tensor], x: Tensor, wanted: float, high: float = 255.0) -> float:
-    """Return the strength at which the images of `move` have an average RMSD of `wanted` (0 to 255).
+def strength_for_rmsd(mean_rmsd: Callable[[float], float], wanted: float, high: float = 255.0) -> float:
+    """Return the strength at which images have an average RMSD of `wanted` (0 to 255).
 
     The average must rise with the strength, as it does along a line: clipping slows it down but never reverses it.
     """
@@ -34,7 +37,7 @@ def strength_for_rmsd(move: Callable[[float], Tensor], x: Tensor, wanted: float,
         raise BadRequest(f"An average RMSD to match must be above 0, not {wanted:g}.")
 
     def excess(strength: float) -> float:
-        return float(rmsd(move(strength), x).mean()) - wanted
+        return mean_rmsd(strength) - wanted
 
     if excess(high) < 0:
         most = wanted + excess(high)
@@ -51,8 +54,17 @@ def minimal_rmsd(
     2017, section 3.2.2), and bisection finds any one of them. A row is searched up to an RMSD of `end`; clipping makes
     that a longer step along a gradient that sits on few values, by a factor of `LONGEST` at most.
     """
-    found = torch.full((len(x),), torch.inf, dtype=torch.float64, device=x.device)
-    rows = torch.arange(len(x), device=x.device)
+    at_once = max(1, VALUES_AT_ONCE // (POINTS_PER_QUERY * x[0].numel()))
+    every = torch.arange(len(x), device=x.device)
+    return torch.cat(
+        [_minimal_rmsd(targets, x, direction, goal, step, end, rows) for rows in torch.split(every, at_once)]
+    )
+
+
+def _minimal_rmsd(
+    targets: Sequence[TargetModel], x: Tensor, direction: Tensor, goal: Goal, step: float, end: float, rows: Tensor
+) -> Tensor:
+    found, first_row = torch.full((len(rows),), torch.inf, dtype=torch.float64, device=x.device), int(rows[0])
     strengths = torch.arange(int(LONGEST * end / step + 1e-6) + 1, device=x.device) * step
     for some in torch.split(strengths, POINTS_PER_QUERY):
         if not len(rows):
@@ -61,7 +73,7 @@ def minimal_rmsd(
         far = torch.stack([rmsd(points[:, at], x[rows]) for at in range(len(some))], 1)
         reached = _reached_on_all(targets, points, goal.among(rows)) & (far <= end + 1e-6)
         hit, first = reached.any(1), reached.int().argmax(1)
-        found[rows[hit]] = far[hit, first[hit]]
+        found[rows[hit] - first_row] = far[hit, first[hit]]
         rows = rows[~hit & (far[:, -1] < end)]
     return found
 
@@ -84,8 +96,12 @@ def reach(target: TargetModel, x: Tensor, direction: Tensor, labels: Tensor, ste
 
 def reached_along(target: TargetModel, x: Tensor, direction: Tensor, goal: Goal, strengths: Sequence[float]) -> Tensor:
     """Say per row and strength whether the goal is reached, `[rows, strengths]`."""
-    points = torch.stack([along(x, direction, strength) for strength in strengths], 1)
-    return _reached_on_all([target], points, goal)
+    found = []
+    for row in range(len(x)):  # a line of photographs is 70 MB
+        one = torch.tensor([row], device=x.device)
+        points = torch.stack([along(x[one], direction[one], strength) for strength in strengths], 1)
+        found.append(_reached_on_all([target], points, goal.among(one)))
+    return torch.cat(found)
 
 
 def _reached_on_all(targets: Sequence[TargetModel], points: Tensor, goal: Goal) -> Tensor:
