@@ -34,10 +34,17 @@ def test_the_model_table_is_what_the_cards_say():
 
 def test_the_rates_of_the_doctor_are_those_that_were_measured():
     page = (ROOT / "docs/doctor-rates.md").read_text()
-    missed, masked = re.findall(r"misses of `eval` and `doctor` \| fresh \|[^|]*\| (\d+) of (\d+) ", page)[0]
-    alarms, honest = re.findall(r"false alarms of `doctor` \| fresh \|[^|]*\| (\d+) of (\d+) ", page)[0]
-    said = " ".join(README.split())
-    assert (
-        f"Of {masked} masked models, written without a look at the doctor, `eval` and `doctor` missed {missed}" in said
+    found = {
+        (rate, part): (int(count), int(total))
+        for rate in ("misses of `eval` and `doctor`", "false alarms of `doctor`")
+        for part, count, total in re.findall(rf"{rate} \| (\w+) \|[^|]*\| (\d+) of (\d+) ", page)
+    }
+    (missed, masked), (missed_later, masked_later) = (
+        found["misses of `eval` and `doctor`", part] for part in ("fresh", "latest")
     )
-    assert f"of {honest} honest models, {alarms} raised a false alarm" in said
+    (alarms, honest), (alarms_later, honest_later) = (
+        found["false alarms of `doctor`", part] for part in ("fresh", "latest")
+    )
+    said = " ".join(README.split())
+    assert f"missed {missed} of {masked} masked models, and {missed_later} of {masked_later} later ones" in said
+    assert f"{alarms} of {honest} and {alarms_later} of {honest_later} honest models raised a false alarm" in said

@@ -99,6 +99,7 @@ def draw_rays(
 def draw_versus(counts: Mapping[str, Mapping[str, int]], total: int, path: Path, axis: str, title: str) -> None:
     """Draw two or more rates per group side by side, with their 95 % intervals."""
     ways = list(next(iter(counts.values())))
+    highest = max(float(wilson(count, total)[1]) for group in counts.values() for count in group.values())
     with figure_of((1.3 * len(counts) + 1.4, 4.0), path) as figure:
         axes = figure.add_subplot()
         for at, way in enumerate(ways):
@@ -108,7 +109,7 @@ def draw_versus(counts: Mapping[str, Mapping[str, int]], total: int, path: Path,
             reach = np.abs(np.stack((rate - low, high - rate)))
             axes.errorbar(x, rate, reach, fmt=MARKS[at], color=COLOURS[at], capsize=4, ms=7, label=way, clip_on=False)
         axes.set_xticks(range(len(counts)), list(counts), fontsize=8)
-        axes.set(ylabel=axis, ylim=(0, 1.02), xlim=(-0.6, len(counts) - 0.4))
+        axes.set(ylabel=axis, ylim=(0, min(1.02, 1.2 * highest)), xlim=(-0.6, len(counts) - 0.4))
         axes.grid(visible=False, axis="x")
         figure.legend(loc="outside lower center", ncols=len(ways), frameon=False)
         figure.suptitle(f"{title}\n{total} images; bars: 95 % Wilson intervals", fontsize=10, x=0.02, ha="left")
