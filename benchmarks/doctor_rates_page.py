@@ -23,7 +23,8 @@ be set on the tuning half, and the rates that count are those of the held-out ha
 of `--adaptive auto` were mended after a look at what they missed in the fresh part; for them the later part counts,
 written by the author of the mended remedies before they were run on it. One of its rows, "one expert", led to a mend
 and was measured after it; before, adaptive auto gave 88 % there. The latest part was written by another author, without
-a look at the doctor or at this page, after evaluations got their cross-check; its rows are of one commit. The goal
+a look at the doctor or at this page, while evaluations got their cross-check, whose author saw none of these models
+before they were measured, with commit b4594b3. Later mends are in the section "Measured again". The goal
 for 60 models of each kind: no miss of `eval` and `doctor`, and at most 2 false alarms.
 `python -m benchmarks.doctor_rates` writes this page from
 docs/doctor-rates.jsonl, where it keeps what it has measured. A row stays as it was first measured: a correction that a

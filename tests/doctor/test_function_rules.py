@@ -159,6 +159,8 @@ MASKS: dict[str, Function] = {
     "clamp in place": lambda v: v.clone().clamp_(0.45, 0.55),
     "erf": lambda v: torch.erf(999 * (v - 0.5)),
     "softmax": lambda v: torch.softmax(9999 * v, 1).cumsum(1),
+    "clamp in place by a function": lambda v: F.hardtanh(v.clone(), 0.45, 0.55, inplace=True),
+    "clamp by a function with an underscore": lambda v: F.hardtanh_(v.clone(), 0.45, 0.55),
     "logsumexp": lambda v: torch.logsumexp(9999 * v, 1, keepdim=True).expand_as(v),
 }
 
@@ -175,6 +177,16 @@ def test_soft_rules_let_gradients_pass_masks_and_saturation(name, h):
     out, found = slope(function, h, soft=True)
     assert torch.equal(out, function(h))
     assert (found != 0).all()
+
+
+@pytest.mark.parametrize("function", [torch.softmax, torch.logsumexp])
+def test_values_that_are_left_out_do_not_spoil_a_soft_softmax(function, h):
+    left_out = torch.arange(h.shape[1]) == 0
+    some = lambda v: function((9999 * v).masked_fill(left_out, -torch.inf), 1)  # noqa: E731
+    out, found = slope(lambda v: some(v).view(len(v), -1).cumsum(1), h, soft=True)
+    assert out.isfinite().all()
+    assert found.isfinite().all()
+    assert (found[:, 1:] != 0).all()
 
 
 @pytest.mark.parametrize("name", SATURATED)

@@ -120,6 +120,24 @@ def test_scores_in_a_table_are_found():
     assert any(torch.allclose(slope, factor * truth, atol=1e-6) for slope in slopes for factor in (1, 9))
 
 
+class CosineHead(nn.Module):
+    """Compares features with weights that have as many columns as four times four images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.features, self.weight = nn.Sequential(nn.Flatten(), nn.Linear(12, 16)), nn.Parameter(torch.randn(5, 16))
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.normalize(self.features(x)) @ F.normalize(self.weight).T
+
+
+def test_weights_are_not_taken_for_scores():
+    x = torch.rand(4, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    assert rival_taps(LocalModel(CosineHead(), 5, CPU), x) == []
+
+
 class Scaled(nn.Module):
     """Two logits, each image's at a scale of its own or all at one, and shifted."""
 

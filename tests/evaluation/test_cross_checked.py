@@ -1,5 +1,6 @@
 """The cross-check: attacks through other gradients break nothing on honest models, and what masks leave."""
 
+import dataclasses
 import json
 
 import pytest
@@ -9,9 +10,9 @@ from torch import Tensor, nn
 import robustassay as ra
 from robustassay.data import Dataset, from_arrays, load
 from robustassay.evaluation import cross_checked
-from robustassay.evaluation.adaptive import Adviser
 from robustassay.results.cross_check import CROSS_CHECK, CROSS_CHECK_FLAG, CrossCheck
 from robustassay.store import AFTER
+from robustassay.threat import RandomTarget
 
 THREAT = ra.LInf(8 / 255)
 CHECKED = ra.Search(self_test=8, despite_flags=True)
@@ -85,7 +86,7 @@ def test_smoothed_gradients_are_tried_after_a_strong_attack_only(net):
     assert CrossCheck.of(weak.manifest).passed
 
 
-def test_an_honest_model_has_no_rivals_and_passes(net, monkeypatch):
+def test_an_honest_model_passes(net):
     found = ra.evaluate(net, data_for(net), ra.LInf(0.2 / 255), "pgd:steps=5", search=CHECKED)
     assert found.robust_accuracy > 0, "or nothing was asked"
     check = CrossCheck.of(found.manifest)
@@ -138,5 +139,24 @@ def test_a_model_that_cannot_be_traced_is_not_examined(net):
     assert CROSS_CHECK_FLAG not in found.flags
 
 
-def test_every_adviser_cross_checks():
-    assert "cross_check" in Adviser.__abstractmethods__
+def test_the_flag_ends_when_another_attack_breaks_the_samples(net):
+    model = Saturated(net)
+    left = ra.evaluate(model, data_for(model), THREAT, "pgd", search=CHECKED)
+    broken = CrossCheck.of(left.manifest).broken
+    assert broken
+    won = left.records.assign(success=left.records["success"] | left.records["sample_id"].isin(broken))
+    other = dataclasses.replace(left, records=won, manifest={**left.manifest, CROSS_CHECK: {}})
+    both = ra.Result.worst_of({"pgd": left, "other": other})
+    assert CROSS_CHECK_FLAG in left.flags
+    assert CROSS_CHECK_FLAG not in both.flags
+    assert both.evidence.cross_check.passed
+    half = left.records.assign(success=left.records["success"] | left.records["sample_id"].isin(broken[1:]))
+    some = ra.Result.worst_of({"pgd": left, "other": dataclasses.replace(other, records=half)})
+    assert some.evidence.cross_check.broken == broken[:1]
+    assert CROSS_CHECK_FLAG in some.flags
+
+
+def test_a_targeted_threat_is_not_cross_checked(net):
+    threat = ra.ThreatModel(ra.LInf(0.2 / 255), RandomTarget())
+    found = ra.evaluate(net, data_for(net), threat, "pgd:steps=5", search=CHECKED)
+    assert CROSS_CHECK not in found.manifest

@@ -228,7 +228,7 @@ def smoothing_size(probes: ProbeSet) -> float:
 def inner_scores(probes: ProbeSet, output: InnerOutput) -> list[GradientFix]:
     """Take inner scores as logits, at a scale at which a loss on probabilities is linear.
 
-    So an attack goes on after the scores rank another class first: they may still have to overrule others.
+    So an attack does not end where these scores rank another class first: other scores may still decide.
     """
     size = typical_margin(probes, [output])
     return [output, RescaleLogits(LINEAR_MARGIN / size)] if 0 < size < math.inf else [output]
@@ -240,7 +240,7 @@ def typical_margin(probes: ProbeSet, fixes: Sequence[GradientFix]) -> float:
     fixed = FixedGradients(probes.target.module, fixes)
     try:
         logits = probes.target.with_module(fixed).call_differentiable(probes.x0)
-    except ModelFailed:
+    except (ModelFailed, *UNSUITABLE):
         return math.nan
     return float(probes.goal.margin(logits).abs().median())
 

@@ -81,15 +81,18 @@ def few_draws(target: TargetModel) -> TargetModel:
 
 def _try_rivals(probes: ProbeSet, gradients: float) -> CrossCheck:
     """Try all rivals, but none with several copies per gradient where it takes more gradients than are allowed."""
+    failed, tried = 0, 0
     with seeded("cross-check", probes.target.device):
         for rival in build_rivals(probes):
             copies = copies_per_pass(rival.module)
-            dear = copies > 1 and copies * int(attacks.create(rival.trial).planned_steps or 0) > gradients
-            broken = None if dear else try_candidate(probes, rival)
+            if copies > 1 and copies * int(attacks.create(rival.trial).planned_steps or 0) > gradients:
+                continue
+            broken = try_candidate(probes, rival)
+            failed, tried = failed + (broken is None), tried + 1
             if broken is not None and broken.any():
                 ids = [one for one, hit in zip(probes.ids, broken.tolist(), strict=True) if hit]
                 return CrossCheck(broken=tuple(ids), how=rival.how)
-    return CrossCheck()
+    return CrossCheck(not_examined="the model fails under every repair of its gradients" if 0 < tried == failed else "")
 
 
 def build_remedies(probes: ProbeSet, diagnosis: Diagnosis, draws: int = 1) -> Iterator[Remedy]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from torch import Tensor, softmax
+from torch.nn import functional
 
 LEAK: Final = 0.1
 """Part of the gradient that passes a saturated or masked value under soft rules."""
@@ -37,8 +38,9 @@ def softened(name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Ten
     """Call a function that saturates, or a product with a mask, with a gradient everywhere; return None for others."""
     first = args[0]
     if name in SATURATING:
-        in_place, given = is_in_place(func), first.detach()
-        out = (getattr(Tensor, name) if in_place else func)(given, *args[1:], **kwargs)
+        in_place, given = is_in_place(func), first.detach().clone()
+        outer = getattr(Tensor, name, None) or getattr(functional, name) if in_place else func
+        out = outer(given.clone(), *args[1:], **kwargs)  # it may change what it gets
         soft = straight(out, SATURATING[name](given, out) * first)
         return first.copy_(soft) if in_place else soft
     if name in ("softmax", "logsumexp"):
@@ -47,7 +49,8 @@ def softened(name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Ten
         if wide is None:
             return None
         out = func(*args, **kwargs)
-        mean = (wide.detach() * first).sum(dim, keepdim=out.dim() == first.dim())
+        weighed = (wide.detach() * first).where(first.isfinite(), 0.0)
+        mean = weighed.sum(dim, keepdim=out.dim() == first.dim())
         return straight(out, wide if name == "softmax" else mean)
     if name in ("mul", "multiply") and len(args) > 1 and is_mask(args[1], first):
         return straight(func(*args, **kwargs), first * args[1].to(first.dtype).clamp(min=LEAK))
@@ -69,8 +72,10 @@ def _wide_softmax(given: Tensor, dim: Any) -> Tensor | None:
         (dim,) = dim
     if not isinstance(dim, int):
         return None
-    gaps = (given.detach().amax(dim, keepdim=True) - given.detach()).mean(dim, keepdim=True)
-    return softmax(given / gaps.where(gaps > WIDE, 1.0), dim) if bool((gaps > WIDE).any()) else None
+    gaps = given.detach().amax(dim, keepdim=True) - given.detach()
+    finite = gaps.isfinite()  # what is left out has a value of minus infinity
+    mean = gaps.where(finite, 0.0).sum(dim, keepdim=True) / finite.sum(dim, keepdim=True).clamp(min=1)
+    return softmax(given / mean.where(mean > WIDE, 1.0), dim) if bool((mean > WIDE).any()) else None
 
 
 LOGICAL: Final[Mapping[str, Callable[..., Tensor]]] = {

@@ -10,7 +10,7 @@ from robustassay.doctor.gradient_fixes import StraightThrough
 from robustassay.doctor.probe_set import ProbeSet
 from robustassay.target.batching import LANES
 
-UNSUITABLE: Final = (RuntimeError, TypeError, AttributeError, ValueError, NotImplementedError)
+UNSUITABLE: Final = (RuntimeError, TypeError, AttributeError, ValueError, LookupError, AssertionError, ArithmeticError)
 """Errors of a model that cannot run under other rules."""
 
 

@@ -138,24 +138,20 @@ class _Trace:
     @torch.no_grad()
     def run(cls, target: TargetModel, x: Tensor) -> "_Trace":
         layers: dict[nn.Module, tuple[Tensor, int]] = {}
-        functions: dict[tuple[FunctionCall, ScoreView], Tensor] = {}
 
         def after(layer: nn.Module, given: Any, output: Any) -> None:
             _, calls = layers.pop(layer, (None, 0))
-            if is_plain(output):
+            if is_plain(output) and output.shape == (len(x), target.classes):
                 with torch._C.DisableTorchFunction():
                     layers[layer] = output.detach().clone(), calls + 1
-
-        def keep(call: FunctionCall, output: Tensor) -> None:
-            for view in score_views(output.shape, len(x), target.classes):
-                functions[call, view] = view.of(output).detach().clone()
 
         with ExitStack() as hooks:
             for part in target.module.modules():
                 if part is not target.module:
                     hooks.enter_context(part.register_forward_hook(after))
-            traced = FixedGradients(target.module, [_Traced(keep)])
-            logits = target.with_module(traced).call_differentiable(x)
+            functions, logits = _function_scores(target, x)
+        of_fewer, _ = _function_scores(target, x[1:])  # weights may have the shape of scores of one number of images
+        functions = {place: scores for place, scores in functions.items() if place in of_fewer}
         return cls(layers, functions, logits, {module: name for name, module in target.module.named_modules()})
 
     def outputs(self) -> Iterator[tuple[str, InnerOutput, Tensor, int]]:
@@ -164,3 +160,15 @@ class _Trace:
             yield self.names[layer], LayerOutput(layer), output, calls
         for (call, view), output in reversed(self.functions.items()):
             yield f"{call}{view}", FunctionOutput(call, view), output, 1
+
+
+def _function_scores(target: TargetModel, x: Tensor) -> tuple[dict[tuple[FunctionCall, ScoreView], Tensor], Tensor]:
+    """Return the scores of all classes in the outputs of functions, and the logits."""
+    found: dict[tuple[FunctionCall, ScoreView], Tensor] = {}
+
+    def keep(call: FunctionCall, output: Tensor) -> None:
+        for view in score_views(output.shape, len(x), target.classes):
+            found[call, view] = view.of(output).detach().clone()
+
+    traced = FixedGradients(target.module, [_Traced(keep)])
+    return found, target.with_module(traced).call_differentiable(x)

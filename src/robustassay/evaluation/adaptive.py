@@ -60,8 +60,8 @@ class Adviser(ABC):
     def cross_check(self, target: TargetModel, dataset: "Dataset", threat: ThreatModel, gradients: float) -> CrossCheck:
         """Attack samples that other attacks left unbroken through gradients other than those of the logits.
 
-        A strong attack took so many gradients per sample; without one the number is zero. Repairs that average several
-        gradients are tried only where they take no more: a weak attack may well lose against them.
+        `gradients` is the mean number of gradients per sample of the strong attacks, and 0 if there was none. Repairs
+        that average several gradients are tried only where they take no more: against weak attacks they win easily.
         """
 
 

@@ -115,7 +115,7 @@ class Result:
     @property
     def evidence(self) -> Evidence:
         """How the robust accuracy was earned: grade of the attacks, self-test, certified lower bound."""
-        return evidence(self._manifests)
+        return evidence(self._manifests, set(self.records["sample_id"][rates.unbroken(self.records)]))
 
     @property
     def _manifests(self) -> list[Mapping[str, Any]]:

@@ -155,7 +155,7 @@ def measured_entry(card: EntryCard, results: Sequence[Result]) -> Entry:
         flags=flags,
         # A proof in the manifest of a stranger ends no doubt: nothing here checks it.
         doubtful=len(run_warnings.samples_in_doubt(worst, flags, traits=attack_traits(manifests))),
-        evidence=evidence(manifests),
+        evidence=evidence(manifests, set(worst["sample_id"][rates.unbroken(worst)])),
         attacks=tuple(_entry_run(result) for result in results),
         unreliable=bool(flags.keys() - trust.HARMLESS),
         robust_samples=robust.set_axis(pd.Index([f"{sha[:12]}/{one}" for one in robust.index])),

@@ -1,7 +1,7 @@
 """The cross-check of an evaluation: whether attacks through other gradients break samples that it left unbroken."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 CROSS_CHECK: Final = "cross_check"
@@ -30,6 +30,10 @@ class CrossCheck:
         """Whether no sample broke."""
         return not self.broken
 
+    def among(self, unbroken: Collection[str]) -> "CrossCheck":
+        """Return the same with those of the broken samples that no other attack broke."""
+        return replace(self, broken=tuple(sample for sample in self.broken if sample in unbroken))
+
     @property
     def flags(self) -> dict[str, str]:
         """A flag if a sample broke."""
@@ -37,7 +41,7 @@ class CrossCheck:
             return {}
         return {
             CROSS_CHECK_FLAG: f"Short attacks with {self.how} break {self.short} samples that were left unbroken, so "
-            "the robust accuracy is too high: --adaptive auto attacks all samples in this way."
+            "the robust accuracy is too high: --adaptive auto looks for the attack that works, on all samples."
         }
 
     @property
@@ -66,7 +70,12 @@ class CrossCheck:
         return cls(asked, broken, how, reason, float(entry.get("seconds", 0.0)))
 
 
-def first_failed(checks: Iterable[CrossCheck]) -> CrossCheck:
-    """Return the first of several cross-checks that broke a sample, or the first of all; an empty one of none."""
-    made = list(checks)
-    return next((one for one in made if not one.passed), made[0] if made else CrossCheck())
+def first_failed(manifests: Iterable[Mapping[str, Any]], unbroken: Collection[str] | None = None) -> CrossCheck:
+    """Return the first cross-check of several runs that broke a sample which is still unbroken, or the first of all.
+
+    A sample that a later attack broke speaks no longer against the worst case of all runs. Without `unbroken`, nothing
+    is known of later attacks.
+    """
+    made = [CrossCheck.of(manifest) for manifest in manifests]
+    left = made if unbroken is None else [one.among(unbroken) for one in made]
+    return next((one for one in left if not one.passed), left[0] if left else CrossCheck())

@@ -1,6 +1,6 @@
 """The evidence grade: how a robust accuracy was earned. This is the only place that decides it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, final
@@ -82,11 +82,11 @@ class Evidence:
         }
 
 
-def evidence(manifests: Iterable[Mapping[str, Any]]) -> Evidence:
-    """Judge the runs of one model under one threat by their manifests."""
+def evidence(manifests: Iterable[Mapping[str, Any]], unbroken: Collection[str] | None = None) -> Evidence:
+    """Judge the runs of one model under one threat by their manifests, and by the samples that none of them broke."""
     runs = list(manifests)
     tests = self_test.merge(SelfTest.of(manifest) for manifest in runs)
-    return Evidence(_grade(runs), tests, _certified(runs), first_failed(map(CrossCheck.of, runs)))
+    return Evidence(_grade(runs), tests, _certified(runs), first_failed(runs, unbroken))
 
 
 def is_standard(manifest: Mapping[str, Any]) -> bool:

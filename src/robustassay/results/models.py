@@ -82,12 +82,17 @@ class ModelResult:
     @property
     def flags(self) -> dict[str, str]:
         """Reasons to doubt the robust accuracy."""
-        return merge_flags([attack.flags for attack in self.counted], [attack.run.manifest for attack in self.counted])
+        manifests = [attack.run.manifest for attack in self.counted]
+        return merge_flags([attack.flags for attack in self.counted], manifests, self._unbroken)
+
+    @property
+    def _unbroken(self) -> set[str]:
+        return set(self.robust_samples.index[self.robust_samples])
 
     @property
     def evidence(self) -> Evidence:
         """How the robust accuracy was earned."""
-        return evidence([attack.run.manifest for attack in self.counted])
+        return evidence([attack.run.manifest for attack in self.counted], self._unbroken)
 
     @property
     def invalid_claims(self) -> int:
@@ -174,7 +179,9 @@ def combine_attacks(attacks: Sequence[AttackSummary], frames: Frames) -> ModelRe
     parts = comparable(runs)
     worst = worst_case(parts)
     counted = tuple(attack for attack in attacks if attack.key in parts)
-    flags = merge_flags([attack.flags for attack in counted], [attack.run.manifest for attack in counted])
+    robust_samples = compare.robust_samples(worst)
+    unbroken = set(robust_samples.index[robust_samples])
+    flags = merge_flags([attack.flags for attack in counted], [attack.run.manifest for attack in counted], unbroken)
     noise = [attack.key for attack in attacks if attack.run.is_noise]
     manifests = [run.manifest for run in parts.values()]
     in_doubt = run_warnings.samples_in_doubt(worst, flags, proved_samples(manifests), attack_traits(manifests))
@@ -186,7 +193,7 @@ def combine_attacks(attacks: Sequence[AttackSummary], frames: Frames) -> ModelRe
         order=trust.check_order({attack.key: frames[attack.key] for attack in attacks}, noise),
         doubtful=frozenset(in_doubt),
         classes=fairness(worst).classes,
-        robust_samples=compare.robust_samples(worst),
+        robust_samples=robust_samples,
     )
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from robustassay.analysis import rates, trust
 from robustassay.analysis.doubt import AttackTraits
-from robustassay.results.cross_check import CrossCheck
+from robustassay.results.cross_check import CROSS_CHECK_FLAG, CrossCheck, first_failed
 from robustassay.results.identity import ADAPTIVE, is_noise
 from robustassay.results.self_test import SELF_TEST_FLAG, SelfTest, merge
 
@@ -75,13 +75,18 @@ def diagnosis_flags(manifest: Mapping[str, Any]) -> dict[str, str]:
 def merged_flags(runs: Iterable[SingleRun]) -> dict[str, str]:
     """Return the flags of all runs, each once; of their self-tests, that of all attacks together."""
     every = list(runs)
-    return merge_flags([run.flags for run in every], [run.manifest for run in every])
+    broken = {sample for run in every for sample in run.records["sample_id"][run.records["success"].astype(bool)]}
+    unbroken = {sample for run in every for sample in run.records["sample_id"]} - broken
+    return merge_flags([run.flags for run in every], [run.manifest for run in every], unbroken)
 
 
-def merge_flags(flags: Iterable[Mapping[str, str]], manifests: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Merge the flags of several runs, given with their manifests."""
-    found = {name: text for one in flags for name, text in one.items() if name != SELF_TEST_FLAG}
-    return found | merge(map(SelfTest.of, manifests)).flags
+def merge_flags(
+    flags: Iterable[Mapping[str, str]], manifests: Iterable[Mapping[str, Any]], unbroken: Collection[str]
+) -> dict[str, str]:
+    """Merge the flags of several runs, given with their manifests and the samples that none of them broke."""
+    runs, of_all = list(manifests), (SELF_TEST_FLAG, CROSS_CHECK_FLAG)
+    found = {name: text for one in flags for name, text in one.items() if name not in of_all}
+    return found | merge(map(SelfTest.of, runs)).flags | first_failed(runs, unbroken).flags
 
 
 def effort(run: SingleRun) -> trust.Effort:
