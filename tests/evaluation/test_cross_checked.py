@@ -156,6 +156,12 @@ def test_the_flag_ends_when_another_attack_breaks_the_samples(net):
     assert CROSS_CHECK_FLAG in some.flags
 
 
+def test_where_nothing_is_left_nothing_is_checked(net):
+    found = ra.evaluate(net, data_for(net), ra.LInf(0.2), "pgd", search=CHECKED)
+    assert found.robust_accuracy == 0
+    assert CROSS_CHECK not in found.manifest
+
+
 def test_a_targeted_threat_is_not_cross_checked(net):
     threat = ra.ThreatModel(ra.LInf(0.2 / 255), RandomTarget())
     found = ra.evaluate(net, data_for(net), threat, "pgd:steps=5", search=CHECKED)

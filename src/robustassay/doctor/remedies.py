@@ -64,8 +64,8 @@ class DiagnosisAdviser(Adviser):
     def cross_check(self, target: TargetModel, dataset: Dataset, threat: ThreatModel, gradients: float) -> CrossCheck:
         """Try the rivals, one after the other, until one of them breaks a sample."""
         started, asked = time.perf_counter(), tuple(dataset.ids)
-        if not asked or isinstance(threat.norm, L0):
-            return CrossCheck(asked, not_examined="it knows no attack under L0" if asked else "every sample is broken")
+        if isinstance(threat.norm, L0):
+            return CrossCheck(asked, not_examined="it knows no attack under L0")
         try:
             probes = make_probe_set(few_draws(target.exact), dataset, threat.norm, len(asked))
             found = _try_rivals(probes, gradients)

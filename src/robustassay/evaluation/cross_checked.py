@@ -27,7 +27,7 @@ def cross_check(prepared: PreparedEvaluation, results: Mapping[str, Result], fol
         return dict(results)
     worst = worst_case(results)
     samples = spread(list(worst["sample_id"][rates.unbroken(worst)]), prepared.search.self_test_samples)
-    if CROSS_CHECK in first.manifest and set(CrossCheck.of(first.manifest).asked) == set(samples):
+    if not samples or set(CrossCheck.of(first.manifest).asked) == set(samples):
         return dict(results)
     asked, strong = prepared.on_samples(samples), any(is_standard(result.manifest) for result in results.values())
     spent = float(worst["backwards"][rates.unbroken(worst)].mean()) if strong else 0.0
