@@ -8,7 +8,7 @@ from typing import Final, final
 
 from torch import nn
 
-from robustassay.doctor.cross_checks import SUBSTITUTES, inner_scores, smoothing_size, substitutes_apply, typical_margin
+from robustassay.doctor.cross_checks import SUBSTITUTES, smoothing_size, substitutes_apply
 from robustassay.doctor.gradient_fixes import (
     Bypass,
     FixedGradients,
@@ -24,10 +24,12 @@ from robustassay.doctor.gradient_fixes import (
 from robustassay.doctor.indicator import REMEDIES, Diagnosis
 from robustassay.doctor.layer_errors import find_wrong_layers
 from robustassay.doctor.layer_trace import find_bypass
+from robustassay.doctor.margins import inner_scores, typical_margin
 from robustassay.doctor.output_checks import MAX_DECADES
 from robustassay.doctor.probe_set import SEED, ProbeSet
 from robustassay.doctor.straight_through import UNSUITABLE, straight_through
 from robustassay.doctor.taps import MAX_JOINT_TAPS, MAX_TAPS, find_logit_layer, rival_taps
+from robustassay.doctor.value_fixes import value_fixes
 from robustassay.errors import ModelFailed
 from robustassay.rng import Streams
 from robustassay.target.batching import LANES
@@ -98,6 +100,8 @@ def build_candidates(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Candida
         yield _on_fix(probes, "logits", "", outputs, "")
     with suppress(*UNSUITABLE):
         yield from _by_inner_scores(probes, rules)
+    with suppress(*UNSUITABLE):
+        yield from _by_inactive_values(probes, rules)
     yield from _by_rules(probes, rules, outputs)
     if "bpda" in named and (bypass := _bypass(probes)) is not None:
         yield _on_fix(probes, "bpda", "linear", [*outputs, bypass], "a linear map replaces what stops gradients")
@@ -116,6 +120,7 @@ def build_rivals(probes: ProbeSet) -> Iterator[Candidate]:
     """Build the rivals, and smoothed gradients, which cost several passes each; raise where a model is unsuitable."""
     rules = straight_through(probes)
     yield from _by_inner_scores(probes, rules)
+    yield from _by_inactive_values(probes, rules)
     yield from _by_rules(probes, rules, [])
     smooth = _on_fix(
         probes, "smoothing", "", [SmoothGradient(smoothing_size(probes), FEW_COPIES)], "gradients of noisy copies"
@@ -127,6 +132,12 @@ def _by_inner_scores(probes: ProbeSet, rules: list[tuple[StraightThrough, str]])
     front = [fix for fix, _ in rules[:1]]
     for variant, taps, how in _tap_fixes(probes):
         yield _on_fix(probes, "logits", variant, [*taps, *front], how)
+
+
+def _by_inactive_values(probes: ProbeSet, rules: list[tuple[StraightThrough, str]]) -> Iterator[Candidate]:
+    front = [fix for fix, _ in rules[:1]]
+    for number, (fixes, how) in enumerate(value_fixes(probes, front), 1):
+        yield _on_fix(probes, "inactive", str(number), [*fixes, *front], f"{how}, without effect at the images")
 
 
 def _by_rules(

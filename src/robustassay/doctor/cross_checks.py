@@ -1,10 +1,9 @@
-"""Checks that no other attack beats the white-box attacks: Square, transfer, inner layers, other gradients.
+"""Checks that no other attack beats the white-box attacks: Square, transfer, inner values, other gradients.
 
 An attack beats another on an image if it leaves a clearly lower margin. Few images then show what success rates show on
 many only.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
@@ -20,12 +19,14 @@ from robustassay.attacks.score.square import Square
 from robustassay.attacks.transfer.transfer import Transfer
 from robustassay.doctor.clock import seconds_now
 from robustassay.doctor.distillation import distil
-from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix, InnerOutput, RescaleLogits, SmoothGradient
+from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix, SmoothGradient
 from robustassay.doctor.indicator import IndicatorResult
+from robustassay.doctor.margins import inner_scores
 from robustassay.doctor.probe_set import SEED, ProbeSet
 from robustassay.doctor.straight_through import UNSUITABLE, straight_through
 from robustassay.doctor.taps import MAX_TAPS, rival_taps
-from robustassay.errors import AssayError, ModelFailed
+from robustassay.doctor.value_fixes import value_fixes
+from robustassay.errors import AssayError
 from robustassay.rng import Streams
 from robustassay.target import GradientAccess, Ledger
 
@@ -37,9 +38,6 @@ FIX_ATTACK: Final = PMA(steps=30)
 
 TAP_IMAGES: Final = 16
 """Images that inner scores are tried on."""
-
-LINEAR_MARGIN: Final = 0.2
-"""Median margin of inner scores under attack: probabilities are then almost linear in them."""
 
 QUERIES: Final = 2500
 MIN_QUERIES: Final = 300
@@ -93,26 +91,28 @@ class WhiteBox:
         """Say on which images another attack reached a clearly lower margin."""
         return margin < self.lowest - LEAD * self.probes.clean.double()
 
+    def compared(self, indicator: str, margin: Tensor, attacks: str, remedies: tuple[str, ...] = ()) -> IndicatorResult:
+        """Return the fraction of the images on which other attacks reached a clearly lower margin."""
+        count, gained = len(self.probes), int(self.beaten(margin).sum())
+        return IndicatorResult(
+            indicator,
+            gained / count,
+            max(MAX_LEAD, 1 / count),
+            f"{attacks} reach lower margins than gradient attacks on {gained} of {count} images that those leave",
+            remedies,
+            weak_limit=0.0,
+            kind=KIND,
+        )
+
 
 def black_box(white: WhiteBox) -> IndicatorResult:
     """Run Square on a few of the images that gradient attacks did not break."""
-    few = white.first(FEW)
-    tried = few.probes
-    if not len(tried):
-        return _nothing_left("black-box beats white-box")
-    queries = affordable_queries(tried)
-    _, margin = tried.attacked_by(Square(steps=queries, rescale_schedule=True))
-    gained = int(few.beaten(margin).sum())
-    return IndicatorResult(
-        "black-box beats white-box",
-        gained / len(tried),
-        max(MAX_LEAD, 1 / len(tried)),
-        f"with {queries} queries, Square reaches lower margins than gradient attacks on {gained} of {len(tried)} "
-        "images that those do not break",
-        REMEDIES_OF_BLACK_BOX,
-        weak_limit=0.0,
-        kind=KIND,
-    )
+    name, few = "black-box beats white-box", white.first(FEW)
+    if not len(few.probes):
+        return _nothing_left(name)
+    queries = affordable_queries(few.probes)
+    _, margin = few.probes.attacked_by(Square(steps=queries, rescale_schedule=True))
+    return few.compared(name, margin, f"{queries} queries of Square", REMEDIES_OF_BLACK_BOX)
 
 
 def affordable_queries(probes: ProbeSet) -> int:
@@ -131,51 +131,49 @@ def seconds_per_call(probes: ProbeSet) -> float:
 
 def transfer(white: WhiteBox) -> IndicatorResult:
     """Run transfer attacks on the images that gradient attacks did not break."""
-    probes = white.probes
+    name, probes = "transfer beats white-box", white.probes
     if not len(probes):
-        return _nothing_left("transfer beats white-box")
+        return _nothing_left(name)
     if substitutes_apply(probes):
         sources = " and ".join(SUBSTITUTES)
         margins = [probes.attacked_by(Transfer(source))[1] for source in SUBSTITUTES]
     else:
         sources, margins = "a substitute distilled from the model", [_margin_by_distillation(probes)]
-    gained = int(white.beaten(torch.stack(margins).amin(0)).sum())
-    return IndicatorResult(
-        "transfer beats white-box",
-        gained / len(probes),
-        max(MAX_LEAD, 1 / len(probes)),
-        f"examples crafted on {sources} reach lower margins than gradient attacks on {gained} of {len(probes)} images "
-        "that those do not break",
-        ("bpda", "smoothing", "transfer", "square"),
-        weak_limit=0.0,
-        kind=KIND,
-    )
+    how, remedies = f"examples crafted on {sources}", ("bpda", "smoothing", "transfer", "square")
+    return white.compared(name, _lowest(margins), how, remedies)
 
 
 def inner_layers(white: WhiteBox) -> IndicatorResult:
     """Attack inner layers in place of the logits, on the images that gradient attacks did not break."""
-    name, probes = "inner layers beat white-box", white.probes
-    if not len(probes):
+    name, tried = "inner layers beat white-box", white.first(TAP_IMAGES)
+    if not len(tried.probes):
         return _nothing_left(name)
-    tried = white.first(TAP_IMAGES)
     try:
-        best = rival_taps(probes.target, probes.x0)[:MAX_TAPS]
+        best = rival_taps(white.probes.target, white.probes.x0)[:MAX_TAPS]
     except UNSUITABLE as error:
         return IndicatorResult.not_examined(name, MAX_LEAD, f"the model fails when it is traced ({error})")
     if not best:
         return IndicatorResult(name, 0.0, MAX_LEAD, "nothing inside has other scores of all classes")
-    margins = [_margin_through(tried.probes, *inner_scores(probes, tap.output)) for tap in best]
-    gained = int(tried.beaten(torch.stack(margins).amin(0)).sum())
-    return IndicatorResult(
-        name,
-        gained / len(tried.probes),
-        max(MAX_LEAD, 1 / len(tried.probes)),
-        f"attacks on the outputs of {', '.join(tap.name for tap in best)} reach lower margins than attacks on the "
-        f"logits on {gained} of {len(tried.probes)} images that those do not break",
-        ("logits", "square"),
-        weak_limit=0.0,
-        kind=KIND,
-    )
+    margins = [_margin_through(tried.probes, *inner_scores(white.probes, tap.output)) for tap in best]
+    how = f"attacks on the outputs of {', '.join(tap.name for tap in best)}"
+    return tried.compared(name, _lowest(margins), how, ("logits", "square"))
+
+
+def inactive_values(white: WhiteBox) -> IndicatorResult:
+    """Move values inside that have no effect at the images, on the images that gradient attacks did not break."""
+    name, tried = "inactive values beat white-box", white.first(TAP_IMAGES)
+    if not len(tried.probes):
+        return _nothing_left(name)
+    try:
+        front = [fix for fix, _ in straight_through(tried.probes)[:1]]
+        fixes = value_fixes(tried.probes, front)
+    except UNSUITABLE as error:
+        return IndicatorResult.not_examined(name, MAX_LEAD, f"the model fails when it is traced ({error})")
+    if not fixes:
+        return IndicatorResult(name, 0.0, MAX_LEAD, "every small tensor inside has an effect on the logits")
+    margins = [_margin_through(tried.probes, *fix, *front) for fix, _ in fixes]
+    how = f"attacks with {', '.join(how for _, how in fixes)}"
+    return tried.compared(name, _lowest(margins), how, ("inactive", "square"))
 
 
 def fixed_gradients(white: WhiteBox) -> IndicatorResult:
@@ -187,17 +185,7 @@ def fixed_gradients(white: WhiteBox) -> IndicatorResult:
     if not rules:
         return IndicatorResult(name, 0.0, MAX_LEAD, "no function of the model rounds, chooses, detaches or saturates")
     margins = [_margin_through(probes, fix) for fix, _ in rules]
-    gained = int(white.beaten(torch.stack(margins).amin(0)).sum())
-    return IndicatorResult(
-        name,
-        gained / len(probes),
-        max(MAX_LEAD, 1 / len(probes)),
-        f"with gradients through {rules[-1][1]}, attacks reach lower margins on {gained} of {len(probes)} images that "
-        "attacks on the model's own gradients do not break",
-        ("bpda", "square"),
-        weak_limit=0.0,
-        kind=KIND,
-    )
+    return white.compared(name, _lowest(margins), f"attacks through {rules[-1][1]}", ("bpda", "square"))
 
 
 def smoothed_gradients(white: WhiteBox) -> IndicatorResult:
@@ -206,43 +194,13 @@ def smoothed_gradients(white: WhiteBox) -> IndicatorResult:
     if not len(few.probes):
         return _nothing_left(name)
     margin = _margin_through(few.probes, SmoothGradient(smoothing_size(few.probes)))
-    gained = int(few.beaten(margin).sum())
-    return IndicatorResult(
-        name,
-        gained / len(few.probes),
-        max(MAX_LEAD, 1 / len(few.probes)),
-        f"with gradients averaged over noisy copies, attacks reach lower margins on {gained} of {len(few.probes)} "
-        "images that attacks on the model's own gradients do not break",
-        ("smoothing", "square"),
-        weak_limit=0.0,
-        kind=KIND,
-    )
+    return few.compared(name, margin, "attacks on the mean of noisy copies", ("smoothing", "square"))
 
 
 def smoothing_size(probes: ProbeSet) -> float:
     """Return the size of the noise: a fraction of the root mean square of a random perturbation."""
     away = probes.ball(probes.norm.eps).sample(Streams.of(SEED, probes.ids, probes.x0.device))
     return SMOOTHING_SIZE * float((away - probes.x0).square().mean().sqrt())
-
-
-def inner_scores(probes: ProbeSet, output: InnerOutput) -> list[GradientFix]:
-    """Take inner scores as logits, at a scale at which a loss on probabilities is linear.
-
-    So an attack does not end where these scores rank another class first: other scores may still decide.
-    """
-    size = typical_margin(probes, [output])
-    return [output, RescaleLogits(LINEAR_MARGIN / size)] if 0 < size < math.inf else [output]
-
-
-@torch.no_grad()
-def typical_margin(probes: ProbeSet, fixes: Sequence[GradientFix]) -> float:
-    """Return the median margin of the logits behind these fixes; NaN where the model cannot run with them."""
-    fixed = FixedGradients(probes.target.module, fixes)
-    try:
-        logits = probes.target.with_module(fixed).call_differentiable(probes.x0)
-    except (ModelFailed, *UNSUITABLE):
-        return math.nan
-    return float(probes.goal.margin(logits).abs().median())
 
 
 def _margin_through(probes: ProbeSet, *fixes: GradientFix) -> Tensor:
@@ -268,6 +226,10 @@ def _margin_by_distillation(probes: ProbeSet) -> Tensor:
     view = GradientAccess(distil(probes), ledger, rng, rows, lambda _: None)
     x_adv = MIM()(view, probes.x0)
     return probes.goal.margin(probes.target.mean_logits(x_adv)).double()
+
+
+def _lowest(margins: Sequence[Tensor]) -> Tensor:
+    return torch.stack(list(margins)).amin(0)
 
 
 def _nothing_left(indicator: str) -> IndicatorResult:

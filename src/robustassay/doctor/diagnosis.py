@@ -120,6 +120,7 @@ def _results(probes: ProbeSet, flags: dict[str, str]) -> Iterator[IndicatorResul
     yield cross_checks.black_box(white)
     yield cross_checks.transfer(white)
     yield cross_checks.inner_layers(white)
+    yield cross_checks.inactive_values(white)
     yield cross_checks.fixed_gradients(white)
     yield cross_checks.smoothed_gradients(white)
     yield repeat_checks.memory(probes, unused, flags)

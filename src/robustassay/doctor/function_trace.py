@@ -1,7 +1,8 @@
 """Follows the functions of a pass; they also show layers that are not registered, and values between layers."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeGuard, final
 
@@ -47,3 +48,16 @@ class FunctionTrace(TorchFunctionMode):
             self._calls[name] += 1
             self._report(FunctionCall(name, self._calls[name]), output)
         return output
+
+
+@contextmanager
+def outputs_of(wanted: FunctionCall) -> Iterator[list[Tensor]]:
+    """Collect the output of one call while the block runs a pass."""
+    outputs: list[Tensor] = []
+
+    def keep(call: FunctionCall, output: Tensor) -> None:
+        if call == wanted:
+            outputs.append(output)
+
+    with FunctionTrace(keep):
+        yield outputs

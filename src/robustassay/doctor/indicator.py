@@ -7,6 +7,7 @@ from typing import Any, Final, final
 
 REMEDIES: Final[Mapping[str, str]] = {
     "logits": "logit rescaling: attack the values before the last function, at a scale where losses have a gradient",
+    "inactive": "inactive values: move values inside that have no effect at the image, such as a closed gate",
     "reversal": "reversed gradient: it points the wrong way",
     "bpda": "BPDA: differentiate around the part that stops or distorts gradients (arXiv:1802.00420)",
     "restarts": "random starts, away from the clean images, where the gradient is zero",

@@ -16,7 +16,7 @@ from robustassay.doctor.candidates import (
     gives_gradients,
 )
 from robustassay.doctor.cross_checks import seconds_per_call
-from robustassay.doctor.diagnosis import DRAWS, check_all, make_probe_set
+from robustassay.doctor.diagnosis import BACKGROUND, DRAWS, check_all, make_probe_set
 from robustassay.doctor.gradient_fixes import FixedGradients, copies_per_pass
 from robustassay.doctor.indicator import REMEDIES, Diagnosis
 from robustassay.doctor.probe_set import ProbeSet
@@ -61,13 +61,16 @@ class DiagnosisAdviser(Adviser):
             remedies = [_keep_applicable(threat, remedy) for remedy in found]
         return Advice(diagnosis.to_json(), tuple(remedy for remedy in remedies if remedy.attacks))
 
-    def cross_check(self, target: TargetModel, dataset: Dataset, threat: ThreatModel, gradients: float) -> CrossCheck:
+    def cross_check(
+        self, target: TargetModel, dataset: Dataset, others: Dataset, threat: ThreatModel, gradients: float
+    ) -> CrossCheck:
         """Try the rivals, one after the other, until one of them breaks a sample."""
         started, asked = time.perf_counter(), tuple(dataset.ids)
         if isinstance(threat.norm, L0):
             return CrossCheck(asked, not_examined="it knows no attack under L0")
         try:
             probes = make_probe_set(few_draws(target.exact), dataset, threat.norm, len(asked))
+            probes = replace(probes, background=others.images(slice(0, min(BACKGROUND, len(others)))))
             found = _try_rivals(probes, gradients)
         except (AssayError, *UNSUITABLE) as error:
             return CrossCheck(asked, not_examined=f"the model fails when it is traced ({error})")

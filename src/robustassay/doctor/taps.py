@@ -111,7 +111,7 @@ def _standardise(logits: Tensor) -> Tensor:
 
 
 @final
-class _Traced(GradientFix):
+class Traced(GradientFix):
     """The pass itself, with a report of every function; calls outside of the model do not count."""
 
     def __init__(self, report: Report) -> None:
@@ -170,5 +170,5 @@ def _function_scores(target: TargetModel, x: Tensor) -> tuple[dict[tuple[Functio
         for view in score_views(output.shape, len(x), target.classes):
             found[call, view] = view.of(output).detach().clone()
 
-    traced = FixedGradients(target.module, [_Traced(keep)])
+    traced = FixedGradients(target.module, [Traced(keep)])
     return found, target.with_module(traced).call_differentiable(x)

@@ -57,9 +57,12 @@ class Adviser(ABC):
         """Return a diagnosis of the model, and remedies for what it finds."""
 
     @abstractmethod
-    def cross_check(self, target: TargetModel, dataset: "Dataset", threat: ThreatModel, gradients: float) -> CrossCheck:
+    def cross_check(
+        self, target: TargetModel, dataset: "Dataset", others: "Dataset", threat: ThreatModel, gradients: float
+    ) -> CrossCheck:
         """Attack samples that other attacks left unbroken through gradients other than those of the logits.
 
+        `others` are the other samples of the selection: they show which values the model computes for each class.
         `gradients` is the mean number of gradients per sample of the strong attacks, and 0 if there was none. Repairs
         that average several gradients are tried only where they take no more: against weak attacks they win easily.
         """

@@ -1,0 +1,156 @@
+"""Attacks on values inside a model that have no effect on its logits at the images: they are moved all the same.
+
+A single value is pushed up or down while the logits are attacked. Several values are moved to where those of another
+class lie.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from robustassay.defenses.defended import Pass
+from robustassay.doctor.function_trace import FunctionCall, outputs_of
+from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix
+from robustassay.doctor.inactive_values import InactiveValues, find_inactive_values
+from robustassay.doctor.margins import LINEAR_MARGIN, inner_scores, typical_margin
+from robustassay.doctor.probe_set import ProbeSet
+from robustassay.doctor.taps import Traced
+from robustassay.errors import ModelFailed
+
+MAX_PUSHED: Final = 3
+"""Single values that are pushed, one after the other, both ways."""
+
+MAX_READ: Final = 3
+"""Tensors of several values that are moved to other classes, one after the other."""
+
+SAME: Final = 0.99
+"""Correlation above which two tensors say the same of the images."""
+
+MIN_ACCURACY: Final = 0.5
+"""Fraction of the images whose own class has the nearest mean: below, the values do not tell classes apart."""
+
+ANCHORS: Final = 128
+"""Images, at most, whose values give the means of the classes."""
+
+
+@final
+class PushedValue(GradientFix):
+    """Lowers the winner's logit by what an inner value has moved, so that an attack moves it on.
+
+    The push grows like a logarithm: where the value has moved far, the logits lead.
+    """
+
+    def __init__(self, call: FunctionCall, unit: float, factor: float) -> None:
+        super().__init__()
+        self.call, self.unit, self.factor = call, unit, factor
+
+    def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
+        """Return the scaled logits, with the winner lowered."""
+        with outputs_of(self.call) as outputs:
+            logits = forward_pass(x)
+        moved = _only(outputs).reshape(len(x), 1) / self.unit
+        winner = F.one_hot(logits.detach().argmax(1), logits.shape[1])
+        lead = (moved.sign() * moved.abs().log1p()).to(logits)
+        return self.factor * logits - LINEAR_MARGIN * lead * winner
+
+
+@final
+class ClassMeans(GradientFix):
+    """Takes the nearness of inner values to the mean of each class as logits."""
+
+    def __init__(self, call: FunctionCall, means: Tensor, scale: Tensor, present: Tensor) -> None:
+        super().__init__()
+        self.call = call
+        self.means, self.scale, self.present = nn.Buffer(means), nn.Buffer(scale), nn.Buffer(present)
+
+    @classmethod
+    def fit(cls, call: FunctionCall, values: Tensor, labels: Tensor, classes: int) -> "ClassMeans":
+        """Take the means of the classes among these images."""
+        scale = values.std(0).clamp(min=1e-12)
+        members = F.one_hot(labels, classes).to(values)
+        count = members.sum(0)
+        means = members.T @ (values / scale) / count.clamp(min=1)[:, None]
+        return cls(call, means, scale, count > 0)
+
+    def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
+        """Return how near the values of this call are to each class."""
+        with outputs_of(self.call) as outputs:
+            forward_pass(x)
+        return self.nearness(_only(outputs).reshape(len(x), -1))
+
+    def nearness(self, values: Tensor) -> Tensor:
+        """Return minus half of the squared distance to each mean, up to a constant; absent classes come last."""
+        means = self.means.to(values)
+        scores = values / self.scale.to(values) @ means.T - means.square().sum(1) / 2
+        return torch.where(self.present, scores, scores.detach().amin(1, keepdim=True))
+
+
+def value_fixes(probes: ProbeSet, rules: Sequence[GradientFix] = ()) -> list[tuple[list[GradientFix], str]]:
+    """Build the attacks on inner values without effect, with the words for each."""
+    found = find_inactive_values(probes, rules)
+    several = _class_means(probes, [values for values in found if not values.is_scalar])
+    return [*_pushes(probes, [values for values in found if values.is_scalar], rules), *several]
+
+
+def _pushes(
+    probes: ProbeSet, found: Sequence[InactiveValues], rules: Sequence[GradientFix]
+) -> list[tuple[list[GradientFix], str]]:
+    size = typical_margin(probes, rules)
+    if not 0 < size < math.inf:
+        return []
+    kept: list[InactiveValues] = []
+    for one in found:
+        if not any(_rise_together(one.values, other.values) for other in kept):
+            kept.append(one)
+    return [
+        ([PushedValue(one.call, sign * float(one.values.std()), LINEAR_MARGIN / size)], f"{one.call} pushed {way}")
+        for one in kept[:MAX_PUSHED]
+        for sign, way in ((1, "up"), (-1, "down"))
+    ]
+
+
+def _class_means(probes: ProbeSet, found: Sequence[InactiveValues]) -> list[tuple[list[GradientFix], str]]:
+    """Fit the class means of every tensor; keep the most accurate of those that say different things."""
+    if not found:
+        return []
+    outputs, labels = _anchors(probes, [one.call for one in found])
+    fitted: list[tuple[float, ClassMeans, Tensor]] = []
+    for one in found:
+        values = outputs[one.call]
+        means = ClassMeans.fit(one.call, values, labels, probes.target.classes)
+        scores = means.nearness(values)
+        accuracy = float((scores.argmax(1) == labels).double().mean())
+        if accuracy >= MIN_ACCURACY and not any(_rise_together(scores, other) for *_, other in fitted):
+            fitted.append((accuracy, means, scores))
+    best = sorted(fitted, key=lambda one: -one[0])[:MAX_READ]
+    return [(inner_scores(probes, means), f"{means.call} moved to other classes") for _, means, _ in best]
+
+
+@torch.no_grad()
+def _anchors(probes: ProbeSet, calls: Sequence[FunctionCall]) -> tuple[dict[FunctionCall, Tensor], Tensor]:
+    """Return the values of these calls on the images and the background, and the labels that the model gives."""
+    x = probes.x0 if probes.background is None else torch.cat((probes.x0, probes.background.to(probes.x0)))
+    found: dict[FunctionCall, Tensor] = {}
+
+    def keep(call: FunctionCall, output: Tensor) -> None:
+        if call in calls:
+            found[call] = output.detach().reshape(len(output), -1).double()
+
+    traced = FixedGradients(probes.target.module, [Traced(keep)])
+    logits = probes.target.with_module(traced).call_differentiable(x[:ANCHORS])
+    return found, logits.argmax(1)
+
+
+def _only(outputs: list[Tensor]) -> Tensor:
+    if len(outputs) != 1:
+        raise ModelFailed("The model computes these images in another way than those before, so that fixes fail.")
+    return outputs[0]
+
+
+def _rise_together(one: Tensor, other: Tensor) -> bool:
+    """Whether the values of two tensors of one shape rise and fall together over the images."""
+    return bool(torch.corrcoef(torch.stack((one.flatten(), other.flatten())))[0, 1].abs() > SAME)

@@ -1,0 +1,133 @@
+"""Values without effect at the images: found where a gate is closed, and moved until it opens."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from robustassay.doctor.cross_checks import FIX_ATTACK, WhiteBox, inactive_values
+from robustassay.doctor.function_trace import FunctionCall
+from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix
+from robustassay.doctor.inactive_values import find_inactive_values
+from robustassay.doctor.probe_set import ProbeSet
+from robustassay.doctor.value_fixes import ClassMeans, PushedValue, value_fixes
+from robustassay.errors import ModelFailed
+from robustassay.target import LocalModel
+from robustassay.threat import LInf
+from tests.support.toys import CPU, two_classes
+
+EPS = 8 / 255
+CLASSES = 4
+VALUES = 3 * 8 * 8
+CLEAR, FAINT = 0.1, 0.02
+"""Sizes of the two patterns of each class: an attack at EPS can turn only the faint one into that of another class."""
+
+
+def _patterns(seed: int) -> Tensor:
+    drawn = torch.randn(VALUES, CLASSES, generator=torch.Generator().manual_seed(seed))
+    return drawn.sign()
+
+
+class ByPattern(nn.Module):
+    """Scores of the clear patterns, which no attack at EPS changes enough."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clear, self.faint = nn.Buffer(_patterns(1)), nn.Buffer(_patterns(2))
+        self.eval()
+
+    def scores(self, x: Tensor, patterns: Tensor) -> Tensor:
+        """Return how far the image goes along each pattern."""
+        scores: Tensor = (x - 0.5).flatten(1) @ patterns / VALUES
+        return scores
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = 10 * self.scores(x, self.clear)
+        return logits
+
+
+class GatedByCode(ByPattern):
+    """A code of six values, from the faint pattern, decides where it is that of another class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        drawn = torch.randn(CLASSES, 6, generator=torch.Generator().manual_seed(3))
+        self.book = nn.Buffer(drawn / drawn.norm(dim=1, keepdim=True))
+        self.reader = nn.Buffer(self.faint @ self.book)
+
+    def forward(self, x: Tensor) -> Tensor:
+        shown = super().forward(x)
+        code = torch.tanh((x - 0.5).flatten(1) @ self.reader / VALUES / FAINT)
+        fits = torch.einsum("nb,cb->nc", code, self.book)
+        opened = torch.relu(fits.amax(1) - (fits * F.one_hot(shown.argmax(1), CLASSES)).sum(1) - 0.1)
+        return shown + 1e4 * (opened**3)[:, None] * fits
+
+
+class GatedByValue(ByPattern):
+    """The next class wins where one value of the image lies above a limit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        drawn = _patterns(4)[:, :1]
+        self.pattern = nn.Buffer(drawn - self.clear @ torch.linalg.lstsq(self.clear, drawn).solution)
+
+    def forward(self, x: Tensor) -> Tensor:
+        shown = super().forward(x)
+        value = self.scores(x, self.pattern)
+        return shown + 1e3 * torch.relu(value - 0.7 * EPS) * shown.detach().roll(1, 1)
+
+
+def _probes(model: nn.Module) -> ProbeSet:
+    labels = torch.arange(CLASSES).repeat(3)
+    noise = 0.002 * torch.randn(len(labels), VALUES, generator=torch.Generator().manual_seed(5))
+    x = (0.5 + CLEAR * _patterns(1).T[labels] + FAINT * _patterns(2).T[labels] + noise).view(-1, 3, 8, 8)
+    target = LocalModel(model, CLASSES, CPU)
+    return ProbeSet.of(target, [str(row) for row in range(len(x))], x, labels, LInf(EPS))
+
+
+def _broken(probes: ProbeSet, fixes: list[GradientFix]) -> int:
+    """Return how many images an attack through these fixes breaks, verified on the model."""
+    fixed = probes.target.with_module(FixedGradients(probes.target.module, fixes))
+    return int(ProbeSet.of(fixed, probes.ids, probes.x0, probes.goal.labels, probes.norm).broken_by(FIX_ATTACK).sum())
+
+
+@pytest.mark.parametrize(("gate", "fix"), [(GatedByCode, ClassMeans), (GatedByValue, PushedValue)])
+def test_closed_gates_are_opened(gate, fix):
+    probes = _probes(gate())
+    assert len(probes) == 12
+    assert _broken(probes, []) == 0, "or no attack on values is needed"
+    tried = [fixes for fixes, _ in value_fixes(probes) if isinstance(fixes[0], fix)]
+    assert max(_broken(probes, fixes) for fixes in tried) == 12
+    found = inactive_values(WhiteBox(probes, probes.clean.double()))
+    assert found.value == 1
+    assert found.remedies == ("inactive", "square")
+
+
+def test_an_honest_model_has_no_inactive_values():
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.SiLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
+    model = nn.Sequential(*layers).eval()
+    x = torch.rand(8, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    probes = ProbeSet.of(LocalModel(model, 4, CPU), list("abcdefgh"), x, model(x).argmax(1), LInf(EPS))
+    assert find_inactive_values(probes) == []
+    assert value_fixes(probes) == []
+    found = inactive_values(WhiteBox(probes, probes.clean.double()))
+    assert (found.value, found.unexamined) == (0, "")
+
+
+def test_class_means_rank_the_classes_by_distance():
+    drawn = torch.Generator().manual_seed(0)
+    values, labels = torch.randn(9, 5, generator=drawn), torch.tensor([0, 2, 3] * 3)
+    fitted = ClassMeans.fit(FunctionCall("linear", 1), values, labels, 5)
+    scaled = values / values.std(0)
+    means = torch.stack([scaled[labels == label].mean(0) for label in (0, 2, 3)])
+    distances = torch.cdist(scaled, means).square()
+    scores = fitted.nearness(values)
+    assert torch.allclose(scores[:, [0, 2, 3]].diff(dim=1), -distances.diff(dim=1) / 2, atol=1e-5)
+    assert bool((scores[:, [1, 4]] <= scores[:, [0, 2, 3]].amin(1, keepdim=True)).all()), "classes without images"
+
+
+def test_a_call_that_other_images_do_not_reach_is_a_failure_of_the_model():
+    fixed = FixedGradients(two_classes(4), [PushedValue(FunctionCall("linear", 2), 1.0, 1.0)])
+    with pytest.raises(ModelFailed, match="another way"):
+        fixed.differentiable(torch.full((1, 1, 2, 2), 0.5))
