@@ -140,4 +140,4 @@ def test_under_l1_short_targeted_ascents_take_the_sparse_steps_of_apgd():
     ("norm", "long"), [(LInf(8 / 255), False), (LInf(0.3), True), (L2(0.5), False), (L2(2), True), (L1(6), True)]
 )
 def test_express_takes_longer_stages_under_l1_and_at_large_radii(norm, long):
-    assert ("apgd-ce" in attacks.create("express").stage_names(norm)) is long
+    assert ("apgd-ce-again" in attacks.create("express").stage_names(norm)) is long

@@ -135,9 +135,8 @@ def _by_inner_scores(probes: ProbeSet, rules: list[tuple[StraightThrough, str]])
 
 
 def _by_inactive_values(probes: ProbeSet, rules: list[tuple[StraightThrough, str]]) -> Iterator[Candidate]:
-    front = [fix for fix, _ in rules[:1]]
-    for number, (fixes, how) in enumerate(value_fixes(probes, front), 1):
-        yield _on_fix(probes, "inactive", str(number), [*fixes, *front], f"{how}, without effect at the images")
+    for number, (fixes, how) in enumerate(value_fixes(probes, rules), 1):
+        yield _on_fix(probes, "inactive", str(number), fixes, f"{how}, without effect at the images")
 
 
 def _by_rules(

@@ -91,7 +91,9 @@ class WhiteBox:
         """Say on which images another attack reached a clearly lower margin."""
         return margin < self.lowest - LEAD * self.probes.clean.double()
 
-    def compared(self, indicator: str, margin: Tensor, attacks: str, remedies: tuple[str, ...] = ()) -> IndicatorResult:
+    def _compared(
+        self, indicator: str, margin: Tensor, attacks: str, remedies: tuple[str, ...] = ()
+    ) -> IndicatorResult:
         """Return the fraction of the images on which other attacks reached a clearly lower margin."""
         count, gained = len(self.probes), int(self.beaten(margin).sum())
         return IndicatorResult(
@@ -112,7 +114,7 @@ def black_box(white: WhiteBox) -> IndicatorResult:
         return _nothing_left(name)
     queries = affordable_queries(few.probes)
     _, margin = few.probes.attacked_by(Square(steps=queries, rescale_schedule=True))
-    return few.compared(name, margin, f"{queries} queries of Square", REMEDIES_OF_BLACK_BOX)
+    return few._compared(name, margin, f"{queries} queries of Square", REMEDIES_OF_BLACK_BOX)
 
 
 def affordable_queries(probes: ProbeSet) -> int:
@@ -140,7 +142,7 @@ def transfer(white: WhiteBox) -> IndicatorResult:
     else:
         sources, margins = "a substitute distilled from the model", [_margin_by_distillation(probes)]
     how, remedies = f"examples crafted on {sources}", ("bpda", "smoothing", "transfer", "square")
-    return white.compared(name, _lowest(margins), how, remedies)
+    return white._compared(name, _lowest(margins), how, remedies)
 
 
 def inner_layers(white: WhiteBox) -> IndicatorResult:
@@ -156,7 +158,7 @@ def inner_layers(white: WhiteBox) -> IndicatorResult:
         return IndicatorResult(name, 0.0, MAX_LEAD, "nothing inside has other scores of all classes")
     margins = [_margin_through(tried.probes, *inner_scores(white.probes, tap.output)) for tap in best]
     how = f"attacks on the outputs of {', '.join(tap.name for tap in best)}"
-    return tried.compared(name, _lowest(margins), how, ("logits", "square"))
+    return tried._compared(name, _lowest(margins), how, ("logits", "square"))
 
 
 def inactive_values(white: WhiteBox) -> IndicatorResult:
@@ -165,15 +167,14 @@ def inactive_values(white: WhiteBox) -> IndicatorResult:
     if not len(tried.probes):
         return _nothing_left(name)
     try:
-        front = [fix for fix, _ in straight_through(tried.probes)[:1]]
-        fixes = value_fixes(tried.probes, front)
+        fixes = value_fixes(tried.probes, straight_through(tried.probes))
     except UNSUITABLE as error:
         return IndicatorResult.not_examined(name, MAX_LEAD, f"the model fails when it is traced ({error})")
     if not fixes:
         return IndicatorResult(name, 0.0, MAX_LEAD, "every small tensor inside has an effect on the logits")
-    margins = [_margin_through(tried.probes, *fix, *front) for fix, _ in fixes]
+    margins = [_margin_through(tried.probes, *fix) for fix, _ in fixes]
     how = f"attacks with {', '.join(how for _, how in fixes)}"
-    return tried.compared(name, _lowest(margins), how, ("inactive", "square"))
+    return tried._compared(name, _lowest(margins), how, ("inactive", "square"))
 
 
 def fixed_gradients(white: WhiteBox) -> IndicatorResult:
@@ -185,7 +186,7 @@ def fixed_gradients(white: WhiteBox) -> IndicatorResult:
     if not rules:
         return IndicatorResult(name, 0.0, MAX_LEAD, "no function of the model rounds, chooses, detaches or saturates")
     margins = [_margin_through(probes, fix) for fix, _ in rules]
-    return white.compared(name, _lowest(margins), f"attacks through {rules[-1][1]}", ("bpda", "square"))
+    return white._compared(name, _lowest(margins), f"attacks through {rules[-1][1]}", ("bpda", "square"))
 
 
 def smoothed_gradients(white: WhiteBox) -> IndicatorResult:
@@ -194,7 +195,7 @@ def smoothed_gradients(white: WhiteBox) -> IndicatorResult:
     if not len(few.probes):
         return _nothing_left(name)
     margin = _margin_through(few.probes, SmoothGradient(smoothing_size(few.probes)))
-    return few.compared(name, margin, "attacks on the mean of noisy copies", ("smoothing", "square"))
+    return few._compared(name, margin, "attacks on the mean of noisy copies", ("smoothing", "square"))
 
 
 def smoothing_size(probes: ProbeSet) -> float:

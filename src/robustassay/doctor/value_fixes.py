@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from robustassay.defenses.defended import Pass
 from robustassay.doctor.function_trace import FunctionCall, outputs_of
-from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix
+from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix, StraightThrough
 from robustassay.doctor.inactive_values import InactiveValues, find_inactive_values
 from robustassay.doctor.margins import LINEAR_MARGIN, inner_scores, typical_margin
 from robustassay.doctor.probe_set import ProbeSet
@@ -89,11 +89,18 @@ class ClassMeans(GradientFix):
         return torch.where(self.present, scores, scores.detach().amin(1, keepdim=True))
 
 
-def value_fixes(probes: ProbeSet, rules: Sequence[GradientFix] = ()) -> list[tuple[list[GradientFix], str]]:
-    """Build the attacks on inner values without effect, with the words for each."""
-    found = find_inactive_values(probes, rules)
-    several = _class_means(probes, [values for values in found if not values.is_scalar])
-    return [*_pushes(probes, [values for values in found if values.is_scalar], rules), *several]
+def value_fixes(
+    probes: ProbeSet, rules: Sequence[tuple[StraightThrough, str]] = ()
+) -> list[tuple[list[GradientFix], str]]:
+    """Build the attacks on inner values without effect, with the words for each.
+
+    Rules for what rounds or detaches are applied too. Soft rules are not: under them a closed gate has an effect.
+    """
+    front = [fix for fix, _ in rules if not fix.soft][:1]
+    found = find_inactive_values(probes, front)
+    pushes = _pushes(probes, [values for values in found if values.is_scalar], front)
+    moves = _class_means(probes, [values for values in found if not values.is_scalar])
+    return [([*fixes, *front], how) for fixes, how in (*pushes, *moves)]
 
 
 def _pushes(

@@ -28,6 +28,9 @@ CLOSEST: Final = 0.2
 At large radii, samples with a tenth of their margin left still fall to AutoAttack.
 """
 
+FAR_STEPS: Final = 10
+"""Steps of that Auto-PGD: where logits grow along the way, attacks on probabilities leave large margins."""
+
 CHECKED: Final = 1 / 8
 """The part of the unbroken samples that attacks without a gradient of the loss look at."""
 
@@ -38,18 +41,19 @@ class _Plan:
     """The lengths of the stages under a norm, and the parts of the clean margin below which they run."""
 
     nearest_steps: int
-    far: float  # above, `nearest` is left out
+    far: float  # above, `nearest` is left out, and a short Auto-PGD on a loss without scale takes its place
     close: float  # below, Auto-PGD follows
     targets: int
+    loss_steps: int  # of the Auto-PGD on the cross-entropy that follows that towards classes
 
 
 # Measured on five adversarially trained networks under L∞, 500 images each: of samples broken later, the first stage
 # had left 0.36 at most, and twenty targeted steps 0.02.
-_SHORT: Final = _Plan(nearest_steps=20, far=0.6, close=0.08, targets=3)
+_SHORT: Final = _Plan(nearest_steps=20, far=0.6, close=0.08, targets=3, loss_steps=20)
 
 # Under L1 twenty steps are far from converged: on a ResNet-20, a hundred reduced some margins from 0.45 of the clean
 # one to below zero. In large balls, such as L∞ 0.3 on digits, models are less linear, and short ascents fail too.
-_LONG: Final = _Plan(nearest_steps=40, far=0.9, close=0.5, targets=5)
+_LONG: Final = _Plan(nearest_steps=40, far=0.9, close=0.5, targets=5, loss_steps=100)
 
 LARGE: Final = {LInf: 0.1, L2: 1.5, L1: 0.0}
 """The radii above which the long plan holds."""
@@ -65,16 +69,17 @@ def _is_long(norm: Norm) -> bool:
 class Express(Attack[GradientAccess]):
     """A fast cascade: short attacks on all samples, longer ones on those close to the boundary; no settings.
 
-    First PMA. Then `nearest`, except where most of the margin is left. Then Auto-PGD towards the same classes where
-    little margin is left or the last stage reduced it much. Under L1, and at large radii, these two are longer and run
-    on more samples, and Auto-PGD on the cross-entropy follows; where almost no margin is left, both are run again, from
-    further starts and towards all classes. Last, against misleading gradients, a short FAB and
-    Square on one unbroken sample in eight, drawn from the sample's own random stream.
+    First PMA; where it leaves most of the margin, a short Auto-PGD on DLR, which does not depend on the size of logits.
+    Then `nearest`, except where most of the margin is still left. Then Auto-PGD towards the same classes and on the
+    cross-entropy, where little margin is left or the last stage reduced it much. Under L1, and at large radii, these
+    are longer and run on more samples; where almost no margin is left, both are run again, from further starts and
+    towards all classes. Last, against misleading gradients, a short FAB and Square on one unbroken sample in eight,
+    drawn from the sample's own random stream.
     """
 
     info = AttackInfo(
-        formula="pma (20 steps); nearest (20) where it may decide;\n"
-        "apgd-t (100, 3 classes) at small or falling margins;\n"
+        formula="pma (20 steps); apgd on dlr (10) where most of the margin is left, nearest (20) elsewhere;\n"
+        "apgd-t (100, 3 classes) and apgd (20) at small or falling margins;\n"
         "under L1 and at large radii: nearest (40), apgd-t (100, 5 classes) and apgd (100),\n"
         "at very small margins also apgd (100, 4 restarts) and apgd-t (100, 9 classes);\n"
         "fab (10) and square (200) on one unbroken sample in eight",
@@ -87,14 +92,15 @@ class Express(Attack[GradientAccess]):
         long = _is_long(view.ball.norm)
         plan = _LONG if long else _SHORT
         run_stage(view, "pma", PMA(steps=20))
+        run_stage(view, "apgd-dlr", APGD(steps=FAR_STEPS, loss="dlr"), on=view.margin_left() >= plan.far)
         left = view.margin_left()
         before = view.track(left)
         run_stage(view, "nearest", Nearest(plan.nearest_steps), on=(left < plan.far) | (left > UNMOVED))
         left = view.margin_left()
-        promising = (left < plan.close) | (left < FALLING * (before() - left))
-        run_stage(view, "apgd-t", APGDT(steps=100, targets=plan.targets, order="malt"), on=promising)
+        promising = view.track((left < plan.close) | (left < FALLING * (before() - left)))
+        run_stage(view, "apgd-t", APGDT(steps=100, targets=plan.targets, order="malt"), on=promising())
+        run_stage(view, "apgd-ce", APGD(steps=plan.loss_steps), on=promising())
         if long:
-            run_stage(view, "apgd-ce", APGD(steps=100), on=view.margin_left() < plan.close)
             run_stage(view, "apgd-ce-again", APGD(steps=100, restarts=4), on=view.margin_left() < CLOSEST)
             run_stage(view, "apgd-t-all", APGDT(steps=100, targets=9), on=view.margin_left() < CLOSEST)
         checked = view.track(view.rng.uniform(1).squeeze(1) < CHECKED)
@@ -105,18 +111,23 @@ class Express(Attack[GradientAccess]):
     def planned_passes(self, norm: Norm) -> int:
         """Add up the stages; few samples take all of them."""
         plan = _LONG if _is_long(norm) else _SHORT
-        long = (100 + 4 * 100 + 9 * 100) * _is_long(norm)
-        return 20 + 3 * plan.nearest_steps + 100 * plan.targets + long + round((3 * 10 + 200) * CHECKED)
+        ascents = 20 + FAR_STEPS + 3 * plan.nearest_steps + 100 * plan.targets + plan.loss_steps
+        return ascents + (4 + 9) * 100 * _is_long(norm) + round((3 * 10 + 200) * CHECKED)
 
     def usual_calls(self, norm: Norm, rows: float) -> list[Calls]:
         """Return the calls of the stages; how many rows the later ones take was seen on the zoo, roughly."""
         plan = _LONG if _is_long(norm) else _SHORT
-        calls = [Calls(20 + 3 * plan.nearest_steps, rows, True), Calls(100 * plan.targets, rows / 10, True)]
+        calls = [
+            Calls(20 + 3 * plan.nearest_steps, rows, True),
+            Calls(FAR_STEPS, rows / 4, True),
+            Calls(100 * plan.targets, rows / 10, True),
+            Calls(plan.loss_steps, rows / (2 if _is_long(norm) else 10), True),
+        ]
         if _is_long(norm):
-            calls += [Calls(100, rows / 2, True), Calls((4 + 9) * 100, rows / 8, True)]
+            calls.append(Calls((4 + 9) * 100, rows / 8, True))
         return [*calls, Calls(3 * 10, CHECKED * rows, True), Calls(200, CHECKED * rows, False)]
 
     def stage_names(self, norm: Norm) -> list[str]:
         """Name the stages."""
-        ascents = ["apgd-t", "apgd-ce", "apgd-ce-again", "apgd-t-all"] if _is_long(norm) else ["apgd-t"]
-        return ["pma", "nearest", *ascents, "fab-t", "square"]
+        again = ["apgd-ce-again", "apgd-t-all"] if _is_long(norm) else []
+        return ["pma", "apgd-dlr", "nearest", "apgd-t", "apgd-ce", *again, "fab-t", "square"]
