@@ -127,6 +127,17 @@ def waves(count: int = 1200) -> Pair:
     return (0.5 + 0.2 * strip + 0.1 * torch.randn(count, 1, 12, 48, generator=draw)).clamp(0, 1), y
 
 
+def bars(count: int = 900) -> Pair:
+    """Draw a bright row, column or corner square, 6 x 6 and grey: three classes."""
+    draw = torch.Generator().manual_seed(3)
+    y = torch.arange(count) % 3
+    x = 0.4 * torch.rand(count, 1, 6, 6, generator=draw)
+    for row, place in enumerate(torch.randint(0, 5, (count,), generator=draw).tolist()):
+        area = (x[row, 0, place], x[row, 0, :, place], x[row, 0, place : place + 2, :2])[int(y[row])]
+        area += 0.5
+    return x.clamp(0, 1), y
+
+
 SOURCES: Final[dict[str, Callable[[], Pair]]] = {
     "cifar10": cifar10,
     "cifar10 40x40": lambda: resized(40),
@@ -143,4 +154,5 @@ SOURCES: Final[dict[str, Callable[[], Pair]]] = {
     "pairs": pairs,
     "spots": spots,
     "waves": waves,
+    "bars": bars,
 }
