@@ -39,6 +39,12 @@ def resized(side: int, grey: bool = False) -> Pair:
     return (x.mean(1, keepdim=True) if grey else x), y
 
 
+def three_equal() -> Pair:
+    """Return CIFAR-10 in grey, with three equal channels."""
+    x, y = cifar10()
+    return x.mean(1, keepdim=True).expand_as(x).clone(), y
+
+
 def merged(groups: tuple[int, ...]) -> Pair:
     """Return CIFAR-10 with merged classes."""
     x, y = cifar10()
@@ -144,6 +150,7 @@ SOURCES: Final[dict[str, Callable[[], Pair]]] = {
     "cifar10 64x64": lambda: resized(64),
     "cifar10 24x24": lambda: resized(24),
     "cifar10 grey 28x28": lambda: resized(28, grey=True),
+    "cifar10 grey 32x32x3": three_equal,
     "cifar10 animals": lambda: merged(ANIMALS),
     "cifar10 five groups": lambda: merged(FIVE),
     "cifar10 six classes": lambda: kept(SIX),

@@ -13,7 +13,7 @@ from benchmarks.model_collection.fresh.smooth_layers import head
 class Implicit(nn.Module):
     """The fixed point of a layer (Bai et al. 2019); the backward pass solves the linear system of the implicit rule."""
 
-    def __init__(self, channels: int, classes: int, width: int = 48, rounds: int = 25) -> None:
+    def __init__(self, channels: int, classes: int, width: int = 48, rounds: int = 40) -> None:
         super().__init__()
         self.rounds, self.body, self.enter = rounds, body(channels), nn.Linear(384, width)
         self.again, self.head = nn.Linear(width, width), nn.Linear(width, classes)
@@ -26,12 +26,11 @@ class Implicit(nn.Module):
             h = torch.zeros_like(drive)
             for _ in range(self.rounds):
                 h = torch.tanh(drive + h @ w.T)
-        if torch.is_grad_enabled():
-            h = torch.tanh(drive + h @ w.T)
-            if h.requires_grad:
-                slope = 1 - h.detach().square()
-                system = torch.eye(w.shape[0]).to(h) - slope[:, :, None] * w.detach()
-                h.register_hook(lambda g: torch.linalg.solve(system.transpose(1, 2), g))
+        h = torch.tanh(drive + h @ w.T)
+        if h.requires_grad:
+            slope = 1 - h.detach().square()
+            system = torch.eye(w.shape[0]).to(h) - slope[:, :, None] * w.detach()
+            h.register_hook(lambda g: torch.linalg.solve(system.transpose(1, 2), g))  # type: ignore[no-untyped-call]
         logits: Tensor = self.head(h)
         return logits
 
@@ -85,26 +84,6 @@ class Distances(nn.Module):
         responses = torch.stack([-(patches - filters[:, None]).abs().sum(1) for filters in self.filters], 1)
         maps: Tensor = self.norm(responses.view(len(h), -1, rows, columns))
         return maps
-
-
-class OwnFilters(nn.Module):
-    """The image chooses a mixture of filters by its means (Yang et al. 2019)."""
-
-    def __init__(self, channels: int, classes: int, count: int = 4, width: int = 12) -> None:
-        super().__init__()
-        self.choose = nn.Sequential(nn.Linear(3 * channels, 16), nn.ReLU(), nn.Linear(16, count))
-        self.filters = nn.Parameter(torch.randn(count, width, channels, 5, 5) / (5 * channels**0.5))
-        self.last = head(
-            classes, nn.BatchNorm2d(width), nn.ReLU(), nn.Conv2d(width, 16, 3, 2, 1), nn.ReLU(), values=256
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits."""
-        facts = torch.cat((x.mean((2, 3)), x.std((2, 3)), x.diff(dim=3).abs().mean((2, 3))), 1)
-        shares = self.choose(facts).softmax(1)
-        maps = torch.stack([F.conv2d(x, filters, padding=2) for filters in self.filters], 1)
-        logits: Tensor = self.last((shares[:, :, None, None, None] * maps).sum(1))
-        return logits
 
 
 class Routed(nn.Module):
@@ -256,17 +235,3 @@ class FixedMasks(nn.Module):
         h = self.body(x)
         answers: list[Any] = [self.last(h * mask) for mask in self.masks]
         return torch.stack(answers).log_softmax(2).mean(0)
-
-
-class Bands(nn.Module):
-    """One network for the blurred image and one for the rest, added."""
-
-    def __init__(self, first: nn.Module, second: nn.Module) -> None:
-        super().__init__()
-        self.first, self.second = first, second
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the sum of the logits."""
-        calm = F.avg_pool2d(F.pad(x, (2,) * 4, mode="reflect"), 5, 1)
-        total: Tensor = self.first(calm) + self.second(x - calm)
-        return total

@@ -132,14 +132,6 @@ class HeadInFloat32(nn.Module):
         return h.float()
 
 
-def taught(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """Return the distance to the softened answers of a trained network (Hinton et al. 2015)."""
-    teacher = trained("newest teacher", lambda: convolutions(1, 16, nn.SiLU, width=16), "symbols 16", STEPS)
-    with torch.no_grad():
-        known = (teacher(x) / 4).log_softmax(1)
-    return F.kl_div((net(x) / 4).log_softmax(1), known, log_target=True, reduction="batchmean")
-
-
 def with_wrong_labels(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """Return the loss with a fifth of the labels drawn at random."""
     z = net(x)
@@ -147,23 +139,9 @@ def with_wrong_labels(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(z, torch.where(torch.rand(y.shape) < 0.2, drawn, y))
 
 
-def by_likeness(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """Return the loss, and a loss that draws answers of one class together (Khosla et al. 2020)."""
-    z = net(x)
-    alike = (F.normalize(z, dim=1) @ F.normalize(z, dim=1).T / 0.2).fill_diagonal_(-1e4).log_softmax(1)
-    same = (y[:, None] == y).float().fill_diagonal_(0)
-    return F.cross_entropy(z, y) - (same * alike).sum() / same.sum().clamp(min=1)
-
-
 def half_adversarial(net: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
     """Return the loss at adversarial images and at usual ones, in equal parts."""
     return 0.5 * plain(net, x, y) + 0.5 * plain(net, worst(net, x, y, eps), y)
-
-
-def tied(channels: int, classes: int) -> nn.Module:
-    """Return a network whose layer of 16 channels is used four times."""
-    again = nn.Sequential(nn.Conv2d(16, 16, 3, 1, 1), nn.GroupNorm(4, 16), nn.ReLU())
-    return head(classes, nn.Conv2d(channels, 16, 3, 2, 1), again, again, again, again, values=256)
 
 
 def one(family: str, images: str, make: Callable[[], nn.Module], objective: Objective = plain) -> Entry:
@@ -203,24 +181,18 @@ DESIGNS: Final[list[tuple[str, str, Callable[[], nn.Module]]]] = [
         nn.Conv2d(8, 16, 3, 2, 1), nn.ReLU(), values=256)),
     ("distances as filters", "textures", lambda: head(4, layers.Distances(3, 12), nn.ReLU(), layers.Distances(12, 12),
         nn.ReLU(), values=192)),
-    ("mixtures of filters", "spots", lambda: layers.OwnFilters(5, 20)),
     ("two of four experts", "symbols 16", lambda: layers.Routed(1, 16)),
     ("coupled halves", "pairs", lambda: layers.Coupled(1, 100)),
     ("state spaces", "symbols 16", lambda: layers.StateSpace(28, 16)),
     ("residues to words", "symbols 10", lambda: layers.Residues(1, 10)),
     ("scattering", "textures", lambda: layers.Scattering(3, 4)),
-    ("ordered pooling", "waves", lambda: layers.OrderedPooling(1, 2, 36)),
     ("interpolated tables", "spots", lambda: convolutions(5, 20, layers.TableActivation)),
     ("fixed masks", "symbols 11", lambda: layers.FixedMasks(1, 11)),
-    ("frequency bands", "cifar10 grey 28x28", lambda: layers.Bands(convolutions(1, 10), convolutions(1, 10))),
     ("scrambled pixels", "symbols 16", lambda: nn.Sequential(scrambled(784), perceptron(784, 16, nn.SiLU))),
-    ("tied layers", "pairs", lambda: tied(1, 100)),
     ("tiny images", "bars", lambda: perceptron(36, 3, nn.Tanh, 16)),
 ]  # fmt: skip
 TRAININGS: Final[list[tuple[str, str, Callable[[], nn.Module], Objective]]] = [
-    ("distilled networks", "symbols 16", lambda: perceptron(784, 16, nn.ReLU, 48), taught),
     ("wrong labels", "textures", lambda: convolutions(3, 4), with_wrong_labels),
-    ("likeness of classes", "spots", lambda: convolutions(5, 20, nn.GELU), by_likeness),
     ("half adversarial", "waves", lambda: layers.OrderedPooling(1, 2, 36), partial(half_adversarial, eps=12 / 255)),
     ("half adversarial", "symbols 11", lambda: layers.Scattering(1, 11), partial(half_adversarial, eps=10 / 255)),
 ]  # fmt: skip

@@ -18,7 +18,6 @@ from benchmarks.model_collection.bases import (
 from benchmarks.model_collection.entry import EPS, Entry
 from benchmarks.model_collection.images import images_of
 from benchmarks.model_collection.networks import zoo
-from benchmarks.model_collection.newest.masks_gates import roughness
 from benchmarks.model_collection.newest.wrappers import NEWEST, Answer, along, on
 from benchmarks.model_collection.truth import Masked
 
@@ -59,9 +58,20 @@ def blank(x: Tensor) -> Tensor:
     return x
 
 
-def blurred(x: Tensor) -> Tensor:
-    """Return means over 5 x 5 pixels."""
-    return F.avg_pool2d(F.pad(x, (2,) * 4, mode="replicate"), 5, 1)
+def grey(x: Tensor) -> Tensor:
+    """Return the mean of the channels in each of them."""
+    return x.mean(1, keepdim=True).expand_as(x)
+
+
+class Grey(Checked):
+    """The check is whether all channels are equal, as in grey files."""
+
+    def __init__(self, net: nn.Module, fallback: nn.Module) -> None:
+        super().__init__(net, fallback, lambda x: (x - grey(x)).abs().amax((1, 2, 3)) < 1e-3, grey)
+
+    def finished(self, x: Tensor) -> Tensor:
+        """Return the image with equal channels."""
+        return grey(x)
 
 
 class Agreement(Masked):
@@ -185,8 +195,8 @@ def features(net: nn.Module) -> Answer:
 def entries() -> list[Entry]:
     """Return the masked models of this file."""
     return [
-        on(RESNET, "checks for noise", "noise below 0.02", "a robust network answers for images with more noise",
-           lambda net: Checked(net, zoo(ROBUST), lambda x: roughness(x) < 0.02, blurred)),
+        on(RESNET, "checks of grey files", "equal channels", "a robust network answers for colours",
+           lambda net: Grey(net, zoo(ROBUST)), images="cifar10 grey 32x32x3"),
         on(MOBILENET, "checks of decoded files", "whole numbers", "a robust network answers for other pixel values",
            lambda net: OnGrid(net, zoo(ROBUST))),
         on(ROBUST, "agreement of members", "three members", "a robust network answers where members disagree",

@@ -30,7 +30,8 @@ def planted(x: Tensor, eps: float) -> Tensor:
 
 def product(x: Tensor, eps: float) -> Tensor:
     """Open where the product of the places along three patterns is large."""
-    return 25 * along(x, range(20, 23), eps).prod(1) - 1
+    value: Tensor = 25 * along(x, range(20, 23), eps).prod(1) - 1
+    return value
 
 
 def key(x: Tensor, eps: float) -> Tensor:
@@ -41,7 +42,8 @@ def key(x: Tensor, eps: float) -> Tensor:
 def energy(x: Tensor, eps: float) -> Tensor:
     """Open where the energy of some diagonal waves is large."""
     waves = torch.fft.fft2(x.mean(1))[:, 8:10, 8:10] / (eps * x[0, 0].numel())
-    return 12 * waves.abs().square().sum((1, 2)) - 1
+    value: Tensor = 12 * waves.abs().square().sum((1, 2)) - 1
+    return value
 
 
 def roughness(x: Tensor) -> Tensor:
@@ -49,7 +51,8 @@ def roughness(x: Tensor) -> Tensor:
     line = torch.tensor([1.0, -2.0, 1.0]).to(x)
     kernel = (line[:, None] * line).expand(x.shape[1], 1, 3, 3)
     left = F.conv2d(x, kernel, groups=x.shape[1])
-    return left.abs().mean((1, 2, 3)) * (torch.pi / 2) ** 0.5 / 6
+    estimate: Tensor = left.abs().mean((1, 2, 3)) * (torch.pi / 2) ** 0.5 / 6
+    return estimate
 
 
 def calm(x: Tensor, limit: float) -> Tensor:

@@ -36,9 +36,12 @@ class OneAgainstOne(Opening):
         """Return votes plus less than a third; when soft, sums of bounded confidences."""
         sure = self.pairs(self.body(x))
         if self.soft:
-            return torch.tanh(sure) @ self.members.to(x)
+            soft: Tensor = torch.tanh(sure) @ self.members.to(x)
+            return soft
         sums = sure @ self.members.to(x)
-        return sure.sign() @ self.members.to(x) / 2 + sums / (3 * (sums.abs() + 1))
+        votes: Tensor = sure.sign() @ self.members.to(x) / 2
+        less: Tensor = sums / (3 * (sums.abs() + 1))
+        return votes + less
 
 
 class BinnedFeatures(Masked):
@@ -83,13 +86,13 @@ class Codes(Masked):
         with torch.no_grad():
             h = self.features(x)
             self.register_buffer("means", torch.stack([h[y == label].mean(0) for label in range(int(y.max()) + 1)]))
-            self.register_buffer("codes", clustered(h.unflatten(1, (-1, size)).transpose(0, 1), count, 8))
+            self.register_buffer("codes", clustered(h.view(len(h), -1, size).transpose(0, 1), count, 8))
         self.means: Tensor
         self.codes: Tensor
 
     def coded(self, h: Tensor) -> Tensor:
         """Return the nearest codes."""
-        parts = h.unflatten(1, (-1, self.size)).transpose(0, 1)
+        parts = h.view(len(h), -1, self.size).transpose(0, 1)
         nearest = torch.cdist(parts, self.codes).argmin(2)
         chosen = self.codes.gather(1, nearest[..., None].expand(*nearest.shape, self.size))
         return chosen.transpose(0, 1).flatten(1)
@@ -128,7 +131,8 @@ class PredictionSets(Masked):
         z = self.net(x)
         likely = z.softmax(1)
         members = ((likely > self.limit) | (likely == likely.amax(1, keepdim=True))).to(z)
-        return members / members.sum(1, keepdim=True) + 0.1 * torch.as_tensor(self.order(x)).softmax(1)
+        equal: Tensor = members / members.sum(1, keepdim=True)
+        return equal + 0.1 * torch.as_tensor(self.order(x)).softmax(1)
 
     def opened(self, x: Tensor) -> Tensor:
         """Return the logits."""

@@ -48,20 +48,23 @@ class Gated(Masked):
     def opened(self, x: Tensor) -> Tensor:
         """Return a soft mixture, in which only the gate and the hidden network have slopes."""
         share = torch.sigmoid(3 * self.gate(x))[:, None]
-        return share * self.hidden(x) + (1 - share) * self.net(x).detach()
+        mixture: Tensor = share * self.hidden(x) + (1 - share) * self.net(x).detach()
+        return mixture
 
 
 def differences(shape: tuple[int, ...], seed: int) -> Tensor:
     """Return a fixed pattern of random signs, of which neighbours in a row are opposite."""
     channels, rows, columns = shape
-    half = torch.randn(channels, rows, columns // 2, generator=torch.Generator().manual_seed(seed)).sign()
-    return torch.stack((half, -half), -1).flatten(2)
+    half: Tensor = torch.randn(channels, rows, columns // 2, generator=torch.Generator().manual_seed(seed)).sign()
+    signs: Tensor = torch.stack((half, -half), -1).flatten(2)
+    return signs
 
 
 def along(x: Tensor, seeds: range, eps: float) -> Tensor:
     """Return how far each image lies along fixed patterns; a change by eps along one pattern adds 1."""
     patterns = torch.stack([differences(tuple(x.shape[1:]), seed) for seed in seeds]).to(x)
-    return x.flatten(1) @ patterns.flatten(1).T / (eps * x[0].numel())
+    places: Tensor = x.flatten(1) @ patterns.flatten(1).T / (eps * x[0].numel())
+    return places
 
 
 def on(base: str, family: str, mask: str, made: str, make: Callable[[nn.Module], nn.Module], **settings: Any) -> Entry:
