@@ -4,7 +4,8 @@
 (`truth.broken_by_truth`). The older families are split into two halves by a hash of their names: limits of the doctor
 may be set on the tuning half; its rates are those on the held-out half and on the fresh part, whose families were
 written later, again without a look at the doctor. The remedies were then mended after a look at the fresh part; the
-later part measures them. The latest part holds further families, written once more without a look at the doctor.
+later part measures them. The latest and the newest part hold further families, each
+written once more without a look at the doctor.
 """
 
 from typing import Final
@@ -21,6 +22,7 @@ from benchmarks.model_collection import (
     masks_output,
     masks_random,
     masks_state,
+    newest,
 )
 from benchmarks.model_collection.entry import HALVES, PARTS, Entry, Half, Kind, Part
 
@@ -39,4 +41,5 @@ COLLECTION: Final[tuple[Entry, ...]] = (
     *fresh.entries(),
     *later.entries(),
     *latest.entries(),
+    *newest.entries(),
 )

@@ -39,6 +39,12 @@ def resized(side: int, grey: bool = False) -> Pair:
     return (x.mean(1, keepdim=True) if grey else x), y
 
 
+def three_equal() -> Pair:
+    """Return CIFAR-10 in grey, with three equal channels."""
+    x, y = cifar10()
+    return x.mean(1, keepdim=True).expand_as(x).clone(), y
+
+
 def merged(groups: tuple[int, ...]) -> Pair:
     """Return CIFAR-10 with merged classes."""
     x, y = cifar10()
@@ -127,12 +133,24 @@ def waves(count: int = 1200) -> Pair:
     return (0.5 + 0.2 * strip + 0.1 * torch.randn(count, 1, 12, 48, generator=draw)).clamp(0, 1), y
 
 
+def bars(count: int = 900) -> Pair:
+    """Draw a bright row, column or corner square, 6 x 6 and grey: three classes."""
+    draw = torch.Generator().manual_seed(3)
+    y = torch.arange(count) % 3
+    x = 0.4 * torch.rand(count, 1, 6, 6, generator=draw)
+    for row, place in enumerate(torch.randint(0, 5, (count,), generator=draw).tolist()):
+        area = (x[row, 0, place], x[row, 0, :, place], x[row, 0, place : place + 2, :2])[int(y[row])]
+        area += 0.5
+    return x.clamp(0, 1), y
+
+
 SOURCES: Final[dict[str, Callable[[], Pair]]] = {
     "cifar10": cifar10,
     "cifar10 40x40": lambda: resized(40),
     "cifar10 64x64": lambda: resized(64),
     "cifar10 24x24": lambda: resized(24),
     "cifar10 grey 28x28": lambda: resized(28, grey=True),
+    "cifar10 grey 32x32x3": three_equal,
     "cifar10 animals": lambda: merged(ANIMALS),
     "cifar10 five groups": lambda: merged(FIVE),
     "cifar10 six classes": lambda: kept(SIX),
@@ -143,4 +161,5 @@ SOURCES: Final[dict[str, Callable[[], Pair]]] = {
     "pairs": pairs,
     "spots": spots,
     "waves": waves,
+    "bars": bars,
 }

@@ -25,6 +25,8 @@ class Loss(Protocol):
         """Return the sum over these rows."""
 
 
+Finish = Callable[[Tensor], Tensor]
+
 STEPS: Final = 40
 TARGETS: Final = 9
 FEW: Final = 3
@@ -41,12 +43,17 @@ class Masked(nn.Module, ABC):
     def opened(self, x: Tensor) -> Tensor:
         """Return logits whose gradient is of use to the attacker."""
 
+    def finished(self, x: Tensor) -> Tensor:
+        """Return the images that the attacker submits in place of those that the climb has reached."""
+        return x
+
 
 def broken_by_truth(entry: Entry, x: Tensor, y: Tensor, steps: int = STEPS) -> Tensor:
     """Return which images someone who knows the trick breaks."""
     model = entry.build()
-    open_side = model.opened if isinstance(model, Masked) else model
-    return broken_by(entry, model, open_side, x, y, steps)
+    if isinstance(model, Masked):
+        return broken_by(entry, model, model.opened, x, y, steps, model.finished)
+    return broken_by(entry, model, model, x, y, steps)
 
 
 def broken_by_plain(entry: Entry, x: Tensor, y: Tensor, steps: int = STEPS) -> Tensor:
@@ -55,8 +62,19 @@ def broken_by_plain(entry: Entry, x: Tensor, y: Tensor, steps: int = STEPS) -> T
     return broken_by(entry, model, model, x, y, steps)
 
 
+def unchanged(x: Tensor) -> Tensor:
+    """Return the same images."""
+    return x
+
+
 def broken_by(
-    entry: Entry, model: nn.Module, side: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, steps: int
+    entry: Entry,
+    model: nn.Module,
+    side: Callable[[Tensor], Tensor],
+    x: Tensor,
+    y: Tensor,
+    steps: int,
+    finish: Finish = unchanged,
 ) -> Tensor:
     """Climb one loss after the other on the images that still stand."""
     broken = torch.zeros(len(x), dtype=torch.bool)
@@ -67,7 +85,7 @@ def broken_by(
         for number, loss in enumerate(losses(side, x, y, TARGETS if draws == 1 else FEW)):
             rows = (~broken).nonzero().squeeze(1)
             if len(rows):
-                climb = Climb(entry, judge, side, draws, x[rows], y[rows])
+                climb = Climb(entry, judge, side, draws, x[rows], y[rows], finish)
                 broken[rows] = climb.run(partial(loss, rows=rows), steps, random_start=number > 0)
     return broken
 
@@ -97,9 +115,17 @@ class Climb:
     """Sign steps in the L∞ ball; the step size falls from 2 eps along a cosine."""
 
     def __init__(
-        self, entry: Entry, judge: nn.Module, side: Callable[[Tensor], Tensor], draws: int, x0: Tensor, y: Tensor
+        self,
+        entry: Entry,
+        judge: nn.Module,
+        side: Callable[[Tensor], Tensor],
+        draws: int,
+        x0: Tensor,
+        y: Tensor,
+        finish: Finish,
     ) -> None:
         self.entry, self.judge, self.side, self.draws, self.x0, self.y = entry, judge, side, draws, x0, y
+        self.finish = finish
 
     def run(self, loss: Callable[[Tensor], Tensor], steps: int, random_start: bool) -> Tensor:
         """Return which images were broken on the way."""
@@ -111,7 +137,7 @@ class Climb:
             size = 2 * self.entry.eps * max(float(1 + torch.cos(angle)) / 2, 0.01)
             x = self.projected(x + size * self.slope(x, loss).sign())
             if (number + 1) % every == 0 or number == 0:
-                broken |= self.entry.decisions(self.judge, x) != self.y
+                broken |= self.entry.decisions(self.judge, self.projected(self.finish(x))) != self.y
                 if broken.all():
                     break
         return broken

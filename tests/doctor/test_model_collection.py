@@ -29,6 +29,11 @@ def test_the_later_part_has_masked_models_only():
     assert Counter(entry.kind for entry in COLLECTION if entry.part == "later") == {"masked": 16}
 
 
+def test_the_newest_part_has_as_many_honest_models_as_masked_ones():
+    kinds = Counter(entry.kind for entry in COLLECTION if entry.part == "newest")
+    assert kinds == {"masked": 24, "honest": 24}
+
+
 @pytest.mark.parametrize(("one", "other"), list(combinations(PARTS, 2)))
 def test_no_family_is_in_two_parts(one, other):
     families = [{entry.family for entry in COLLECTION if entry.part == part} for part in (one, other)]
@@ -44,6 +49,9 @@ def test_no_family_is_in_two_parts(one, other):
         "within 2 eps, vgg11-natural",
         "saw of 1, resnet20-natural",
         "no graph, resnet20-natural",
+        "equal channels, resnet20-natural",
+        "4 x 4, vgg11-natural",
+        "of another network, resnet20-pgd",
     ],
 )
 def test_the_truth_is_below_the_plain_attack(name):
