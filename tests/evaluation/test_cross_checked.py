@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 import robustassay as ra
 from robustassay.data import Dataset, from_arrays, load
+from robustassay.doctor import remedies
+from robustassay.doctor.candidates import OTHER_KINDS
 from robustassay.evaluation import cross_checked
 from robustassay.results.cross_check import CROSS_CHECK, CROSS_CHECK_FLAG, CrossCheck
 from robustassay.store import AFTER
@@ -84,6 +86,18 @@ def test_smoothed_gradients_are_tried_after_a_strong_attack_only(net):
     assert CrossCheck.of(strong.manifest).how == "gradients of noisy copies"
     assert weak.robust_accuracy > 0
     assert CrossCheck.of(weak.manifest).passed
+
+
+def test_other_kinds_of_attack_are_tried_after_a_strong_attack_only(net, monkeypatch):
+    monkeypatch.setattr(remedies, "build_rivals", lambda probes: iter(()))
+    model = Rippled(net)
+    images = data_for(model)
+    strong, weak = (ra.evaluate(model, images, THREAT, attack, search=CHECKED) for attack in ("express", "pgd:steps=5"))
+    assert strong.robust_accuracy > 0, "or there is nothing to cross-check"
+    check = CrossCheck.of(strong.manifest)
+    assert check.broken
+    assert check.how in OTHER_KINDS
+    assert not CrossCheck.of(weak.manifest).broken
 
 
 def test_an_honest_model_passes(net):

@@ -46,6 +46,13 @@ FEW_COPIES: Final = 4
 FULL_ON_FIX: Final = ("pma", "express", "apgd-t:steps=50")
 """PMA first: it never looks at the model's own loss, which may be flat where the fixed gradient is not."""
 
+OTHER_KINDS: Final = {
+    "Auto-PGD from three starts": "apgd:steps=20,restarts=3",
+    "FAB": "fab:steps=10,targets=3",
+    "300 queries of Square": "square:steps=300,rescale_schedule=true",
+}
+"""Short attacks that a cascade lacks: where the loss has many maxima, each kind ends in another one."""
+
 STARTS: Final = 16
 """Starts of the attack that follows on the best fix."""
 
@@ -126,6 +133,12 @@ def build_rivals(probes: ProbeSet) -> Iterator[Candidate]:
         probes, "smoothing", "", [SmoothGradient(smoothing_size(probes), FEW_COPIES)], "gradients of noisy copies"
     )
     yield replace(smooth, trial=SHORT_TRIAL)
+
+
+def other_kinds(probes: ProbeSet) -> Iterator[Candidate]:
+    """Build short attacks of other kinds on the model itself; a strong attack leaves them nothing."""
+    for how, attack in OTHER_KINDS.items():
+        yield Candidate("restarts", "", probes.target.module, attack, (attack,), how)
 
 
 def _by_inner_scores(probes: ProbeSet, rules: list[tuple[StraightThrough, str]]) -> Iterator[Candidate]:

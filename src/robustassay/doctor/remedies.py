@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Final, final
 
 from robustassay import attacks
@@ -14,6 +15,7 @@ from robustassay.doctor.candidates import (
     build_candidates,
     build_rivals,
     gives_gradients,
+    other_kinds,
 )
 from robustassay.doctor.cross_checks import seconds_per_call
 from robustassay.doctor.diagnosis import BACKGROUND, DRAWS, check_all, make_probe_set
@@ -83,10 +85,13 @@ def few_draws(target: TargetModel) -> TargetModel:
 
 
 def _try_rivals(probes: ProbeSet, gradients: float) -> CrossCheck:
-    """Try all rivals, but none with several copies per gradient where it takes more gradients than are allowed."""
+    """Try all rivals, but none with several copies per gradient where it takes more gradients than are allowed.
+
+    Attacks of other kinds follow only where some gradients are allowed, so after a strong attack.
+    """
     failed, tried = 0, 0
     with seeded("cross-check", probes.target.device):
-        for rival in build_rivals(probes):
+        for rival in chain(build_rivals(probes), other_kinds(probes) if gradients else ()):
             copies = copies_per_pass(rival.module)
             if copies > 1 and copies * int(attacks.create(rival.trial).planned_steps or 0) > gradients:
                 continue
