@@ -15,7 +15,7 @@ from robustassay.doctor.function_trace import FunctionCall
 from robustassay.doctor.gradient_fixes import FixedGradients, FunctionOutput, StraightThrough
 from robustassay.doctor.probe_set import ProbeSet
 from robustassay.doctor.score_view import ScoreView, score_views
-from robustassay.doctor.taps import rival_taps
+from robustassay.doctor.taps import taps_to_attack
 from robustassay.errors import ModelFailed
 from robustassay.target import LocalModel
 from robustassay.threat import LInf
@@ -52,9 +52,9 @@ def test_the_scores_of_a_hidden_network_are_found_and_attacked(functional):
     model = Hidden(net, functional)
     x = data.load("cifar10-1k").images(slice(0, 4))
     probes = ProbeSet.of(LocalModel(model, 10, CPU), list("abcd"), x, model(x).argmax(1), LInf(EPS))
-    rivals = {str(tap.name): tap.output for tap in rival_taps(probes.target, probes.x0)}
+    others = {str(tap.name): tap.output for tap in taps_to_attack(probes.target, probes.x0)}
     truth = _slope(net, x)
-    for fixes in ([rivals["linear 1"]], [rivals["linear 1"], StraightThrough(soft=True)]):
+    for fixes in ([others["linear 1"]], [others["linear 1"], StraightThrough(soft=True)]):
         found = _slope(FixedGradients(model, fixes).differentiable, x)
         assert torch.allclose(found, truth, rtol=1e-4, atol=1e-7)
     assert "logits-tap-linear-1" in {one.name for one in build_candidates(probes, FINE)}
@@ -114,9 +114,9 @@ def test_scores_in_a_table_are_found():
     seen, hidden = (nn.Sequential(nn.Flatten(), nn.Linear(3072, count)).eval() for count in (10, 20))
     x = data.load("cifar10-1k").images(slice(0, 4))
     model = SecondPath(seen, hidden)
-    rivals = [tap.output for tap in rival_taps(LocalModel(model, 10, CPU), x)]
+    others = [tap.output for tap in taps_to_attack(LocalModel(model, 10, CPU), x)]
     truth = _slope(lambda image: hidden(image).view(-1, 10, 2).sum(-1), x)
-    slopes = [_slope(FixedGradients(model, [rival]).differentiable, x) for rival in rivals]
+    slopes = [_slope(FixedGradients(model, [other]).differentiable, x) for other in others]
     assert any(torch.allclose(slope, factor * truth, atol=1e-6) for slope in slopes for factor in (1, 9))
 
 
@@ -135,7 +135,7 @@ class CosineHead(nn.Module):
 
 def test_weights_are_not_taken_for_scores():
     x = torch.rand(4, 3, 2, 2, generator=torch.Generator().manual_seed(0))
-    assert rival_taps(LocalModel(CosineHead(), 5, CPU), x) == []
+    assert taps_to_attack(LocalModel(CosineHead(), 5, CPU), x) == []
 
 
 class Scaled(nn.Module):
@@ -154,8 +154,8 @@ class Scaled(nn.Module):
 @pytest.mark.parametrize("own_scale", [True, False])
 def test_a_scale_of_each_image_makes_another_objective_and_one_scale_does_not(own_scale):
     x = torch.rand(4, 3, 2, 2, generator=torch.Generator().manual_seed(0))
-    rivals = rival_taps(LocalModel(Scaled(own_scale), 2, CPU), x)
-    assert bool(rivals) is own_scale
+    others = taps_to_attack(LocalModel(Scaled(own_scale), 2, CPU), x)
+    assert bool(others) is own_scale
 
 
 class Stacked(nn.Module):

@@ -68,7 +68,7 @@ def test_a_remedy_through_all_layers_reaches_the_hand_written_attack(name, natur
     assert not first.name.startswith("square")
 
 
-def test_honest_models_have_no_rivals_and_get_no_remedy(robust):
+def test_honest_models_pass_cross_checks_and_get_no_remedy(robust):
     probes = probes_of(robust)
     assert [tap.name for tap in find_taps(probes.target, probes.x0) if not tap.same_as_logits] == []
     assert list(build_remedies(probes, FINE)) == []

@@ -89,7 +89,7 @@ def test_smoothed_gradients_are_tried_after_a_strong_attack_only(net):
 
 
 def test_other_kinds_of_attack_are_tried_after_a_strong_attack_only(net, monkeypatch):
-    monkeypatch.setattr(remedies, "build_rivals", lambda probes: iter(()))
+    monkeypatch.setattr(remedies, "build_cross_checks", lambda probes: iter(()))
     model = Rippled(net)
     images = data_for(model)
     strong, weak = (ra.evaluate(model, images, THREAT, attack, search=CHECKED) for attack in ("express", "pgd:steps=5"))

@@ -28,7 +28,7 @@ from robustassay.doctor.margins import inner_scores, typical_margin
 from robustassay.doctor.output_checks import MAX_DECADES
 from robustassay.doctor.probe_set import SEED, ProbeSet
 from robustassay.doctor.straight_through import UNSUITABLE, straight_through
-from robustassay.doctor.taps import MAX_JOINT_TAPS, MAX_TAPS, find_logit_layer, rival_taps
+from robustassay.doctor.taps import MAX_JOINT_TAPS, MAX_TAPS, find_logit_layer, taps_to_attack
 from robustassay.doctor.value_fixes import value_fixes
 from robustassay.errors import ModelFailed
 from robustassay.rng import Streams
@@ -95,7 +95,7 @@ class Candidate:
 
 
 def build_candidates(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Candidate]:
-    """Build the rivals that are always tried, and the remedies that the diagnosis names.
+    """Build the cross-checks that are always tried, and the remedies that the diagnosis names.
 
     Inner outputs come first among the fixes, so innermost: they count the functions of the model, not those of rules.
     """
@@ -123,8 +123,8 @@ def build_candidates(probes: ProbeSet, diagnosis: Diagnosis) -> Iterator[Candida
     yield from _on_the_model(probes, dict.fromkeys((*ALWAYS, *named)))
 
 
-def build_rivals(probes: ProbeSet) -> Iterator[Candidate]:
-    """Build the rivals, and smoothed gradients, which cost several passes each; raise where a model is unsuitable."""
+def build_cross_checks(probes: ProbeSet) -> Iterator[Candidate]:
+    """Build attacks on inner values and through other gradients, the dearest last; raise if a model is unsuitable."""
     rules = straight_through(probes)
     yield from _by_inner_scores(probes, rules)
     yield from _by_inactive_values(probes, rules)
@@ -200,7 +200,7 @@ def _tap_fixes(probes: ProbeSet) -> Iterator[tuple[str, list[GradientFix], str]]
 
     Where no layer has such outputs, all of functions are taken together.
     """
-    best = rival_taps(probes.target, probes.x0)
+    best = taps_to_attack(probes.target, probes.x0)
     tried = ([tap for tap in best if tap.is_layer] or best)[:MAX_JOINT_TAPS]
     sizes = {tap: size for tap in tried if (size := typical_margin(probes, [tap.output])) >= 0}
     if sum(tap.calls for tap in sizes) > 1:

@@ -24,7 +24,7 @@ from robustassay.doctor.indicator import IndicatorResult
 from robustassay.doctor.margins import inner_scores
 from robustassay.doctor.probe_set import SEED, ProbeSet
 from robustassay.doctor.straight_through import UNSUITABLE, straight_through
-from robustassay.doctor.taps import MAX_TAPS, rival_taps
+from robustassay.doctor.taps import MAX_TAPS, taps_to_attack
 from robustassay.doctor.value_fixes import value_fixes
 from robustassay.errors import AssayError
 from robustassay.rng import Streams
@@ -151,7 +151,7 @@ def inner_layers(white: WhiteBox) -> IndicatorResult:
     if not len(tried.probes):
         return _nothing_left(name)
     try:
-        best = rival_taps(white.probes.target, white.probes.x0)[:MAX_TAPS]
+        best = taps_to_attack(white.probes.target, white.probes.x0)[:MAX_TAPS]
     except UNSUITABLE as error:
         return IndicatorResult.not_examined(name, MAX_LEAD, f"the model fails when it is traced ({error})")
     if not best:

@@ -13,7 +13,7 @@ from robustassay.doctor.candidates import (
     FULL_ON_RANDOM,
     Candidate,
     build_candidates,
-    build_rivals,
+    build_cross_checks,
     gives_gradients,
     other_kinds,
 )
@@ -41,8 +41,8 @@ LEAST_PASSES: Final = 1250
 MOST_PASSES: Final = 40000
 """Bounds of the budget in passes per image. It is the first times a power of two, so that two calls agree on it."""
 
-MIN_RIVAL: Final = 0.25
-"""Fraction of the trial's images, and two of them, that a rival must break to become a remedy without any alarm."""
+MIN_WITHOUT_ALARM: Final = 0.25
+"""Fraction of the images, and two of them, that a cross-check must break to become a remedy without an alarm."""
 
 LAST_RESORTS: Final = ("square", "transfer")
 """Remedies that do without gradients; they follow an alarm even where their trial broke nothing."""
@@ -66,14 +66,14 @@ class DiagnosisAdviser(Adviser):
     def cross_check(
         self, target: TargetModel, dataset: Dataset, others: Dataset, threat: ThreatModel, gradients: float
     ) -> CrossCheck:
-        """Try the rivals, one after the other, until one of them breaks a sample."""
+        """Run short attacks one after the other until one of them breaks a sample."""
         started, asked = time.perf_counter(), tuple(dataset.ids)
         if isinstance(threat.norm, L0):
             return CrossCheck(asked, not_examined="it knows no attack under L0")
         try:
             probes = make_probe_set(few_draws(target.exact), dataset, threat.norm, len(asked))
             probes = replace(probes, background=others.images(slice(0, min(BACKGROUND, len(others)))))
-            found = _try_rivals(probes, gradients)
+            found = _run_cross_checks(probes, gradients)
         except (AssayError, *UNSUITABLE) as error:
             return CrossCheck(asked, not_examined=f"the model fails when it is traced ({error})")
         return replace(found, asked=asked, seconds=time.perf_counter() - started)
@@ -84,29 +84,29 @@ def few_draws(target: TargetModel) -> TargetModel:
     return target.with_draws(min(target.draws, DRAWS)) if target.random else target
 
 
-def _try_rivals(probes: ProbeSet, gradients: float) -> CrossCheck:
-    """Try all rivals, but none with several copies per gradient where it takes more gradients than are allowed.
+def _run_cross_checks(probes: ProbeSet, gradients: float) -> CrossCheck:
+    """Run all cross-checks, but none with several copies per gradient where it takes more gradients than are allowed.
 
     Attacks of other kinds follow only where some gradients are allowed, so after a strong attack.
     """
     failed, tried = 0, 0
     with seeded("cross-check", probes.target.device):
-        for rival in chain(build_rivals(probes), other_kinds(probes) if gradients else ()):
-            copies = copies_per_pass(rival.module)
-            if copies > 1 and copies * int(attacks.create(rival.trial).planned_steps or 0) > gradients:
+        for candidate in chain(build_cross_checks(probes), other_kinds(probes) if gradients else ()):
+            copies = copies_per_pass(candidate.module)
+            if copies > 1 and copies * int(attacks.create(candidate.trial).planned_steps or 0) > gradients:
                 continue
-            broken = try_candidate(probes, rival)
+            broken = try_candidate(probes, candidate)
             failed, tried = failed + (broken is None), tried + 1
             if broken is not None and broken.any():
                 ids = [one for one, hit in zip(probes.ids, broken.tolist(), strict=True) if hit]
-                return CrossCheck(broken=tuple(ids), how=rival.how)
+                return CrossCheck(broken=tuple(ids), how=candidate.how)
     return CrossCheck(not_examined="the model fails under every repair of its gradients" if 0 < tried == failed else "")
 
 
 def build_remedies(probes: ProbeSet, diagnosis: Diagnosis, draws: int = 1) -> Iterator[Remedy]:
     """Try all candidates on images that a plain attack leaves; build remedies of those that break some of them.
 
-    Rivals, that is inner layers, straight-through rules and another loss, are tried without an alarm too. `draws` is
+    Inner scores, inactive values, straight-through rules and another loss are tried without an alarm too. `draws` is
     the number of draws per gradient of a random model in the attacks of the remedies.
     """
     candidates = [
@@ -137,7 +137,7 @@ def passes_per_image(probes: ProbeSet) -> int:
 def _choose(trials: Sequence[Trial], candidates: Sequence[Candidate], diagnosis: Diagnosis, images: int) -> list[Trial]:
     """Keep the trials that broke images; after an alarm, also what was not tried and what does without gradients."""
     if not diagnosis.alarms:
-        return [trial for trial in trials if int(trial.broken.sum()) >= max(2, MIN_RIVAL * images)]
+        return [trial for trial in trials if int(trial.broken.sum()) >= max(2, MIN_WITHOUT_ALARM * images)]
     useful = [trial for trial in trials if trial.broken.any()]
     last = [trial for trial in trials if trial.candidate.remedy in LAST_RESORTS and not trial.broken.any()]
     tried = {trial.candidate.name for trial in trials}

@@ -51,13 +51,13 @@ class Tap:
         return isinstance(self.output, LayerOutput)
 
 
-def rival_taps(target: TargetModel, x: Tensor) -> list[Tap]:
+def taps_to_attack(target: TargetModel, x: Tensor) -> list[Tap]:
     """Find the inner outputs that may be tried as logits: other objectives, best agreement with the model first.
 
     Of those that agree equally, layers come before functions, and earlier calls before later ones.
     """
-    rivals = [tap for tap in find_taps(target, x) if not tap.same_as_logits]
-    return sorted(rivals, key=lambda tap: (-tap.agreement, not tap.is_layer))
+    others = [tap for tap in find_taps(target, x) if not tap.same_as_logits]
+    return sorted(others, key=lambda tap: (-tap.agreement, not tap.is_layer))
 
 
 def find_taps(target: TargetModel, x: Tensor) -> list[Tap]:
