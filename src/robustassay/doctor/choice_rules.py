@@ -129,7 +129,7 @@ class ChoiceRules:
         if given is not None and ends.dim() == 1 and len(ends) > 1:
             gaps = ends.diff().clamp(min=1e-12).to(given)
             slope = 1 / gaps[(out - 1).clamp(0, len(gaps) - 1)]
-            self.rules._keep(out, out.to(given) + slope * (given - given.detach()))
+            self.rules.keep(out, out.to(given) + slope * (given - given.detach()))
             self.rules.used["interval"] += 1
         return out
 
@@ -145,7 +145,7 @@ class ChoiceRules:
         """Keep the smooth version beside a result."""
         if smooth is not None and smooth.shape == out.shape:
             self.rules.used["choice"] += 1
-            self.rules._keep(out, smooth)
+            self.rules.keep(out, smooth)
         return out
 
     def _count(self, func: Call, args: Any, kwargs: Any) -> Any:

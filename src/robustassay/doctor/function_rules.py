@@ -124,7 +124,7 @@ class FunctionRules(TorchFunctionMode):
         difference = sign * (left - right)
         if not difference.requires_grad or not difference.is_floating_point():
             return out
-        self._keep(out, torch.sigmoid(difference / (SOFTNESS * self._typical(difference))))
+        self.keep(out, torch.sigmoid(difference / (SOFTNESS * self._typical(difference))))
         return out
 
     def _typical(self, difference: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ class FunctionRules(TorchFunctionMode):
         mean = squares.mean(tuple(range(1, squares.dim())), keepdim=True) if per_image else squares.mean()
         return mean.sqrt().clamp(min=1e-12)
 
-    def _keep(self, out: Tensor, smooth: Tensor) -> None:
+    def keep(self, out: Tensor, smooth: Tensor) -> None:
         self._smooth[id(out)] = (out, smooth)  # the tensor itself too, or its id may be given to another
 
     def with_gradient(self, value: Any) -> Any:
@@ -151,12 +151,12 @@ class FunctionRules(TorchFunctionMode):
             return self._gate(name, func, args, kwargs)
         if name in LOGICAL and isinstance(args[0], Tensor) and args[0].dtype == torch.bool:
             out = func(*args, **kwargs)
-            self._keep(out, LOGICAL[name](*(self._smooth_of(value) for value in args)))
+            self.keep(out, LOGICAL[name](*(self._smooth_of(value) for value in args)))
             return out
         if name in ("embedding", "getitem") and len(args) > 1 and isinstance(args[1], Tensor):
             return self._look_up(name, func, args, kwargs)
         if name == "one_hot":
-            self._keep(out := func(*args, **kwargs), around(args[0], self._smooth_of(args[0]), out.shape[-1]))
+            self.keep(out := func(*args, **kwargs), around(args[0], self._smooth_of(args[0]), out.shape[-1]))
             return out
         floats = all(value.is_floating_point() for value in flat(args) if id(value) in self._smooth)
         if floats and name not in RESHAPES:
@@ -167,7 +167,7 @@ class FunctionRules(TorchFunctionMode):
         except (RuntimeError, TypeError):
             return out
         if isinstance(out, Tensor) and isinstance(smooth, Tensor) and out.shape == smooth.shape:
-            self._keep(out, smooth)
+            self.keep(out, smooth)
         return out
 
     def _smooth_of(self, value: Any) -> Any:
@@ -188,7 +188,7 @@ class FunctionRules(TorchFunctionMode):
         else:
             smooth = given[0] * given[1]
         if not out.is_floating_point():
-            self._keep(out, smooth)
+            self.keep(out, smooth)
             return out
         return straight(out, smooth)
 
@@ -234,7 +234,7 @@ class FunctionRules(TorchFunctionMode):
         smooth = self._smooth_of(source)
         if smooth.requires_grad and (smooth is not source or not out.is_floating_point()):
             self.used["comparison or cast"] += 1
-            self._keep(out, smooth.to(out.dtype) if out.is_floating_point() else smooth)
+            self.keep(out, smooth.to(out.dtype) if out.is_floating_point() else smooth)
         return out
 
     def _leave(self, func: Call, args: Any, kwargs: Any) -> Any:
