@@ -149,7 +149,7 @@ def _by_inner_scores(probes: ProbeSet, rules: list[tuple[StraightThrough, str]])
 
 def _by_inactive_values(probes: ProbeSet, rules: list[tuple[StraightThrough, str]]) -> Iterator[Candidate]:
     for number, (fixes, how) in enumerate(value_fixes(probes, rules), 1):
-        yield _on_fix(probes, "inactive", str(number), fixes, f"{how}, without effect at the images")
+        yield _on_fix(probes, "inactive", str(number), fixes, f"{how} (it has no effect at the images)")
 
 
 def _by_rules(

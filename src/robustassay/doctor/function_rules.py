@@ -135,6 +135,7 @@ class FunctionRules(TorchFunctionMode):
         return mean.sqrt().clamp(min=1e-12)
 
     def keep(self, out: Tensor, smooth: Tensor) -> None:
+        """Keep a smooth version of an output, for what is made of it."""
         self._smooth[id(out)] = (out, smooth)  # the tensor itself too, or its id may be given to another
 
     def with_gradient(self, value: Any) -> Any:

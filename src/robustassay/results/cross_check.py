@@ -13,10 +13,10 @@ CROSS_CHECK_FLAG: Final = "cross-check"
 @final
 @dataclass(frozen=True)
 class CrossCheck:
-    """Unbroken samples that were attacked through inner scores or repaired gradients, and those that broke.
+    """Unbroken samples that were attacked through inner values, other gradients or other attacks, and those that broke.
 
-    A sample that breaks is a verified adversarial example: the robust accuracy is too high. `how` names the gradients
-    that broke them. `not_examined` says why there was no check.
+    A sample that breaks is a verified adversarial example: the robust accuracy is too high. `how` names what
+    broke them. `not_examined` says why there was no check.
     """
 
     asked: tuple[str, ...] = ()
@@ -41,7 +41,8 @@ class CrossCheck:
             return {}
         return {
             CROSS_CHECK_FLAG: f"Short attacks with {self.how} break {self.short} samples that were left unbroken, so "
-            "the robust accuracy is too high: --adaptive auto looks for the attack that works, on all samples."
+            "the robust accuracy is too high: attack all samples with --adaptive auto, or with --confirm where an "
+            "attack of another kind broke them."
         }
 
     @property
