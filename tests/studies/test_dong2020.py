@@ -207,14 +207,35 @@ def test_every_attack_of_every_scope_can_be_made():
             assert made.can_target or cell.threat.target is None
 
 
-def test_a_cpu_measures_a_part_of_every_group():
+def test_a_cpu_measures_a_part_of_every_group_or_says_that_it_is_left_out():
     for scope, chosen in ON_CPU.items():
         runs = attack_runs(defenses.DEFENSES[:1], chosen)
-        assert {run.key[2].partition("-")[0] for run in runs} == {"white", "transfer", "score", "decision"}, scope
+        left_out = {group for group in ("white-box", "transfer", "score", "decision") if group in chosen.without}
+        measured = {run.key[2].rpartition("-")[0] for run in runs}
+        assert measured | left_out == {"white-box", "transfer", "score", "decision"}, scope
+        assert all(group in chosen.left_out for group in left_out)
         assert all(
             run.key[1:] in {run.key[1:] for run in attack_runs(defenses.DEFENSES[:1], SETTINGS[scope])} for run in runs
         )
         assert chosen.left_out
+
+
+def test_each_group_of_runs_has_its_number_of_images():
+    rows = [row for row in defenses.DEFENSES if row.label in ("Res-56", "RSE")]
+    chosen = dataclasses.replace(
+        FULL, query_images=50, search_images=25, white_box_search_images=40, random_images=30,
+        without=frozenset({"white-box BIM eps random", "white-box MIM eps"}),
+    )  # fmt: skip
+    limits = {run.key: run.limit for run in attack_runs(rows, chosen)}
+    assert limits["Res-56", "Linf", "white-box-BIM", "fixed"] is None
+    assert limits["Res-56", "Linf", "white-box-BIM", "eps"] == 40
+    assert limits["RSE", "Linf", "white-box-BIM", "fixed"] == limits["RSE", "Linf", "white-box-FGSM", "eps"] == 30
+    assert limits["RSE", "Linf", "transfer-BIM", "fixed"] is limits["RSE", "Linf", "transfer-BIM", "eps"] is None
+    assert limits["RSE", "Linf", "score-NES", "fixed"] == 50
+    assert limits["RSE", "Linf", "score-NES", "eps"] == limits["Res-56", "Linf", "score-NES", "eps"] == 25
+    assert ("RSE", "Linf", "white-box-BIM", "eps") not in limits
+    assert not any(attack == "white-box-MIM" and kind == "eps" for _, _, attack, kind in limits)
+    assert ("Res-56", "L2", "white-box-MIM", "fixed") in limits
 
 
 def test_quick_is_a_part_of_the_full_study():
@@ -295,6 +316,19 @@ def measurements(runs, missing=()):
     known = {row.label: row for row in defenses.DEFENSES}
     rows = tuple(known.get(label, BenchmarkDefense(label, label)) for label in labels)
     return DongMeasurements(rows, tuple(missing), held)
+
+
+def test_the_scale_names_the_rows_that_have_fewer_images():
+    kept = {
+        (row, "white-box", "BIM", LINF, "fixed"): ("bim", [0.1] * images)
+        for row, images in (("Res-56", 30), ("PGD-AT", 30), ("RSE", 10))
+    }
+    searched = {("Res-56", "white-box", "BIM", LINF, "eps"): ("minimum-radius", [0.1] * 20)}
+    shown = {line.what: line.here for line in STUDY.setup(measurements(kept | searched)).scale}
+    assert shown["images, white-box attacks"] == "30 (RSE: 10)"
+    assert shown["images, searches of the smallest eps by white-box attacks"] == "20"
+    table = next(table for table in STUDY.tables(measurements(kept | searched)) if table.name == "table3")
+    assert table.notes[0].startswith("n = 10 or 30 images, medians of 20. ")
 
 
 def test_table_3_shows_median_and_accuracy():

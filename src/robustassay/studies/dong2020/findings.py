@@ -246,7 +246,11 @@ def _transfer(measured: DongMeasurements) -> Finding:
         if measured.photographs
         else "L∞ 8/255: MIM − BIM −1.0 to +1.2 points, DIM − BIM −1.7 to +3.0 points (Table 3)"
     )
-    claim = "MIM and DIM transfer better than BIM" if measured.photographs else "Transfer-based attacks perform alike"
+    claim = (
+        "MIM and DIM transfer better than BIM"
+        if measured.photographs
+        else "Transfer-based attacks (BIM, MIM and DIM) perform alike"
+    )
     by_name = {attack.name: attack for attack in ATTACKS if attack.group == "transfer"}
     tests = []
     for norm, row in product(measured.norms, measured.labels):
