@@ -72,10 +72,11 @@ FULL_ON_CPU: Final = DongSettings(
     white_box_search_images=150,
     random_images=100,
     eot=4,
-    without=frozenset({"DeepFool", "C&W", "ZOO", "NAttack", "decision", "score L2", "score eps", "score targeted",
-                       "transfer eps", "transfer steps", "transfer targeted", "white-box eps targeted",
-                       "white-box MIM eps", "white-box MIM targeted", "white-box eps random"}),
-    left_out="DeepFool, C&W, ZOO, NAttack and decision-based attacks; score-based attacks under L2; searches of the "
+    without=frozenset({"DeepFool", "C&W", "ZOO", "NAttack", "Boundary", "score L2", "score eps", "score targeted",
+                       "decision targeted", "transfer eps", "transfer steps", "transfer targeted",
+                       "white-box eps targeted", "white-box MIM eps", "white-box MIM targeted",
+                       "white-box eps random"}),
+    left_out="DeepFool, C&W, ZOO, NAttack and Boundary; score-based attacks under L2; searches of the "
     "smallest eps by all attacks but untargeted white-box FGSM and BIM, and those on random models; transfer attacks "
     "by steps; and targeted attacks but white-box FGSM and BIM: they do not fit into the time of a CPU",
 )  # fmt: skip
