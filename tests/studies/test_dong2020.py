@@ -20,6 +20,7 @@ from robustassay.records import SCHEMA
 from robustassay.studies import runs, timing
 from robustassay.studies.dong2020 import STUDY, defenses, published, settings
 from robustassay.studies.dong2020.attacks import ATTACKS, NORMS
+from robustassay.studies.dong2020.crossings import crossings
 from robustassay.studies.dong2020.defenses import BenchmarkDefense
 from robustassay.studies.dong2020.measurements import DongMeasurements, run_key
 from robustassay.studies.dong2020.plan import attack_runs
@@ -400,6 +401,19 @@ def test_first_finding(one, two, said):
         }
     )
     assert verdicts(measured)[0] == said
+
+
+def test_crossings_of_the_papers_rows_come_first_and_are_counted():
+    crossing, flat = [0.001] * (N // 2) + [0.3] * (N // 2), [0.02] * N
+    rows = {"Res-56": crossing, "one": crossing, "PGD-AT": flat}  # `one` is no row of the paper
+    kept = {(row, "white-box", "BIM", LINF, "eps"): ("minimum-radius", far) for row, far in rows.items()}
+    found = crossings(measurements(kept))
+    assert found is not None
+    assert found.of_paper == 1
+    assert ["one" in sentence.split() for sentence in found.sure] == [False, True]
+    assert "2 of 3 pairs of curves cross significantly in both directions (n = 60), 1 of them of two rows" in (
+        STUDY.findings(measurements(kept))[0].measured or ""
+    )
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ def _draw_panel(axes: "Axes", panel: AttackPanel, shown: DefensePanels) -> None:
         axes.set_xlim(0, end)
     else:
         axes.set_xlim(0, end)
+        axes.locator_params(axis="x", integer=True)
     samples = sorted({_samples(curve) for curve in panel.curves.values()})
     span = f"{samples[0]:,}" if len(samples) == 1 else f"{samples[0]:,} to {samples[-1]:,}"
     axes.set(ylim=(0, 1.02), title=f"{panel.attack} (n = {span})")

@@ -214,5 +214,6 @@ def _grouped(measured: DongMeasurements, keys: list[Key]) -> str:
     for label in dict.fromkeys(key[0] for key in keys):
         own = [" ".join(key[1:]) for key in keys if key[0] == label]
         whole = len(own) == sum(key[0] == label for key in measured.results)
-        parts.append(f"all runs of {label}" if whole else f"{len(own)} of {label} ({', '.join(own)})")
+        some = f"{len(own)} run{'s' * (len(own) > 1)} of {label} ({', '.join(own)})"
+        parts.append(f"all runs of {label}" if whole else some)
     return "; ".join(parts)
