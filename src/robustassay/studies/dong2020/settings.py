@@ -78,7 +78,7 @@ FULL_ON_CPU: Final = DongSettings(
                        "white-box eps random"}),
     left_out="DeepFool, C&W, ZOO, NAttack and Boundary; score-based attacks under L2; searches of the "
     "smallest eps by all attacks but untargeted white-box FGSM and BIM, and those on random models; transfer attacks "
-    "by steps; and targeted attacks but white-box FGSM and BIM: they do not fit into the time of a CPU",
+    "by steps; and targeted attacks but white-box FGSM and BIM: for their time on a CPU",
 )  # fmt: skip
 QUICK: Final = DongSettings(
     queries=1_000,
