@@ -146,4 +146,4 @@ SETTINGS: Final[dict[ScopeName, DongSettings]] = {
     "imagenet-quick": IMAGENET_QUICK,
 }
 ON_CPU: Final[dict[ScopeName, DongSettings]] = {"full": FULL_ON_CPU, "imagenet": IMAGENET_ON_CPU}
-"""What a CPU measures instead, in about an hour; of ImageNet with a small network."""
+"""What a CPU measures instead; pages name the runs that did not end in time."""
