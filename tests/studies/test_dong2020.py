@@ -20,6 +20,7 @@ from robustassay.records import SCHEMA
 from robustassay.studies import runs, timing
 from robustassay.studies.dong2020 import STUDY, defenses, published, settings
 from robustassay.studies.dong2020.attacks import ATTACKS, NORMS
+from robustassay.studies.dong2020.crossings import crossings
 from robustassay.studies.dong2020.defenses import BenchmarkDefense
 from robustassay.studies.dong2020.measurements import DongMeasurements, run_key
 from robustassay.studies.dong2020.plan import attack_runs
@@ -217,6 +218,24 @@ def test_a_cpu_measures_a_part_of_every_group():
         assert chosen.left_out
 
 
+def test_each_group_of_runs_has_its_number_of_images():
+    rows = [row for row in defenses.DEFENSES if row.label in ("Res-56", "RSE")]
+    chosen = dataclasses.replace(
+        FULL, query_images=50, search_images=25, white_box_search_images=40, random_images=30,
+        without=frozenset({"white-box BIM eps random", "white-box MIM eps"}),
+    )  # fmt: skip
+    limits = {run.key: run.limit for run in attack_runs(rows, chosen)}
+    assert limits["Res-56", "Linf", "white-box-BIM", "fixed"] is None
+    assert limits["Res-56", "Linf", "white-box-BIM", "eps"] == 40
+    assert limits["RSE", "Linf", "white-box-BIM", "fixed"] == limits["RSE", "Linf", "white-box-FGSM", "eps"] == 30
+    assert limits["RSE", "Linf", "transfer-BIM", "fixed"] is limits["RSE", "Linf", "transfer-BIM", "eps"] is None
+    assert limits["RSE", "Linf", "score-NES", "fixed"] == 50
+    assert limits["RSE", "Linf", "score-NES", "eps"] == limits["Res-56", "Linf", "score-NES", "eps"] == 25
+    assert ("RSE", "Linf", "white-box-BIM", "eps") not in limits
+    assert not any(attack == "white-box-MIM" and kind == "eps" for _, _, attack, kind in limits)
+    assert ("Res-56", "L2", "white-box-MIM", "fixed") in limits
+
+
 def test_quick_is_a_part_of_the_full_study():
     quick = attack_runs([defenses.DEFENSES[0]], QUICK)
     full = {cell.key for cell in attack_runs([defenses.DEFENSES[0]], FULL)}
@@ -297,6 +316,19 @@ def measurements(runs, missing=()):
     return DongMeasurements(rows, tuple(missing), held)
 
 
+def test_the_scale_names_the_rows_that_have_fewer_images():
+    kept = {
+        (row, "white-box", "BIM", LINF, "fixed"): ("bim", [0.1] * images)
+        for row, images in (("Res-56", 30), ("PGD-AT", 30), ("RSE", 10))
+    }
+    searched = {("Res-56", "white-box", "BIM", LINF, "eps"): ("minimum-radius", [0.1] * 20)}
+    shown = {line.what: line.here for line in STUDY.setup(measurements(kept | searched)).scale}
+    assert shown["images, white-box attacks"] == "30 (RSE: 10)"
+    assert shown["images, searches of the smallest eps by white-box attacks"] == "20"
+    table = next(table for table in STUDY.tables(measurements(kept | searched)) if table.name == "table3")
+    assert table.notes[0].startswith("n = 10 or 30 images, medians of 20. ")
+
+
 def test_table_3_shows_median_and_accuracy():
     far = [0.0, 0.01, 0.02, 0.05, 0.06]
     measured = measurements(
@@ -371,6 +403,19 @@ def test_first_finding(one, two, said):
     assert verdicts(measured)[0] == said
 
 
+def test_crossings_of_the_papers_rows_come_first_and_are_counted():
+    crossing, flat = [0.001] * (N // 2) + [0.3] * (N // 2), [0.02] * N
+    rows = {"Res-56": crossing, "one": crossing, "PGD-AT": flat}  # `one` is no row of the paper
+    kept = {(row, "white-box", "BIM", LINF, "eps"): ("minimum-radius", far) for row, far in rows.items()}
+    found = crossings(measurements(kept))
+    assert found is not None
+    assert found.of_paper == 1
+    assert ["one" in sentence.split() for sentence in found.sure] == [False, True]
+    assert "2 of 3 pairs of curves cross significantly in both directions (n = 60), 1 of them of two rows" in (
+        STUDY.findings(measurements(kept))[0].measured or ""
+    )
+
+
 @pytest.mark.parametrize(
     ("natural", "trained", "mistakes", "said"),
     [
@@ -393,13 +438,19 @@ def test_second_finding(natural, trained, mistakes, said):
 
 @pytest.mark.parametrize(("others", "random", "said"), [(NEAR, STANDS, "holds"), (STANDS, NEAR, "does not hold")])
 def test_third_finding(others, random, said):
-    measured = measurements(
-        {
-            ("Res-56", "score", "NES", LINF, "fixed"): ("nes", others),
-            ("RSE", "score", "NES", LINF, "fixed"): ("nes", random),
-        }
-    )
-    assert verdicts(measured)[2] == said
+    score = {
+        ("Res-56", "score", "NES", LINF, "fixed"): ("nes", others),
+        ("RSE", "score", "NES", LINF, "fixed"): ("nes", random),
+    }
+    decision = {
+        ("Res-56", "decision", "Evolutionary", L2, "both"): ("evolutionary", others),
+        ("RSE", "decision", "Evolutionary", L2, "both"): ("evolutionary", random),
+    }
+    assert verdicts(measurements(score | decision))[2] == said
+    for one, other in ((score, "decision"), (decision, "score")):  # half of it cannot be asked
+        found = STUDY.findings(measurements(one))[2]
+        assert found.verdict == "cannot be said"
+        assert found.because.endswith(f"; no {other}-based attack was run")
 
 
 @pytest.mark.parametrize(

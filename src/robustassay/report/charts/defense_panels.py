@@ -43,9 +43,11 @@ def draw(shown: DefensePanels, path: Path) -> None:
             axes.set_ylabel(shown.rate)
         for axes in grid.flat[max(0, len(shown.panels) - columns) : len(shown.panels)]:  # the lowest of each column
             axes.set_xlabel(_axis(shown), fontsize=9)
+        drawn = {name for panel in shown.panels for name in panel.curves}
         lines = [
             Line2D([], [], color=colour, linestyle=style, label=name)
             for name, (colour, style) in zip(shown.defenses, map(_look, range(len(shown.defenses))), strict=True)
+            if name in drawn
         ]
         if shown.axis == "eps":
             lines.append(Line2D([], [], color=FIXED, linewidth=0.8, linestyle=":", label="the fixed eps"))
@@ -71,6 +73,7 @@ def _draw_panel(axes: "Axes", panel: AttackPanel, shown: DefensePanels) -> None:
         axes.set_xlim(0, end)
     else:
         axes.set_xlim(0, end)
+        axes.locator_params(axis="x", integer=True)
     samples = sorted({_samples(curve) for curve in panel.curves.values()})
     span = f"{samples[0]:,}" if len(samples) == 1 else f"{samples[0]:,} to {samples[-1]:,}"
     axes.set(ylim=(0, 1.02), title=f"{panel.attack} (n = {span})")

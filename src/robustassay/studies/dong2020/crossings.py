@@ -12,6 +12,7 @@ from robustassay.eps import round_eps
 from robustassay.errors import BadRequest
 from robustassay.studies.dong2020.attacks import ATTACKS
 from robustassay.studies.dong2020.comparisons import LEVEL, points
+from robustassay.studies.dong2020.defenses import ADDED
 from robustassay.studies.dong2020.measurements import DongMeasurements
 
 SHOWN: Final = 8  # crossings listed one by one
@@ -43,7 +44,8 @@ class Crossings:
     samples: tuple[int, int]  # fewest and most of a test
     crossed: int  # whose differences have both signs, by chance or not
     differ: bool  # whether any two curves differ significantly anywhere
-    sure: tuple[str, ...]  # sentences on pairs that cross significantly in both directions
+    sure: tuple[str, ...]  # sentences on pairs that cross significantly in both directions, the paper's rows first
+    of_paper: int  # how many of these are of two rows of the paper
 
 
 def crossings(measured: DongMeasurements) -> Crossings | None:
@@ -57,13 +59,17 @@ def crossings(measured: DongMeasurements) -> Crossings | None:
     ends = [(max(each, key=lambda end: end[0]), min(each, key=lambda end: end[0])) for each in curves.values()]
     crossed = [(best, worst) for best, worst in ends if best[0] > 0 > worst[0]]
     sizes = [point.paired.samples for point in found]
+    added = {row.label for row in measured.defenses if row.category == ADDED}
+    sure = [(best, worst) for best, worst in crossed if max(best[1], worst[1]) < LEVEL]
+    sure.sort(key=lambda ends: bool({ends[0][2].one, ends[0][2].two} & added))
     return Crossings(
         len(curves),
         len(found),
         (min(sizes), max(sizes)),
         len(crossed),
         any(chance < LEVEL for each in curves.values() for _, chance, _ in each),
-        tuple(_sentence(best, worst) for best, worst in crossed if max(best[1], worst[1]) < LEVEL),
+        tuple(_sentence(best, worst) for best, worst in sure),
+        sum(not {best[2].one, best[2].two} & added for best, _ in sure),
     )
 
 
@@ -81,13 +87,17 @@ def _along_curves(measured: DongMeasurements) -> Iterator[_CurvePoint]:
         for curve_of in (measured.over_eps, measured.over_effort):
             curves = [curve for row in measured.labels if (curve := curve_of(row, attack, norm)) is not None]
             for one, two in combinations(curves, 2):
-                what = f"{attack.group} {attack.name}, {norm.name}, {one.versus}"
+                what = f"{attack.group} {attack.name}, {norm.name}, over {one.versus}"
                 budgets = [part * norm.eps for part in BUDGETS]
                 for where in budgets if one.versus == "eps" else EFFORTS[one.versus]:
                     paired = paired_at(one, two, where)
                     if paired is not None:
-                        shown = round_eps(where) if one.versus == "eps" else f"{where:,.0f}"
-                        yield _CurvePoint(what, one.label, two.label, f"{one.versus} {shown}", paired)
+                        shown = f"eps {round_eps(where)}" if one.versus == "eps" else _count(where, one.versus)
+                        yield _CurvePoint(what, one.label, two.label, shown, paired)
+
+
+def _count(number: float, unit: str) -> str:
+    return f"{number:,.0f} {unit if number != 1 else unit.removesuffix('s')}"
 
 
 def paired_at(one: Curve, two: Curve, where: float) -> Paired | None:

@@ -66,6 +66,7 @@ def _crossings(measured: DongMeasurements) -> Finding:
     low, high = found.samples
     span = f"n = {low}" if low == high else f"n = {low} to {high}"
     summary = f"{len(found.sure)} of {found.pairs} pairs of curves cross significantly in both directions ({span})"
+    summary += f", {found.of_paper} of them of two rows of the paper" * bool(found.sure)
     because = {
         "holds": "each side is significantly more robust somewhere on the same curve",
         "does not hold": "curves differ significantly, and none cross",
@@ -169,7 +170,7 @@ def _randomized(measured: DongMeasurements) -> Finding:
         others = [row for row in rest if row in robust]
         for row in (row for row in own if row in robust and others):
             best = max(others, key=lambda other: float(robust[other].mean()))
-            where = f"{attack.name}, {norm.name} {round_eps(norm.eps)}"
+            where = f"{attack.group} {attack.name}, {norm.name} {round_eps(norm.eps)}"
             tests.append((where, row, f"{best}, the best other row", pair(robust[row], robust[best])))
             ours.append(f"{attack.name} {norm.name} {row} {rate_of(robust[row])}, {best} {robust[best].mean():.1%}")
     if not tests:
@@ -178,10 +179,13 @@ def _randomized(measured: DongMeasurements) -> Finding:
     compared = compare(tests)
     better, worse = sum(one.better for one in compared), sum(one.worse for one in compared)
     because = f"of {len(compared)} comparisons with the best other row {better} are significantly better, {worse} worse"
-    because += _queries(measured)
+    asked = " ".join(where for where, *_ in tests)
+    missing = [f"no {group}-based attack was run" for group in QUERY_GROUPS if f"{group} " not in asked]
+    verdict: Verdict = "cannot be said" if missing else most(compared)  # the claim is about both groups
     sizes = sorted({paired.samples for *_, paired in tests})
     summary = f"{'; '.join(ours)}; n = {' or '.join(map(str, sizes))}"
-    return Finding(3, claim, most(compared), tuple(one.sentence for one in compared), published, summary, because)
+    because = "; ".join((because + _queries(measured), *missing))
+    return Finding(3, claim, verdict, tuple(one.sentence for one in compared), published, summary, because)
 
 
 def _transformed(measured: DongMeasurements) -> Finding:
@@ -246,7 +250,8 @@ def _transfer(measured: DongMeasurements) -> Finding:
         if measured.photographs
         else "L∞ 8/255: MIM − BIM −1.0 to +1.2 points, DIM − BIM −1.7 to +3.0 points (Table 3)"
     )
-    claim = "MIM and DIM transfer better than BIM" if measured.photographs else "Transfer-based attacks perform alike"
+    alike = "Transfer-based attacks (BIM, MIM and DIM) perform alike"
+    claim = "MIM and DIM transfer better than BIM" if measured.photographs else alike
     by_name = {attack.name: attack for attack in ATTACKS if attack.group == "transfer"}
     tests = []
     for norm, row in product(measured.norms, measured.labels):
@@ -261,25 +266,22 @@ def _transfer(measured: DongMeasurements) -> Finding:
         return Finding(5, claim, "cannot be said", (f"{why[0].upper()}{why[1:]}.",), published, because=why)
     compared = compare(tests)
     sizes = sorted({paired.samples for *_, paired in tests})
-    ends = [
-        points(extreme)
-        for extreme in (min(-one.difference for one in compared), max(-one.difference for one in compared))
-    ]
+    ends = [points(change) for change in sorted(-one.difference for one in compared)]
     n = " or ".join(map(str, sizes))
-    summary = f"MIM or DIM − BIM {ends[0]} to {ends[1]} points over {len(tests)} comparisons, n = {n}"
+    summary = f"MIM or DIM − BIM {ends[0]} to {ends[-1]} points over {len(tests)} comparisons, n = {n}"
     reasons = tuple(one.sentence for one in compared)
     if measured.photographs:
         better, worse = sum(one.better for one in compared), sum(one.worse for one in compared)
         because = f"of {len(compared)} comparisons with BIM {better} have significantly lower accuracy, {worse} higher"
         return Finding(5, claim, most(compared), reasons, published, summary, because)
-    alike = all(low >= -ALIKE and high <= ALIKE for *_, paired in tests for low, high in [paired.interval()])
+    wide = sum(max(map(abs, paired.interval())) > ALIKE for *_, paired in tests)
     differ = [one for one in compared if one.chance < LEVEL and abs(one.difference) > ALIKE]
-    verdict: Verdict = "holds" if alike else "does not hold" if differ else "cannot be said"
+    verdict: Verdict = "does not hold" if differ else "cannot be said" if wide else "holds"
     limit = f"{100 * ALIKE:.0f} points"
     because = {
         "holds": f"every interval lies within {limit}",
         "does not hold": f"{len(differ)} of {len(compared)} differences are significant and above {limit}",
-        "cannot be said": f"no difference is significant and above {limit}, but some intervals reach beyond",
+        "cannot be said": f"{wide} of {len(tests)} intervals reach beyond {limit}, no significant difference does",
     }[verdict]
     return Finding(5, claim, verdict, reasons, published, summary, because)
 

@@ -73,7 +73,7 @@ def attack_runs(
         for attack in ATTACKS
         if attack.can_target or not targeted
         for kind, text in _kinds(attack, norm, settings)
-        if not settings.leaves_out(attack, norm, targeted, kind)
+        if not settings.leaves_out(attack, norm, targeted, kind, defense.role == "randomized")
     ]
     return tuple(run for _, run in sorted(runs, key=lambda staged: staged[0]))
 
@@ -116,7 +116,7 @@ def _attack_run(
         # The search of the smallest eps repeats whole attacks, each with the attack's own budget.
         query_budget=settings.queries if by_query and kind != "eps" else None,
         eot=settings.eot,
-        limit=None if not by_query else settings.search_images if kind == "eps" else settings.query_images,
+        limit=settings.images_of(attack, kind, defense.role == "randomized"),
         source=source,
     )
 

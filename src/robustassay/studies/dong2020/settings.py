@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Final, final
 
-from robustassay.studies.dong2020.attacks import NORMS, TRANSFER_STEPS, BenchmarkAttack, RunKind
+from robustassay.studies.dong2020.attacks import NORMS, QUERY_GROUPS, TRANSFER_STEPS, BenchmarkAttack, RunKind
 from robustassay.studies.dong2020.defenses import QUICK_DEFENSES
 from robustassay.studies.scope import ScopeName
 from robustassay.studies.timing import EOT_DRAWS
@@ -26,18 +26,33 @@ class DongSettings:
     images: int | None = None
     query_images: int | None = None  # for score- and decision-based attacks
     search_images: int | None = None  # for searches of the smallest eps by score-based attacks
+    white_box_search_images: int | None = None  # for those by white-box attacks
+    random_images: int | None = None  # for white-box attacks on random models, whose gradients take several passes
     transfer_steps: tuple[int, ...] = TRANSFER_STEPS
-    without: frozenset[str] = frozenset()  # groups, attacks or kinds of run: of a norm, targeted, or all
+    without: frozenset[str] = frozenset()  # groups, attacks or kinds of run: of a norm, targeted, of random models, all
     norms: tuple[Norm, ...] = NORMS
     eot: int = EOT_DRAWS  # draws per gradient of a random model
     description: str = "the budgets of the paper's released scripts"
     left_out: str = ""  # what `without` means, with the reason, for the page
 
-    def leaves_out(self, attack: BenchmarkAttack, norm: Norm, targeted: bool, kind: RunKind) -> bool:
-        """Say whether a run is left out."""
-        names = (attack.group, attack.name, f"{attack.group} {attack.name}", f"{attack.group} {kind.partition('-')[0]}")
-        which = ("", f" {norm.name}", *([" targeted"] * targeted))
+    def leaves_out(
+        self, attack: BenchmarkAttack, norm: Norm, targeted: bool, kind: RunKind, random: bool = False
+    ) -> bool:
+        """Say whether a run is left out; `random` is one on a random model."""
+        kind = kind.partition("-")[0]
+        own = f"{attack.group} {attack.name}"
+        names = (attack.group, attack.name, own, f"{attack.group} {kind}", f"{own} {kind}")
+        which = ("", f" {norm.name}", *([" targeted"] * targeted), *([" random"] * random))
         return any(f"{name}{form}" in self.without for name in names for form in which)
+
+    def images_of(self, attack: BenchmarkAttack, kind: RunKind, random: bool = False) -> int | None:
+        """Return on how many images a run takes place, at most; None for all."""
+        if attack.group in QUERY_GROUPS:
+            return self.search_images if kind == "eps" else self.query_images
+        if attack.group != "white-box":
+            return None
+        limits = (self.white_box_search_images if kind == "eps" else None, self.random_images if random else None)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def fill(self, text: str, source: str) -> str:
         """Fill the budgets into an attack's specification."""
@@ -49,18 +64,21 @@ class DongSettings:
 
 FULL: Final = DongSettings(images=1_000, query_images=100, search_images=25)
 FULL_ON_CPU: Final = DongSettings(
-    queries=300,
+    queries=1_000,
     samples=20,
     fixed_steps=20,
-    searches=3,
-    cw_steps=20,
-    images=16,
-    transfer_steps=(1, 5, 20),
+    images=300,
+    query_images=100,
+    white_box_search_images=150,
+    random_images=100,
     eot=4,
-    without=frozenset({"score eps", "score targeted", "decision targeted", "transfer eps", "white-box eps targeted",
-                       "transfer steps targeted"}),
-    left_out="targeted score- and decision-based attacks, searches of the smallest eps by targeted, transfer- and "
-    "score-based attacks, and targeted transfer attacks by steps: they do not fit into an hour of one core",
+    without=frozenset({"DeepFool", "C&W", "ZOO", "NAttack", "Boundary", "score L2", "score eps", "score targeted",
+                       "decision targeted", "transfer eps", "transfer steps", "transfer targeted",
+                       "white-box eps targeted", "white-box MIM eps", "white-box MIM targeted",
+                       "white-box eps random"}),
+    left_out="DeepFool, C&W, ZOO, NAttack and Boundary; score-based attacks under L2; searches of the "
+    "smallest eps by all attacks but untargeted white-box FGSM and BIM, and those on random models; transfer attacks "
+    "by steps; and targeted attacks but white-box FGSM and BIM: for their time on a CPU",
 )  # fmt: skip
 QUICK: Final = DongSettings(
     queries=1_000,
@@ -128,4 +146,4 @@ SETTINGS: Final[dict[ScopeName, DongSettings]] = {
     "imagenet-quick": IMAGENET_QUICK,
 }
 ON_CPU: Final[dict[ScopeName, DongSettings]] = {"full": FULL_ON_CPU, "imagenet": IMAGENET_ON_CPU}
-"""What a CPU measures instead, in about an hour; of ImageNet with a small network."""
+"""What a CPU measures instead; pages name the runs that did not end in time."""

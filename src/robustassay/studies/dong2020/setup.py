@@ -61,7 +61,10 @@ def scale(measured: DongMeasurements) -> list[Scale]:
     """List the numbers of images, queries and steps beside the paper's."""
     images = "1,000 of the validation set" if measured.photographs else "10,000"
     kinds = {
-        "images, white-box attacks": lambda key: key[2].startswith("white-box"),
+        "images, white-box attacks": lambda key: key[2].startswith("white-box") and key[3] != "eps",
+        "images, searches of the smallest eps by white-box attacks": (
+            lambda key: key[2].startswith("white-box") and key[3] == "eps"
+        ),
         "images, transfer-based attacks": lambda key: key[2].startswith("transfer"),
         "images, score- and decision-based attacks": lambda key: key[2].startswith(QUERY_GROUPS) and key[3] != "eps",
         "images, searches of the smallest eps by score-based attacks": (
@@ -114,7 +117,20 @@ def _has(measured: DongMeasurements, attacks: tuple[str, ...], *kinds: RunKind) 
 
 
 def _sizes(measured: DongMeasurements, chosen: Callable[[Key], bool]) -> str:
-    sizes = sorted({len(result.records) for key, result in measured.results.items() if chosen(key)})
+    """Write the number of images of most rows, and in parentheses those of rows with others."""
+    rows = defaultdict[tuple[int, ...], list[str]](list)
+    for label in measured.labels:
+        sizes = {len(result.records) for key, result in measured.results.items() if key[0] == label and chosen(key)}
+        if sizes:
+            rows[tuple(sorted(sizes))].append(label)
+    if not rows:
+        return ""
+    usual = max(rows, key=lambda sizes: len(rows[sizes]))
+    others = [f"{comma_list(labels)}: {_either(sizes)}" for sizes, labels in rows.items() if sizes != usual]
+    return _either(usual) + f" ({'; '.join(others)})" * bool(others)
+
+
+def _either(sizes: tuple[int, ...]) -> str:
     return " or ".join(f"{size:,}" for size in sizes)
 
 
@@ -198,5 +214,6 @@ def _grouped(measured: DongMeasurements, keys: list[Key]) -> str:
     for label in dict.fromkeys(key[0] for key in keys):
         own = [" ".join(key[1:]) for key in keys if key[0] == label]
         whole = len(own) == sum(key[0] == label for key in measured.results)
-        parts.append(f"all runs of {label}" if whole else f"{len(own)} of {label} ({', '.join(own)})")
+        some = f"{len(own)} run{'s' * (len(own) > 1)} of {label} ({', '.join(own)})"
+        parts.append(f"all runs of {label}" if whole else some)
     return "; ".join(parts)

@@ -86,14 +86,15 @@ def pointwise(measured: DongMeasurements, norm: Norm, targeted: bool) -> Table:
 
 def _sizes(entries: "list[dict[str, object]]") -> tuple[str, ...]:
     """Say on how many images a table rests, and what a rate of so few can be."""
-    sizes = sorted({int(str(entry["samples"])) for entry in entries})
+    sizes, medians = (sorted({int(str(entry[name])) for entry in entries}) for name in ("samples", "median_samples"))
     if not sizes:
         return ()
     low, high = Rate(sizes[0] // 2, sizes[0]).interval()
-    n = " or ".join(f"{size:,}" for size in sizes)
+    n, searched = (" or ".join(f"{size:,}" for size in found if size) for found in (sizes, medians))
+    less = f", medians of {searched}" if searched not in ("", n) else ""
     return (
-        f"n = {n} images. The CSV has the 95 % interval of every rate; that of {sizes[0] // 2} of {sizes[0]} images is "
-        f"{low:.0%} to {high:.0%}.",
+        f"n = {n} images{less}. The CSV has the 95 % interval of every rate; that of {sizes[0] // 2} of {sizes[0]} "
+        f"images is {low:.0%} to {high:.0%}.",
     )
 
 
