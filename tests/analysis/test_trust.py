@@ -144,7 +144,7 @@ def test_accuracy_after_each_stage_adds_up():
 
 def test_stages_of_a_run_end_at_its_robust_accuracy():
     result = ra.evaluate("resnet20-pgd", "cifar10-1k", EPS, "express", limit=16, keep_images=False)
-    assert list(result.stages) == ["pma", "nearest", "apgd-t", "fab-t", "square"]
+    assert list(result.stages) == ["pma", "apgd-dlr", "nearest", "apgd-t", "apgd-ce", "fab-t", "square"]
     assert result.stages["square"] == result.robust_accuracy < result.clean_accuracy
 
 
