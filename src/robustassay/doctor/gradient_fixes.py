@@ -109,10 +109,11 @@ class InnerOutput(GradientFix, ABC):
         """Return the tensor of the last call."""
         with self.record() as outputs:
             forward_pass(x)
-        return _called(outputs)[-1]
+        return recorded(outputs)[-1]
 
 
-def _called(outputs: list[Tensor]) -> list[Tensor]:
+def recorded(outputs: list[Tensor]) -> list[Tensor]:
+    """Return what a pass has recorded; the model fails if it never reached the place."""
     if not outputs:
         raise ModelFailed("The model computes these images in another way than those before, so that fixes fail.")
     return outputs
@@ -169,9 +170,9 @@ class JointOutputs(GradientFix):
     def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
         """Return the sum over the outputs of the mean over all calls."""
         with ExitStack() as stack:
-            recorded = [stack.enter_context(output.record()) for output in self._inner_outputs()]
+            kept = [stack.enter_context(output.record()) for output in self._inner_outputs()]
             forward_pass(x)
-        means = [torch.stack(_called(outputs)).mean(0) for outputs in recorded]
+        means = [torch.stack(recorded(outputs)).mean(0) for outputs in kept]
         return torch.stack([factor * mean for factor, mean in zip(self.factors, means, strict=True)]).sum(0)
 
     def _inner_outputs(self) -> Iterator[InnerOutput]:

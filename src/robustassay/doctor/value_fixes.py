@@ -14,12 +14,11 @@ from torch import Tensor, nn
 
 from robustassay.defenses.defended import Pass
 from robustassay.doctor.function_trace import FunctionCall, outputs_of
-from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix, StraightThrough
+from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix, StraightThrough, recorded
 from robustassay.doctor.inactive_values import InactiveValues, find_inactive_values
 from robustassay.doctor.margins import LINEAR_MARGIN, inner_scores, typical_margin
 from robustassay.doctor.probe_set import ProbeSet
 from robustassay.doctor.taps import Traced
-from robustassay.errors import ModelFailed
 
 MAX_PUSHED: Final = 3
 """Single values that are pushed, one after the other, both ways."""
@@ -52,7 +51,7 @@ class PushedValue(GradientFix):
         """Return the scaled logits, with the winner lowered."""
         with outputs_of(self.call) as outputs:
             logits = forward_pass(x)
-        moved = _only(outputs).reshape(len(x), 1) / self.unit
+        moved = recorded(outputs)[-1].reshape(len(x), 1) / self.unit
         winner = F.one_hot(logits.detach().argmax(1), logits.shape[1])
         lead = (moved.sign() * moved.abs().log1p()).to(logits)
         return self.factor * logits - LINEAR_MARGIN * lead * winner
@@ -80,7 +79,7 @@ class ClassMeans(GradientFix):
         """Return how near the values of this call are to each class."""
         with outputs_of(self.call) as outputs:
             forward_pass(x)
-        return self.nearness(_only(outputs).reshape(len(x), -1))
+        return self.nearness(recorded(outputs)[-1].reshape(len(x), -1))
 
     def nearness(self, values: Tensor) -> Tensor:
         """Return minus half of the squared distance to each mean, up to a constant; absent classes come last."""
@@ -150,12 +149,6 @@ def _anchors(probes: ProbeSet, calls: Sequence[FunctionCall]) -> tuple[dict[Func
     traced = FixedGradients(probes.target.module, [Traced(keep)])
     logits = probes.target.with_module(traced).call_differentiable(x[:ANCHORS])
     return found, logits.argmax(1)
-
-
-def _only(outputs: list[Tensor]) -> Tensor:
-    if len(outputs) != 1:
-        raise ModelFailed("The model computes these images in another way than those before, so that fixes fail.")
-    return outputs[0]
 
 
 def _rise_together(one: Tensor, other: Tensor) -> bool:
