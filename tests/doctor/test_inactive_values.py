@@ -10,6 +10,7 @@ from robustassay.doctor.function_trace import FunctionCall
 from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix
 from robustassay.doctor.inactive_values import find_inactive_values
 from robustassay.doctor.probe_set import ProbeSet
+from robustassay.doctor.straight_through import straight_through
 from robustassay.doctor.value_fixes import ClassMeans, PushedValue, value_fixes
 from robustassay.errors import ModelFailed
 from robustassay.target import LocalModel
@@ -64,7 +65,7 @@ class GatedByCode(ByPattern):
 
 
 class GatedByValue(ByPattern):
-    """The next class wins where one value of the image lies above a limit."""
+    """The next class wins where one value of the image, far from zero, lies above a limit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,8 +74,20 @@ class GatedByValue(ByPattern):
 
     def forward(self, x: Tensor) -> Tensor:
         shown = super().forward(x)
-        value = self.scores(x, self.pattern)
-        return shown + 1e3 * torch.relu(value - 0.7 * EPS) * shown.detach().roll(1, 1)
+        value = self.scores(self.seen(x), self.pattern) + 1
+        return shown + 1e3 * torch.relu(value - 1 - 0.7 * EPS) * shown.detach().roll(1, 1)
+
+    def seen(self, x: Tensor) -> Tensor:
+        """Return the image that the value is computed of."""
+        return x
+
+
+class GatedByRoundedValue(GatedByValue):
+    """The same, of an image with rounded pixels."""
+
+    def seen(self, x: Tensor) -> Tensor:
+        """Return the image with 256 values per pixel."""
+        return (255 * x).round() / 255
 
 
 def _probes(model: nn.Module) -> ProbeSet:
@@ -91,12 +104,14 @@ def _broken(probes: ProbeSet, fixes: list[GradientFix]) -> int:
     return int(ProbeSet.of(fixed, probes.ids, probes.x0, probes.goal.labels, probes.norm).broken_by(FIX_ATTACK).sum())
 
 
-@pytest.mark.parametrize(("gate", "fix"), [(GatedByCode, ClassMeans), (GatedByValue, PushedValue)])
+@pytest.mark.parametrize(
+    ("gate", "fix"), [(GatedByCode, ClassMeans), (GatedByValue, PushedValue), (GatedByRoundedValue, PushedValue)]
+)
 def test_closed_gates_are_opened(gate, fix):
     probes = _probes(gate())
     assert len(probes) == 12
     assert _broken(probes, []) == 0, "or no attack on values is needed"
-    tried = [fixes for fixes, _ in value_fixes(probes) if isinstance(fixes[0], fix)]
+    tried = [fixes for fixes, _ in value_fixes(probes, straight_through(probes)) if isinstance(fixes[0], fix)]
     assert max(_broken(probes, fixes) for fixes in tried) == 12
     found = inactive_values(WhiteBox(probes, probes.clean.double()))
     assert found.value == 1
@@ -115,6 +130,15 @@ def test_an_honest_model_has_no_inactive_values():
     assert (found.value, found.unexamined) == (0, "")
 
 
+def test_values_that_are_equal_on_all_images_do_not_count():
+    labels = torch.arange(3).repeat(4)
+    varying = F.one_hot(labels, 3).double()
+    values = torch.cat((varying, torch.ones(12, 1).double()), 1)
+    fitted, alone = (ClassMeans.fit(FunctionCall("linear", 1), one, labels, 3) for one in (values, varying))
+    assert torch.allclose(fitted.nearness(values), alone.nearness(varying))
+    assert torch.equal(fitted.nearness(values).argmax(1), labels)
+
+
 def test_class_means_rank_the_classes_by_distance():
     drawn = torch.Generator().manual_seed(0)
     values, labels = torch.randn(9, 5, generator=drawn), torch.tensor([0, 2, 3] * 3)
@@ -128,6 +152,6 @@ def test_class_means_rank_the_classes_by_distance():
 
 
 def test_a_call_that_other_images_do_not_reach_is_a_failure_of_the_model():
-    fixed = FixedGradients(two_classes(4), [PushedValue(FunctionCall("linear", 2), 1.0, 1.0)])
+    fixed = FixedGradients(two_classes(4), [PushedValue(FunctionCall("linear", 2), 0.0, 1.0, 1.0)])
     with pytest.raises(ModelFailed, match="another way"):
         fixed.differentiable(torch.full((1, 1, 2, 2), 0.5))

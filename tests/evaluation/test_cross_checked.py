@@ -88,6 +88,14 @@ def test_smoothed_gradients_are_tried_after_a_strong_attack_only(net):
     assert CrossCheck.of(weak.manifest).passed
 
 
+def test_all_samples_may_be_asked(net):
+    images = data_for(net).take(4)
+    found = ra.evaluate(net, images, ra.LInf(0.01 / 255), "pgd:steps=5", search=CHECKED)
+    check = CrossCheck.of(found.manifest)
+    assert len(check.asked) == 4
+    assert check.passed
+
+
 def test_other_kinds_of_attack_are_tried_after_a_strong_attack_only(net, monkeypatch):
     monkeypatch.setattr(remedies, "build_cross_checks", lambda probes: iter(()))
     model = Rippled(net)
@@ -97,6 +105,8 @@ def test_other_kinds_of_attack_are_tried_after_a_strong_attack_only(net, monkeyp
     check = CrossCheck.of(strong.manifest)
     assert check.broken
     assert check.how in OTHER_KINDS
+    assert check.other_kind
+    assert strong.assessment.endswith("add --confirm.")
     assert not CrossCheck.of(weak.manifest).broken
 
 

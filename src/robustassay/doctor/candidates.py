@@ -127,7 +127,8 @@ def build_cross_checks(probes: ProbeSet) -> Iterator[Candidate]:
     """Build attacks on inner values and through other gradients, the dearest last; raise if a model is unsuitable."""
     rules = straight_through(probes)
     yield from _by_inner_scores(probes, rules)
-    yield from _by_inactive_values(probes, rules)
+    with suppress(*UNSUITABLE):
+        yield from _by_inactive_values(probes, rules)
     yield from _by_rules(probes, rules, [])
     smooth = _on_fix(
         probes, "smoothing", "", [SmoothGradient(smoothing_size(probes), FEW_COPIES)], "gradients of noisy copies"

@@ -171,7 +171,7 @@ def inactive_values(white: WhiteBox) -> IndicatorResult:
     except UNSUITABLE as error:
         return IndicatorResult.not_examined(name, MAX_LEAD, f"the model fails when it is traced ({error})")
     if not fixes:
-        return IndicatorResult(name, 0.0, MAX_LEAD, "every small tensor inside has an effect on the logits")
+        return IndicatorResult(name, 0.0, MAX_LEAD, "nothing inside is without effect and can be moved")
     margins = [_margin_through(tried.probes, *fix) for fix, _ in fixes]
     how = f"attacks with {', '.join(how for _, how in fixes)}"
     return tried._compared(name, _lowest(margins), how, ("inactive", "square"))

@@ -52,8 +52,8 @@ def find_inactive_values(probes: ProbeSet, rules: Sequence[GradientFix] = ()) ->
 def _effects(probes: ProbeSet, rules: Sequence[GradientFix]) -> Iterator[tuple[InactiveValues, float]]:
     """Yield every small tensor that depends on the image, with the median of its effect."""
     n, shown = len(probes), torch.cat((probes.x0, *perturb(probes.x0)))
+    of_fewer = set(_trace(probes, shown[1:], rules)[0])  # weights may have as many rows as there are images
     outputs, logits = _trace(probes, shown, rules)
-    of_fewer, _ = _trace(probes, shown[1:], rules)  # weights may have as many rows as there are images
     calls = [call for call in outputs if call in of_fewer]
     margins = torch.stack([probes.goal.margin(part) for part in logits.view(-1, n, logits.shape[1])])
     if not calls or not margins.requires_grad:

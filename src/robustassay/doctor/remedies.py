@@ -64,7 +64,7 @@ class DiagnosisAdviser(Adviser):
         return Advice(diagnosis.to_json(), tuple(remedy for remedy in remedies if remedy.attacks))
 
     def cross_check(
-        self, target: TargetModel, dataset: Dataset, others: Dataset, threat: ThreatModel, gradients: float
+        self, target: TargetModel, dataset: Dataset, others: Dataset | None, threat: ThreatModel, gradients: float
     ) -> CrossCheck:
         """Run short attacks one after the other until one of them breaks a sample."""
         started, asked = time.perf_counter(), tuple(dataset.ids)
@@ -72,7 +72,8 @@ class DiagnosisAdviser(Adviser):
             return CrossCheck(asked, not_examined="it knows no attack under L0")
         try:
             probes = make_probe_set(few_draws(target.exact), dataset, threat.norm, len(asked))
-            probes = replace(probes, background=others.images(slice(0, min(BACKGROUND, len(others)))))
+            further = None if others is None else others.images(slice(0, min(BACKGROUND, len(others))))
+            probes = replace(probes, background=further)
             found = _run_cross_checks(probes, gradients)
         except (AssayError, *UNSUITABLE) as error:
             return CrossCheck(asked, not_examined=f"the model fails when it is traced ({error})")
@@ -96,10 +97,11 @@ def _run_cross_checks(probes: ProbeSet, gradients: float) -> CrossCheck:
             if copies > 1 and copies * int(attacks.create(candidate.trial).planned_steps or 0) > gradients:
                 continue
             broken = try_candidate(probes, candidate)
-            failed, tried = failed + (broken is None), tried + 1
+            if repairs := isinstance(candidate.module, FixedGradients):
+                failed, tried = failed + (broken is None), tried + 1
             if broken is not None and broken.any():
                 ids = [one for one, hit in zip(probes.ids, broken.tolist(), strict=True) if hit]
-                return CrossCheck(broken=tuple(ids), how=candidate.how)
+                return CrossCheck(broken=tuple(ids), how=candidate.how, other_kind=not repairs)
     return CrossCheck(not_examined="the model fails under every repair of its gradients" if 0 < tried == failed else "")
 
 

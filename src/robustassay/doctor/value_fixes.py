@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from robustassay.defenses.defended import Pass
 from robustassay.doctor.function_trace import FunctionCall, outputs_of
-from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix, StraightThrough, recorded
-from robustassay.doctor.inactive_values import InactiveValues, find_inactive_values
+from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix, StraightThrough, recorded, untouched_by_rules
+from robustassay.doctor.inactive_values import MIN_VARIATION, InactiveValues, find_inactive_values
 from robustassay.doctor.margins import LINEAR_MARGIN, inner_scores, typical_margin
 from robustassay.doctor.probe_set import ProbeSet
 from robustassay.doctor.taps import Traced
@@ -35,56 +35,64 @@ MIN_ACCURACY: Final = 0.5
 ANCHORS: Final = 128
 """Images, at most, whose values give the means of the classes."""
 
+PART: Final = 32
+"""Images of one pass."""
+
 
 @final
 class PushedValue(GradientFix):
-    """Lowers the winner's logit by what an inner value has moved, so that an attack moves it on.
+    """Lowers the winner's logit by what an inner value has moved from a centre, so that an attack moves it on.
 
     The push grows like a logarithm: where the value has moved far, the logits lead.
     """
 
-    def __init__(self, call: FunctionCall, unit: float, factor: float) -> None:
+    def __init__(self, call: FunctionCall, centre: float, unit: float, factor: float) -> None:
         super().__init__()
-        self.call, self.unit, self.factor = call, unit, factor
+        self.call, self.centre, self.unit, self.factor = call, centre, unit, factor
 
     def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
         """Return the scaled logits, with the winner lowered."""
         with outputs_of(self.call) as outputs:
             logits = forward_pass(x)
-        moved = recorded(outputs)[-1].reshape(len(x), 1) / self.unit
-        winner = F.one_hot(logits.detach().argmax(1), logits.shape[1])
-        lead = (moved.sign() * moved.abs().log1p()).to(logits)
-        return self.factor * logits - LINEAR_MARGIN * lead * winner
+        value = recorded(outputs)[-1].reshape(len(x), 1)
+        with untouched_by_rules():
+            lead = ((value.float() - self.centre) / self.unit).asinh().to(logits)
+            winner = F.one_hot(logits.detach().argmax(1), logits.shape[1])
+            return self.factor * logits - LINEAR_MARGIN * lead * winner
 
 
 @final
 class ClassMeans(GradientFix):
     """Takes the nearness of inner values to the mean of each class as logits."""
 
-    def __init__(self, call: FunctionCall, means: Tensor, scale: Tensor, present: Tensor) -> None:
+    def __init__(self, call: FunctionCall, centre: Tensor, scale: Tensor, means: Tensor, present: Tensor) -> None:
         super().__init__()
         self.call = call
-        self.means, self.scale, self.present = nn.Buffer(means), nn.Buffer(scale), nn.Buffer(present)
+        self.centre, self.scale = nn.Buffer(centre), nn.Buffer(scale)
+        self.means, self.present = nn.Buffer(means), nn.Buffer(present)
 
     @classmethod
     def fit(cls, call: FunctionCall, values: Tensor, labels: Tensor, classes: int) -> "ClassMeans":
-        """Take the means of the classes among these images."""
-        scale = values.std(0).clamp(min=1e-12)
+        """Take the means of the classes among these images; values that are equal on all of them do not count."""
+        centre, scale = values.mean(0), values.std(0)
+        scale = torch.where(scale > MIN_VARIATION * values.abs().amax(0), scale, math.inf)
         members = F.one_hot(labels, classes).to(values)
         count = members.sum(0)
-        means = members.T @ (values / scale) / count.clamp(min=1)[:, None]
-        return cls(call, means, scale, count > 0)
+        means = members.T @ ((values - centre) / scale) / count.clamp(min=1)[:, None]
+        return cls(call, centre, scale, means, count > 0)
 
     def differentiate(self, forward_pass: Pass, x: Tensor) -> Tensor:
         """Return how near the values of this call are to each class."""
         with outputs_of(self.call) as outputs:
             forward_pass(x)
-        return self.nearness(recorded(outputs)[-1].reshape(len(x), -1))
+        values = recorded(outputs)[-1].reshape(len(x), -1)
+        with untouched_by_rules():
+            return self.nearness(values if values.dtype == torch.float64 else values.float())
 
     def nearness(self, values: Tensor) -> Tensor:
         """Return minus half of the squared distance to each mean, up to a constant; absent classes come last."""
-        means = self.means.to(values)
-        scores = values / self.scale.to(values) @ means.T - means.square().sum(1) / 2
+        centre, scale, means = (fitted.to(values) for fitted in (self.centre, self.scale, self.means))
+        scores = (values - centre) / scale @ means.T - means.square().sum(1) / 2
         return torch.where(self.present, scores, scores.detach().amin(1, keepdim=True))
 
 
@@ -110,13 +118,18 @@ def _pushes(
         return []
     kept: list[InactiveValues] = []
     for one in found:
-        if not any(_rise_together(one.values, other.values) for other in kept):
+        if len(kept) < MAX_PUSHED and not any(_rise_together(one.values, other.values) for other in kept):
             kept.append(one)
     return [
-        ([PushedValue(one.call, sign * float(one.values.std()), LINEAR_MARGIN / size)], f"{one.call} pushed {way}")
-        for one in kept[:MAX_PUSHED]
+        ([_push(one, sign, LINEAR_MARGIN / size)], f"{one.call} pushed {way}")
+        for one in kept
         for sign, way in ((1, "up"), (-1, "down"))
     ]
+
+
+def _push(one: InactiveValues, sign: int, factor: float) -> PushedValue:
+    centre, unit = float(one.values.mean()), float(one.values.std())
+    return PushedValue(one.call, centre, sign * unit, factor)
 
 
 def _class_means(probes: ProbeSet, found: Sequence[InactiveValues]) -> list[tuple[list[GradientFix], str]]:
@@ -124,9 +137,13 @@ def _class_means(probes: ProbeSet, found: Sequence[InactiveValues]) -> list[tupl
     if not found:
         return []
     outputs, labels = _anchors(probes, [one.call for one in found])
+    if len(set(labels.tolist())) < 2:  # no other class to go to
+        return []
     fitted: list[tuple[float, ClassMeans, Tensor]] = []
     for one in found:
-        values = outputs[one.call]
+        values = torch.cat(outputs[one.call]) if outputs[one.call] else labels[:0]
+        if len(values) != len(labels):  # other images take another way
+            continue
         means = ClassMeans.fit(one.call, values, labels, probes.target.classes)
         scores = means.nearness(values)
         accuracy = float((scores.argmax(1) == labels).double().mean())
@@ -137,18 +154,20 @@ def _class_means(probes: ProbeSet, found: Sequence[InactiveValues]) -> list[tupl
 
 
 @torch.no_grad()
-def _anchors(probes: ProbeSet, calls: Sequence[FunctionCall]) -> tuple[dict[FunctionCall, Tensor], Tensor]:
-    """Return the values of these calls on the images and the background, and the labels that the model gives."""
-    x = probes.x0 if probes.background is None else torch.cat((probes.x0, probes.background.to(probes.x0)))
-    found: dict[FunctionCall, Tensor] = {}
+def _anchors(probes: ProbeSet, calls: Sequence[FunctionCall]) -> tuple[dict[FunctionCall, list[Tensor]], Tensor]:
+    """Return the values of these calls on the images and the background, in parts, and the labels the model gives."""
+    found: dict[FunctionCall, list[Tensor]] = {call: [] for call in calls}
 
     def keep(call: FunctionCall, output: Tensor) -> None:
-        if call in calls:
-            found[call] = output.detach().reshape(len(output), -1).double()
+        if call in found:
+            found[call].append(output.detach().reshape(len(output), -1).double())
 
-    traced = FixedGradients(probes.target.module, [Traced(keep)])
-    logits = probes.target.with_module(traced).call_differentiable(x[:ANCHORS])
-    return found, logits.argmax(1)
+    traced = probes.target.with_module(FixedGradients(probes.target.module, [Traced(keep)]))
+    x = probes.x0
+    if probes.background is not None:
+        x = torch.cat((x, probes.background[: max(0, ANCHORS - len(x))].to(x)))
+    labels = [traced.call_differentiable(part).argmax(1) for part in torch.split(x, PART)]
+    return found, torch.cat(labels)
 
 
 def _rise_together(one: Tensor, other: Tensor) -> bool:

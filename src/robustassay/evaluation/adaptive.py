@@ -58,11 +58,11 @@ class Adviser(ABC):
 
     @abstractmethod
     def cross_check(
-        self, target: TargetModel, dataset: "Dataset", others: "Dataset", threat: ThreatModel, gradients: float
+        self, target: TargetModel, dataset: "Dataset", others: "Dataset | None", threat: ThreatModel, gradients: float
     ) -> CrossCheck:
         """Attack samples that other attacks left unbroken through gradients other than those of the logits.
 
-        `others` are the other samples of the selection: they show which values the model computes for each class.
+        `others` are the other samples of the selection, if any: they show which values the model has for each class.
         `gradients` is the mean number of gradients per sample of the strong attacks, and 0 if there was none. Repairs
         that average several gradients are tried only where they take no more: against weak attacks they win easily.
         """

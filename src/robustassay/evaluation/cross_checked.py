@@ -29,10 +29,11 @@ def cross_check(prepared: PreparedEvaluation, results: Mapping[str, Result], fol
     samples = spread(list(worst["sample_id"][rates.unbroken(worst)]), prepared.search.self_test_samples)
     if not samples or set(CrossCheck.of(first.manifest).asked) == set(samples):
         return dict(results)
-    asked, others = prepared.on_samples(samples), prepared.on_samples(set(prepared.dataset.ids) - set(samples))
+    asked, rest = prepared.on_samples(samples), set(prepared.dataset.ids) - set(samples)
+    others = prepared.on_samples(rest).dataset if rest else None
     strong = any(is_standard(result.manifest) for result in results.values())
     spent = float(worst["backwards"][rates.unbroken(worst)].mean()) if strong else 0.0
-    found = open_adviser().cross_check(prepared.target, asked.dataset, others.dataset, prepared.threat, spent)
+    found = open_adviser().cross_check(prepared.target, asked.dataset, others, prepared.threat, spent)
     store = Store(folders_of(prepared, results, folder)[name].path)
     store.note_after({CROSS_CHECK: found.to_json()})
     return {**results, name: replace(first, manifest=store.manifest())}

@@ -87,7 +87,7 @@ def _stronger(result: "Result") -> str:
     if _by_queries(result):
         return "spend more queries"
     if not result.evidence.cross_check.passed:
-        return "add --adaptive auto"
+        return f"add {result.evidence.cross_check.advice}"
     if manifest.get("flags") or result.evidence.grade not in (Grade.SINGLE, Grade.SEVERAL):
         return "assay doctor finds out why attacks fail"
     return "add --attack express" if manifest["spec"]["threat"]["norm"] in EXPRESS_NORMS else "try other attacks"

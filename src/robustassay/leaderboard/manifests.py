@@ -110,6 +110,7 @@ def _is_cross_check(value: object) -> bool:
         all(isinstance(one, list) and len(one) <= _MOST_SAMPLES and all(map(name, one)) for one in lists)
         and all(_is_text(_LONGEST_REMARK)(value.get(key, "")) for key in ("how", "not_examined"))
         and _is_number(value.get("seconds", 0))
+        and isinstance(value.get("other_kind", False), bool)
     )
 
 

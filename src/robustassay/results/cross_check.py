@@ -16,7 +16,8 @@ class CrossCheck:
     """Unbroken samples that were attacked through inner values, other gradients or other attacks, and those that broke.
 
     A sample that breaks is a verified adversarial example: the robust accuracy is too high. `how` names what
-    broke them. `not_examined` says why there was no check.
+    broke them; `other_kind` says that it was another attack on the model itself. `not_examined` says why there was no
+    check.
     """
 
     asked: tuple[str, ...] = ()
@@ -24,6 +25,7 @@ class CrossCheck:
     how: str = ""
     not_examined: str = ""
     seconds: float = 0.0
+    other_kind: bool = False
 
     @property
     def passed(self) -> bool:
@@ -41,9 +43,13 @@ class CrossCheck:
             return {}
         return {
             CROSS_CHECK_FLAG: f"Short attacks with {self.how} break {self.short} samples that were left unbroken, so "
-            "the robust accuracy is too high: attack all samples with --adaptive auto, or with --confirm where an "
-            "attack of another kind broke them."
+            f"the robust accuracy is too high: {self.advice} attacks all samples in this way."
         }
+
+    @property
+    def advice(self) -> str:
+        """The option that attacks all samples like this."""
+        return "--confirm" if self.other_kind else "--adaptive auto"
 
     @property
     def short(self) -> str:
@@ -58,6 +64,7 @@ class CrossCheck:
             "how": self.how,
             "not_examined": self.not_examined,
             "seconds": round(self.seconds, 2),
+            "other_kind": self.other_kind,
         }
 
     @classmethod
@@ -68,7 +75,7 @@ class CrossCheck:
             return cls()
         asked, broken = (tuple(map(str, entry.get(key, ()))) for key in ("asked", "broken"))
         how, reason = (str(entry.get(key, "")) for key in ("how", "not_examined"))
-        return cls(asked, broken, how, reason, float(entry.get("seconds", 0.0)))
+        return cls(asked, broken, how, reason, float(entry.get("seconds", 0.0)), entry.get("other_kind") is True)
 
 
 def first_failed(manifests: Iterable[Mapping[str, Any]], unbroken: Collection[str] | None = None) -> CrossCheck:

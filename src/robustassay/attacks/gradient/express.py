@@ -29,7 +29,7 @@ At large radii, samples with a tenth of their margin left still fall to AutoAtta
 """
 
 FAR_STEPS: Final = 10
-"""Steps of that Auto-PGD: where logits grow along the way, attacks on probabilities leave large margins."""
+"""Steps of Auto-PGD on DLR, where PMA leaves most of the margin: DLR does not depend on the size of logits."""
 
 CHECKED: Final = 1 / 8
 """The part of the unbroken samples that attacks without a gradient of the loss look at."""
@@ -78,7 +78,8 @@ class Express(Attack[GradientAccess]):
     """
 
     info = AttackInfo(
-        formula="pma (20 steps); apgd on dlr (10) where most of the margin is left, nearest (20) elsewhere;\n"
+        formula="pma (20 steps); apgd on dlr (10) where most of the margin is left;\n"
+        "nearest (20) where less, or almost all, is left;\n"
         "apgd-t (100, 3 classes) and apgd (20) at small or falling margins;\n"
         "under L1 and at large radii: nearest (40), apgd-t (100, 5 classes) and apgd (100),\n"
         "at very small margins also apgd (100, 4 restarts) and apgd-t (100, 9 classes);\n"
