@@ -411,9 +411,12 @@ def test_crossings_of_the_papers_rows_come_first_and_are_counted():
     assert found is not None
     assert found.of_paper == 1
     assert ["one" in sentence.split() for sentence in found.sure] == [False, True]
-    assert "2 of 3 pairs of curves cross significantly in both directions (n = 60), 1 of them of two rows" in (
+    assert "2 of 3 pairs of curves cross significantly in both directions (n = 60), 1 of them between two rows" in (
         STUDY.findings(measurements(kept))[0].measured or ""
     )
+    added = {key: run for key, run in kept.items() if key[0] != "Res-56"}
+    said = STUDY.findings(measurements(added))[0]
+    assert (said.verdict, said.because.rpartition(", ")[2]) == ("holds", "but for no two rows of the paper")
 
 
 @pytest.mark.parametrize(

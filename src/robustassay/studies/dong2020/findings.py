@@ -66,9 +66,10 @@ def _crossings(measured: DongMeasurements) -> Finding:
     low, high = found.samples
     span = f"n = {low}" if low == high else f"n = {low} to {high}"
     summary = f"{len(found.sure)} of {found.pairs} pairs of curves cross significantly in both directions ({span})"
-    summary += f", {found.of_paper} of them of two rows of the paper" * bool(found.sure)
+    summary += f", {found.of_paper} of them between two rows of the paper" * bool(found.sure)
     because = {
-        "holds": "each side is significantly more robust somewhere on the same curve",
+        "holds": "each side is significantly more robust somewhere on the same curve"
+        + ", but for no two rows of the paper" * (not found.of_paper),
         "does not hold": "curves differ significantly, and none cross",
         "cannot be said": "no crossing is significant at both ends",
     }[verdict]
