@@ -10,7 +10,7 @@ from robustassay.attacks.gradient import apgd
 from robustassay.attacks.gradient.autoattack import AutoAttack
 from robustassay.threat import L1, L2, LInf
 from tests.support.masked import noisy
-from tests.support.toys import Linear, images, run
+from tests.support.toys import Linear, distances, images, run, two_classes
 
 
 def stage_list(version: str, norm: ra.LInf | ra.L1) -> list[tuple[str, int]]:
@@ -141,3 +141,29 @@ def test_under_l1_short_targeted_ascents_take_the_sparse_steps_of_apgd():
 )
 def test_express_takes_longer_stages_under_l1_and_at_large_radii(norm, long):
     assert ("apgd-ce-again" in attacks.create("express").stage_names(norm)) is long
+
+
+class Steep(nn.Module):
+    """Logits so large that all probabilities are 0 or 1."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = 400 * self.net(x)
+        return logits
+
+
+def test_express_needs_no_slope_of_probabilities():
+    model, x = two_classes(12), images(12, (3, 2, 2))
+    labels, norm = model(x).argmax(1), LInf(0.099)
+    away = distances(model, x, labels, "Linf") / norm.eps
+    assert (away < 0.98).any()
+    assert (away > 1.02).any()
+    only_pma, found = (run(Steep(model), attacks.create(name), norm, x, labels)[0] for name in ("pma", "express"))
+    assert not only_pma["success"][away < 0.98].all(), "or no other loss is needed"
+    assert found["success"][away < 0.98].all()
+    assert not found["success"][away > 1.02].any()
+    assert (found["claimed_by"] == "apgd-dlr").any()
