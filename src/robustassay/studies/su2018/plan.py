@@ -72,7 +72,7 @@ def attack_runs(models: Sequence[StudiedModel], settings: SuSettings) -> tuple[A
         for model in models
         for goal in settings.goals
         for attack in settings.attacks(goal)
-        if settings.attacks_model(attack, model.name.removeprefix(IMAGENET))
+        if settings.meets(model.name.removeprefix(IMAGENET), goal, attack)
     )
 
 

@@ -65,6 +65,7 @@ class SuSettings:
     minimum_images: int | None = 128  # of C&W and EAD
     minimum_models: tuple[str, ...] | None = None  # that C&W and EAD attack; all by default
     smallest_images: int | None = None  # of the search of I-FGSM's smallest radius
+    smallest_goals: tuple[GoalName, ...] | None = None  # of the same; all by default
     transfer_images: int | None = None  # of FGSM and I-FGSM
     targeted_images: int | None = None  # of the same with a target, where fewer
     clever_images: int = 64
@@ -108,8 +109,10 @@ class SuSettings:
             return self.minimum_images
         return self.transfer_images if goal == "untargeted" else self.targeted_images or self.transfer_images
 
-    def attacks_model(self, attack: SuAttack, model: str) -> bool:
-        """Say whether an attack meets a model; C&W and EAD may meet the small ones alone."""
+    def meets(self, model: str, goal: GoalName, attack: SuAttack) -> bool:
+        """Say whether an attack is run on a model; costly ones may meet some models, or have some goals, alone."""
+        if attack.smallest_eps:
+            return self.smallest_goals is None or goal in self.smallest_goals
         return not attack.keeps_images or self.minimum_models is None or model in self.minimum_models
 
     def transferred(self) -> tuple[SuAttack, ...]:
@@ -225,7 +228,9 @@ IMAGENET_ON_CPU: Final = replace(
     minimum_images=16,
     minimum_models=("mobilenet-v1-0.25-128", "mobilenet-v1-0.5-160", "squeezenet-1.1"),
     smallest_images=24,
-    targeted_images=24,
+    smallest_goals=("random",),
+    transfer_images=64,
+    targeted_images=12,
     clever_images=0,
     description="small networks, C&W and EAD-L1 on three of them, no least-likely target, no CLEVER",
 )

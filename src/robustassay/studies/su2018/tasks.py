@@ -104,7 +104,7 @@ class SuExperiment:
             for goal in self.settings.transfer_goals
             for attack in self.settings.transferred()
             for source in self.models
-            if self.settings.attacks_model(attack, source.name.removeprefix(IMAGENET))
+            if self.settings.meets(source.name.removeprefix(IMAGENET), goal, attack)
         ]
 
     def _transfer_task(self, goal: GoalName, attack: SuAttack, source: StudiedModel) -> ComputeTask:
