@@ -226,13 +226,13 @@ IMAGENET_ON_CPU: Final = replace(
         *("squeezenet-1.1", "efficientnet-lite0"),
     ),
     minimum_images=16,
-    minimum_models=("mobilenet-v1-0.25-128", "mobilenet-v1-0.5-160", "squeezenet-1.1"),
+    minimum_models=("mobilenet-v1-0.25-128", "mobilenet-v1-0.5-160"),
     smallest_images=24,
     smallest_goals=("random",),
-    transfer_images=64,
+    transfer_images=32,
     targeted_images=12,
     clever_images=0,
-    description="small networks, C&W and EAD-L1 on three of them, no least-likely target, no CLEVER",
+    description="small networks, C&W and EAD-L1 on two of them, no least-likely target, no CLEVER",
 )
 SETTINGS: Final[dict[ScopeName, SuSettings]] = {
     "full": FULL,
