@@ -226,8 +226,8 @@ IMAGENET_ON_CPU: Final = replace(
     minimum_models=("mobilenet-v1-0.25-128", "mobilenet-v1-0.5-160"),
     smallest_images=24,
     smallest_goals=("random",),
-    transfer_images=48,
-    targeted_images=16,
+    transfer_images=24,
+    targeted_images=12,
     clever_images=0,
     description="small networks, C&W and EAD-L1 on two of them, no least-likely target, no CLEVER",
 )

@@ -21,7 +21,8 @@ PHOTOGRAPHS: Final = (
     "L2 is divided by the number of pixels, as in the paper; where inputs differ in size, verdicts use RMSD instead.",
 )
 EVERYWHERE: Final = (
-    "C&W and EAD-L1 are `cw-fast` and `ead-fast`: the same losses, minimised with fewer gradients.",
+    "C&W and EAD-L1 are `cw-fast` and `ead-fast`: the same losses, minimised with fewer gradients. Their distances are "
+    "upper bounds, and some of their failures would succeed with more.",
     "Transfer rates count the examples whose clean image both models classify correctly. The paper counts all of the "
     "source's, so that errors of the target without an attack count as transfer: the table of transfer has both.",
     "Where C&W or EAD-L1 fails on the source there is no example, which counts as one that does not transfer.",
