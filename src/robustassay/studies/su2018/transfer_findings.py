@@ -131,8 +131,8 @@ def _untargeted(measured: SuMeasurements, name: str) -> Finding:
         "Untargeted examples transfer far more often than targeted ones",
         "significantly more; no number",
     )
-    _, *rates = _against(measured, ("untargeted", name), ("random", name))
-    return _tested(claim, published, [(name, *rates)])
+    _, untargeted, targeted = _against(measured, ("untargeted", name), ("random", name))
+    return _tested(claim, published, [(name, untargeted, targeted)])
 
 
 def _asymmetry(measured: SuMeasurements, name: str) -> Finding:
