@@ -29,6 +29,7 @@ from robustassay.studies.su2018.settings import (
     FULL_ON_CPU,
     IMAGENET,
     IMAGENET_ON_CPU,
+    PAPER_EPS,
     QUICK,
     SETTINGS,
     SMALLEST,
@@ -132,7 +133,7 @@ def test_the_full_study_is_the_papers():
     assert all(model.name.endswith("-natural") for model in chosen)
     cells = attack_runs(chosen, FULL)
     assert len({cell.key for cell in cells}) == len({cell.folder(0) for cell in cells}) == len(cells)
-    for settings in (FULL, QUICK, IMAGENET):
+    for settings in (FULL, QUICK, IMAGENET, IMAGENET_ON_CPU):
         for column in (*settings.attacks(), *settings.transferred()):
             made = attacks.create(column.attack)
             assert type(column.norm) in made.norms
@@ -153,6 +154,38 @@ def test_a_cpu_measures_less_and_a_gpu_the_whole(tmp_path):
     assert settings_for(Scope(tmp_path, dataset="imagenet", device="cpu")) is IMAGENET_ON_CPU
     assert settings_for(Scope(tmp_path, quick=True, device="cpu")) is QUICK
     assert FULL_ON_CPU.attacks() == QUICK.attacks()  # the records of `--quick` count
+
+
+def test_attacks_meet_as_many_images_and_models_as_their_settings_say(tmp_path):
+    chosen = choose(["resnet20-natural", "vgg11-natural"])
+    few = dataclasses.replace(
+        QUICK,
+        minimum_models=("vgg11-natural",),
+        minimum_images=5,
+        smallest_images=7,
+        transfer_images=9,
+        targeted_images=3,
+    )
+    runs = attack_runs(chosen, few)
+    assert {run.model for run in runs if run.attack.startswith(("cw-", "ead-"))} == {"vgg11-natural"}
+    assert {run.limit for run in runs if run.attack.startswith(("cw-", "ead-"))} == {5}
+    assert {run.limit for run in runs if run.smallest_eps} == {7}
+    assert {run.limit for run in runs if run.attack == "fgsm"} == {None}
+    assert {run.model for run in runs if run.attack == "fgsm"} == {model.name for model in chosen}
+    made = plan_of(chosen, few, Workspace(data.load("cifar10-1k").take(12), tmp_path))
+    shown = {task.key[1:]: task.samples for task in made.tasks if task.key[0] == "transfer"}
+    assert shown["resnet20-natural", "untargeted", "FGSM 16/255"] == 9
+    assert shown["resnet20-natural", "random", "FGSM 16/255"] == 3
+    assert shown["vgg11-natural", "random", "C&W κ=0"] == 5
+    assert ("resnet20-natural", "random", "C&W κ=0") not in shown
+    targeted = attack_runs(chosen, dataclasses.replace(few, smallest_goals=("random",)))
+    assert {run.key[1] for run in targeted if run.smallest_eps} == {"random"}
+    assert {run.key for run in runs} - {run.key for run in targeted} == {
+        (model.name, "untargeted", SMALLEST) for model in chosen
+    }
+    without = dataclasses.replace(few, minimum_models=None, targeted_images=None)
+    assert len(attack_runs(chosen, without)) - len(runs) == 2 * 4  # goals, and two attacks with two kappas
+    assert {without.transfer_limit("random", attack) for attack in without.transferred()} == {5, 9}
 
 
 @pytest.mark.long
@@ -416,6 +449,69 @@ def test_who_transfers_to_whom(rate, vgg, families):
     assert "no VGG" in answer("vgg", without).because
 
 
+def test_a_family_is_compared_from_the_same_sources_and_to_the_same_targets():
+    weak = {"resnet", "densenet"}  # families that any examples fool
+    models = [model for model in MADE if model.family in weak | {"vgg"}]
+    found = answer("families", measurements(lambda model: 0.05, lambda one, two: 0.9 * (two.family in weak), models))
+    assert found.verdict == "cannot be said"  # more within than to VGGs, but so do the examples of others
+    sources, targets, *_ = found.reasons
+    assert "from the same sources: 90.0% against 45.0%" in sources
+    assert "to the same targets: 90.0% against 90.0%" in targets
+    lone = measurements(lambda model: 0.05, models=[MADE[2], MADE[4], MADE[6]])
+    assert answer("families", lone).verdict == "cannot be said"
+
+
+def test_families_of_networks_with_inputs_of_different_sizes_do_not_contradict():
+    rate = lambda one, two: 0.1 if one.family == two.family else 0.6  # noqa: E731
+    made = measurements(lambda model: 0.05, rate)
+    assert answer("families", made).verdict == "does not hold"
+    sizes = dataclasses.replace(made, pixels={model.name: 1000 + at for at, model in enumerate(MADE)})
+    assert answer("families", sizes).verdict == "cannot be said"
+    assert "size" in answer("families", sizes).because
+    skewed = measurements(lambda model: 0.05, lambda one, two: 0.9 if one.name < two.name else 0.2)
+    skewed = dataclasses.replace(skewed, pixels={model.name: 1000 + at for at, model in enumerate(MADE)})
+    assert answer("asymmetry", skewed).verdict == "cannot be said"  # one direction crops, the other adds a border
+
+
+def test_transfer_of_attacks_is_compared_from_the_sources_of_both():
+    rates = {"FGSM 16/255": 1.0, "I-FGSM 10, 16/255": 0.8, "I-FGSM 30, 16/255": 0.8}
+    ways = {("untargeted", way): outcomes(MADE, lambda one, two, rate=rate: rate) for way, rate in rates.items()}
+    for way, rate in {"EAD-L1 κ=20": 0.5, "EAD-L1 κ=0": 0.1, "C&W κ=20": 0.2}.items():
+        found = outcomes(MADE[:4], lambda one, two, rate=rate: rate)
+        own = found["source"] == found["target"]
+        found.loc[own, "label_rank"] = (found.loc[own, "sample"] < 32).astype(int)
+        ways["untargeted", way] = found
+    strong = ways["untargeted", "I-FGSM 10, 16/255"]
+    strong.loc[~strong["source"].isin([model.name for model in MADE[:4]]), "label_rank"] = 0  # sources of I-FGSM alone
+    made = dataclasses.replace(measurements(lambda model: 0.05), outcomes=ways)
+    order = answer("order", made)
+    assert order.verdict == "holds"
+    assert "I-FGSM 10, 16/255 against EAD-L1 κ=20 from 4 sources: 80.0% against 50.0%" in order.reasons[1]
+    assert "where EAD-L1 κ=20 succeeds: 100.0% against 62.5%" in order.reasons[2]  # 20 of 32
+    assert "where EAD-L1 κ=20 and C&W κ=20 succeed" in order.reasons[4]
+    assert answer("elastic", made).verdict == "holds"
+    fails = ways["untargeted", "EAD-L1 κ=20"]
+    fails.loc[fails["sample"] >= 5, "label_rank"] = 0  # what seldom transfers has seldom succeeded on its source
+    assert answer("order", made).verdict == "cannot be said"
+
+
+def test_a_small_eps_alone_does_not_contradict_weak_fgsm():
+    def made(small, large):
+        found = measurements(lambda model: 0.05)
+        for model in MADE:
+            for way, held in {"FGSM 8/255": small, "FGSM 0.3": large}.items():
+                records = result(np.full(N, 0.05))
+                records.records["success"] = np.arange(N) < held
+                found.results[model.name, "random", way] = records
+        eps = dataclasses.replace(SETTINGS_HERE, eps=(8, PAPER_EPS), photographs=True)
+        return answer("weak", dataclasses.replace(found, settings=eps))
+
+    assert made(0, 0).verdict == "holds"
+    assert made(0, 20).verdict == "does not hold"
+    assert made(20, 0).verdict == "cannot be said"
+    assert "0.3" in made(20, 0).because
+
+
 def test_attacks_and_directions_of_transfer():
     rates = {
         "FGSM 8/255": 0.3,
@@ -446,6 +542,23 @@ def test_the_paper_counts_errors_of_the_target_as_transfer():
     assert cell["rate"].tolist() == [pytest.approx(10 / 30)]
     assert cell["rate_as_paper"].tolist() == [0.5]
     assert cell[["images", "images_as_paper"]].to_numpy().tolist() == [[30, 40]]
+
+
+def test_a_page_says_which_models_and_images_an_attack_met():
+    made = measurements(lambda model: 0.05)
+    results = {key: kept for key, kept in made.results.items() if key[2] != "C&W κ=0" or key[0] == "vgg11"}
+    ways = {**made.outcomes, ("untargeted", "EAD-L1 κ=0"): outcomes(MADE[:1], lambda one, two: 0.5)}
+    made = dataclasses.replace(made, results=results, outcomes=ways)
+    scale = {row.what: row.here for row in STUDY.setup(made).scale}
+    assert scale["images of C&W and EAD-L1"] == f"{N}, on vgg11"
+    assert scale["images of I-FGSM's smallest eps"] == str(N)
+    assert scale["CLEVER"] == "not run"
+    made.outcomes["random", "FGSM 8/255"] = outcomes(MADE, lambda one, two: 0.5).query("sample < 7")
+    made.outcomes["random", "FGSM 8/255"]["aim_rank"] = 9
+    (shown,) = [row.here for row in STUDY.setup(made).scale if row.what.startswith("images of transfer")]
+    assert shown == f"{N} untargeted, 7 random target"
+    notes = next(table for table in STUDY.tables(made) if table.name == "transfer").notes
+    assert notes[-1].startswith("EAD-L1 κ=0: means over the examples of 1 of the 8 models")
 
 
 def test_the_common_images_are_those_that_all_models_classify_correctly():

@@ -25,6 +25,9 @@ from robustassay.rng import seeded
 from robustassay.target import LocalModel
 from robustassay.threat import labels_of
 
+CleanLogits = dict[tuple[str, str], Tensor]
+"""Logits of clean images by the name of the model and the hash of the images."""
+
 Fit = Literal["crop or pad", "resize"]
 """How an image is fitted to another input size: cropped or padded with black, as Su et al. do, or resized."""
 
@@ -88,13 +91,17 @@ def transfer_outcomes(
     fit: Fit = "crop or pad",
     sizes: Mapping[str, tuple[int, int]] | None = None,
     device: str | torch.device | None = None,
+    known: CleanLogits | None = None,
 ) -> pd.DataFrame:
-    """Test every example on every target and return the outcomes (see `robustassay.analysis.transfer`)."""
+    """Test every example on every target and return the outcomes (see `robustassay.analysis.transfer`).
+
+    Calls that share `known` query the clean images of a target once.
+    """
     where = choose_device(device)
     for target, module in targets.items():
         if module.training:
             raise BadRequest(f"{target} is in training mode: call .eval() on it first.")
-    known: dict[tuple[str, str], Tensor] = {}  # clean images are mostly the same for all sources, and queried once
+    known = {} if known is None else known  # clean images are mostly the same for all sources
     found = []
     for source, made in examples.items():
         for target, module in targets.items():
@@ -129,9 +136,7 @@ def ranks(logits: Tensor, classes: Tensor) -> Tensor:
     return ((logits > own) | ((logits == own) & before)).sum(1)
 
 
-def _once(
-    known: dict[tuple[str, str], Tensor], target: str, module: nn.Module, x: Tensor, device: torch.device
-) -> Tensor:
+def _once(known: CleanLogits, target: str, module: nn.Module, x: Tensor, device: torch.device) -> Tensor:
     key = target, hashlib.sha256(x.contiguous().numpy(force=True).tobytes()).hexdigest() + str(tuple(x.shape))
     if key not in known:
         known[key] = _logits(module, x, device, target)

@@ -52,7 +52,8 @@ def _law(measured: SuMeasurements, metric: Metric) -> Finding:
         return Finding(0, claim, "cannot be said", (f"There is no fit: {why}.",), published, None, why)
     whole, (low, high) = fitted.of_all, fitted.of_all.b_interval
     verdict: Verdict = "holds" if low > 0 else "does not hold" if high < 0 else "cannot be said"
-    because = f"the slope over all {whole.models} models " + {
+    all_of = "all " if whole.models == len(measured.models) else "only "
+    because = f"the slope over {all_of}{whole.models} models " + {
         "holds": "is above zero; another curve than a line is not ruled out",
         "does not hold": "is below zero",
         "cannot be said": "may be zero",
@@ -124,6 +125,7 @@ def _architecture(measured: SuMeasurements) -> Finding:
         points = points[points["parameters"].notna()] if len(points) else points
         if len(points) < 4 or points["family"].nunique() in (1, len(points)):
             reasons.append(f"{metric.title}: too few models, or no two of one family.")
+            verdicts += ["cannot be said"] if metric in measured.distortions else []
             continue
         size = np.log10(points["parameters"].to_numpy(float))
         by_family = law.explained_by_group(points["value"], points["family"].tolist())
@@ -183,7 +185,10 @@ def _depth(measured: SuMeasurements) -> Finding:
     counts = {verdict: verdicts.count(verdict) for verdict in ("holds", "does not hold", "cannot be said")}
     ours = f"pairs: {len(tests)}; the deeper is surely more robust in {counts['holds']}, surely less in "
     ours += f"{counts['does not hold']}"
-    because = "each pair by a sign test over images, Holm" if tests else "no two networks of one kind differ in depth"
+    because = "each pair by a sign test over images, Holm"
+    if not tests:
+        because = "no two DenseNets, ResNets or Inception networks of one kind differ in depth"
+        reasons = [f"{because[0].upper()}{because[1:]}."]
     claim = "Among DenseNets, ResNets and Inception networks, the deeper are slightly more robust in L∞"
     published = "a slight improvement; no number"
     return Finding(0, claim, combined(verdicts), tuple(reasons), published, ours if tests else None, because)

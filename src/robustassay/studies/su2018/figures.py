@@ -1,5 +1,7 @@
 """The counterparts of Figures 1 to 5: sweeps, scatter plots of accuracy and robustness, and transfer matrices."""
 
+from typing import Final
+
 import pandas as pd
 
 from robustassay.analysis.panels import Lines
@@ -10,6 +12,9 @@ from robustassay.studies.su2018.measurements import SuMeasurements
 from robustassay.studies.su2018.settings import GOAL_TEXTS, GoalName, SuAttack, fgsm_name
 from robustassay.studies.su2018.transfers import transfer_matrix
 
+FEWEST_MODELS: Final = 3
+"""Models that a scatter plot with a fitted law needs."""
+
 
 def figures(measured: SuMeasurements) -> list[Figure]:
     """Return every figure that there are results for; the table of transfer has the matrices that are not drawn."""
@@ -17,7 +22,7 @@ def figures(measured: SuMeasurements) -> list[Figure]:
     scatters = [
         Figure(f"scatter-{metric.key}", f"As Figure 2: {metric.title}, {goal_text}", measured.scatter(metric))
         for metric in measured.metrics
-        if len(measured.models_by(metric))
+        if len(measured.models_by(metric)) >= FEWEST_MODELS
     ]
     matrices = [
         Figure(

@@ -104,6 +104,10 @@ class SuMeasurements:
         """Whether the models take images of different sizes."""
         return len({self.pixels_of(model) for model in self.models}) > 1
 
+    def same_size(self, one: StudiedModel, two: StudiedModel) -> bool:
+        """Whether two models take images of one size, so that transfer neither crops nor adds a border."""
+        return self.pixels_of(one) == self.pixels_of(two)
+
     @property
     def distortions(self) -> tuple[Metric, ...]:
         """The metrics that verdicts use: those that the size of a model's input does not change."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pandas as pd
 
 from robustassay.evaluation.model_ref import choose_device
-from robustassay.studies.photographs import available_networks, networks, pixels
+from robustassay.studies.photographs import IMAGENET, available_networks, networks, pixels
 from robustassay.studies.runs import AttackRun, Workspace
 from robustassay.studies.scope import Scope
 from robustassay.studies.study import Plan
@@ -72,6 +72,7 @@ def attack_runs(models: Sequence[StudiedModel], settings: SuSettings) -> tuple[A
         for model in models
         for goal in settings.goals
         for attack in settings.attacks(goal)
+        if settings.meets(model.name.removeprefix(IMAGENET), goal, attack)
     )
 
 
@@ -84,5 +85,5 @@ def _attack_run(model: StudiedModel, goal: GoalName, attack: SuAttack, settings:
         passes=Passes(gradients=attack.gradients),
         smallest_eps=attack.smallest_eps,
         keep_images=attack.keeps_images and goal in settings.transfer_goals,
-        limit=settings.minimum_images if attack.keeps_images else None,
+        limit=settings.limit(attack),
     )

@@ -63,7 +63,11 @@ class SuSettings:
     models: tuple[str, ...] | None = None
     images: int | None = 200
     minimum_images: int | None = 128  # of C&W and EAD
+    minimum_models: tuple[str, ...] | None = None  # that C&W and EAD attack; all by default
+    smallest_images: int | None = None  # of the search of I-FGSM's smallest radius
+    smallest_goals: tuple[GoalName, ...] | None = None  # of the same; all by default
     transfer_images: int | None = None  # of FGSM and I-FGSM
+    targeted_images: int | None = None  # of the same with a target, where fewer
     clever_images: int = 64
     clever_batches: int = 50
     clever_samples: int = 32
@@ -94,6 +98,22 @@ class SuSettings:
             for name, text, norm in ways
             for kappa in kappas
         )
+
+    def limit(self, attack: SuAttack) -> int | None:
+        """Return how many images an attack meets at most."""
+        return self.minimum_images if attack.keeps_images else self.smallest_images if attack.smallest_eps else None
+
+    def transfer_limit(self, goal: GoalName, attack: SuAttack) -> int | None:
+        """Return how many examples of each source are shown to other models at most."""
+        if attack.keeps_images:
+            return self.minimum_images
+        return self.transfer_images if goal == "untargeted" else self.targeted_images or self.transfer_images
+
+    def meets(self, model: str, goal: GoalName, attack: SuAttack) -> bool:
+        """Say whether an attack is run on a model; costly ones may meet some models, or have some goals, alone."""
+        if attack.smallest_eps:
+            return self.smallest_goals is None or goal in self.smallest_goals
+        return not attack.keeps_images or self.minimum_models is None or model in self.minimum_models
 
     def transferred(self) -> tuple[SuAttack, ...]:
         """List the attacks whose examples are tested on other models: those of Figures 3 to 5, and C&W."""
@@ -194,13 +214,22 @@ IMAGENET_QUICK: Final = SuSettings(
     description="no least-likely target, I-FGSM with 10 iterations, kappa 0, few photographs and steps",
 )
 IMAGENET_ON_CPU: Final = replace(
-    IMAGENET_QUICK,
-    models=(
-        *("mobilenet-v1-0.25-128", "mobilenet-v1-0.5-160", "mobilenet-v1-1.0-224", "mobilenet-v2-1.0-224"),
-        *("squeezenet-1.1", "efficientnet-b0"),
-    ),
-    minimum_images=10,
-    clever_images=8,
+    IMAGENET,
+    eps=(4, 16, PAPER_EPS),
+    iterations=(10, 30),
+    transfer_eps=(16, PAPER_EPS),
+    kappas=(0, 20),
+    searches=3,
+    steps=25,
+    models=("mobilenet-v1-0.25-128", "mobilenet-v1-0.5-160", "mobilenet-v2-1.0-224", "squeezenet-1.1"),
+    minimum_images=16,
+    minimum_models=("mobilenet-v1-0.25-128", "mobilenet-v1-0.5-160"),
+    smallest_images=24,
+    smallest_goals=("random",),
+    transfer_images=24,
+    targeted_images=12,
+    clever_images=0,
+    description="small networks, C&W and EAD-L1 on two of them, no least-likely target, no CLEVER",
 )
 SETTINGS: Final[dict[ScopeName, SuSettings]] = {
     "full": FULL,

@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from robustassay.studies.page import Finding, Scale, Setup
+from robustassay.studies.page import Finding, Scale, Setup, comma_list
 from robustassay.studies.su2018.findings import findings
 from robustassay.studies.su2018.measurements import LINF, SuMeasurements
+from robustassay.studies.su2018.settings import GOAL_TEXTS, SMALLEST
 
 SMALL_IMAGES: Final = (
     "Images are those of CIFAR-10, and the models are small networks of the paper's families, trained here; of the "
@@ -20,7 +21,8 @@ PHOTOGRAPHS: Final = (
     "L2 is divided by the number of pixels, as in the paper; where inputs differ in size, verdicts use RMSD instead.",
 )
 EVERYWHERE: Final = (
-    "C&W and EAD-L1 are `cw-fast` and `ead-fast`: the same losses, minimised with fewer gradients.",
+    "C&W and EAD-L1 are `cw-fast` and `ead-fast`: the same losses, minimised with fewer gradients. Their distances are "
+    "upper bounds, and some of their failures would succeed with more.",
     "Transfer rates count the examples whose clean image both models classify correctly. The paper counts all of the "
     "source's, so that errors of the target without an attack count as transfer: the table of transfer has both.",
     "Where C&W or EAD-L1 fails on the source there is no example, which counts as one that does not transfer.",
@@ -48,17 +50,16 @@ def setup(measured: SuMeasurements) -> Setup:
 def _scale(measured: SuMeasurements) -> list[Scale]:
     settings, models = measured.settings, measured.models
     families = len({model.family for model in models})
-    runs = {attack: _images(measured, attack) for attack in ("FGSM", "C&W")}
+    runs = {attack: _images(measured, attack) for attack in ("FGSM", SMALLEST, "C&W")}
     clever = max((len(frame) // max(1, frame["aim"].nunique()) for frame in measured.clever.values()), default=0)
-    fast = {attack.name for attack in settings.transferred() if not attack.keeps_images}
-    shown = [int(found["sample"].max()) + 1 for (_, name), found in measured.outcomes.items() if name in fast]
+    clever_text = f"{clever} images at most, {settings.clever_batches} x {settings.clever_samples} points"
     kappas, steps = (", ".join(map(str, some)) for some in (settings.kappas, settings.iterations))
-    points = f"{settings.clever_batches} x {settings.clever_samples}"
     return [
         Scale("models", f"{len(models)} of {families} families", "18 of 7 families"),
         Scale("images of FGSM and I-FGSM", f"{runs['FGSM']}", "1,000"),
-        Scale("images of C&W and EAD-L1", f"{runs['C&W']}", "1,000"),
-        Scale("images of transfer by FGSM and I-FGSM", f"{max(shown, default=0)}", "1,000"),
+        Scale("images of I-FGSM's smallest eps", f"{runs[SMALLEST]}", "1,000"),
+        Scale("images of C&W and EAD-L1", f"{runs['C&W']}{_on(measured)}", "1,000"),
+        Scale("images of transfer by FGSM and I-FGSM", _shown(measured), "1,000"),
         Scale("images that all models classify correctly", f"{len(measured.common)}", "327"),
         Scale("iterations of I-FGSM", f"{steps}; smallest eps {settings.smallest_iterations}", "10, 30, 50"),
         Scale(
@@ -67,7 +68,7 @@ def _scale(measured: SuMeasurements) -> list[Scale]:
             "9 x 1,000 (the authors' program)",
         ),
         Scale("kappa", kappas, "0, 10, 20, 30, 40"),
-        Scale("CLEVER", f"{clever} images at most, {points} points", "100 images, points as in Weng et al. (2018)"),
+        Scale("CLEVER", clever_text if clever else "not run", "100 images, points as in Weng et al. (2018)"),
         Scale("targets", ", ".join(settings.goals), "untargeted, random, least likely"),
     ]
 
@@ -75,6 +76,25 @@ def _scale(measured: SuMeasurements) -> list[Scale]:
 def _images(measured: SuMeasurements, attack: str) -> int:
     return max((len(result.records) for (_, _, name), result in measured.results.items() if name.startswith(attack)),
                default=0)  # fmt: skip
+
+
+def _on(measured: SuMeasurements) -> str:
+    """Name the models of C&W and EAD-L1 where these are not all."""
+    met = {name for name, _, attack in measured.results if attack.startswith("C&W")}
+    labels = [model.label for model in measured.models if model.name in met]
+    return "" if len(labels) == len(measured.models) else f", on {comma_list(labels)}"
+
+
+def _shown(measured: SuMeasurements) -> str:
+    """Say how many examples of FGSM and I-FGSM each source has, by goal."""
+    fast = {attack.name for attack in measured.settings.transferred() if not attack.keeps_images}
+    counts: dict[str, int] = {}
+    for (goal, name), found in measured.outcomes.items():
+        if name in fast:
+            counts[GOAL_TEXTS[goal]] = max(counts.get(GOAL_TEXTS[goal], 0), int(found["sample"].max()) + 1)
+    if len(set(counts.values())) < 2:
+        return f"{max(counts.values(), default=0)}"
+    return ", ".join(f"{count} {goal}" for goal, count in counts.items())
 
 
 def _distances(measured: SuMeasurements) -> list[str]:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from robustassay.analysis.law import Law
 from robustassay.eps import format_eps
-from robustassay.studies.page import MISSING, Table
+from robustassay.studies.page import MISSING, Table, comma_list
 from robustassay.studies.su2018.measurements import SuMeasurements
 from robustassay.studies.su2018.models import StudiedModel
 from robustassay.studies.su2018.settings import GOAL_TEXTS, SMALLEST, GoalName
@@ -189,8 +189,25 @@ def transfers(measured: SuMeasurements) -> Table:
     notes = (
         "Ours: of the examples whose clean image both models classify correctly. The paper's: of those that the source "
         "classifies correctly.",
+        *_fewer_sources(measured),
     )
     return Table("transfer", title, heading, tuple(lines), whole, notes)
+
+
+def _fewer_sources(measured: SuMeasurements) -> tuple[str, ...]:
+    """Name the sources of attacks that met some models only, whose means are not those of the others."""
+    few = {
+        attack: found["source"].nunique()
+        for (_, attack), found in measured.outcomes.items()
+        if found["source"].nunique() < len(measured.models)
+    }
+    if not few:
+        return ()
+    sources = comma_list(str(number) for number in sorted(set(few.values())))
+    return (
+        f"{comma_list(few)}: means over the examples of {sources} of the {len(measured.models)} models, not to be "
+        "compared with the means of other attacks.",
+    )
 
 
 def _parameters(law: Law) -> dict[str, float]:

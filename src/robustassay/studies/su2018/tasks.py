@@ -15,8 +15,8 @@ from robustassay.studies.cache import CachedTable
 from robustassay.studies.crafting import Crafting, LoadedModel
 from robustassay.studies.measures.clever import Clever
 from robustassay.studies.measures.depth import depth
-from robustassay.studies.measures.transfer_matrix import Examples, transfer_outcomes
-from robustassay.studies.photographs import as_seen_by
+from robustassay.studies.measures.transfer_matrix import CleanLogits, Examples, transfer_outcomes
+from robustassay.studies.photographs import IMAGENET, as_seen_by
 from robustassay.studies.runs import Workspace
 from robustassay.studies.su2018.models import StudiedModel
 from robustassay.studies.su2018.settings import TARGET_RULES, GoalName, SuAttack, SuSettings
@@ -104,10 +104,11 @@ class SuExperiment:
             for goal in self.settings.transfer_goals
             for attack in self.settings.transferred()
             for source in self.models
+            if self.settings.meets(source.name.removeprefix(IMAGENET), goal, attack)
         ]
 
     def _transfer_task(self, goal: GoalName, attack: SuAttack, source: StudiedModel) -> ComputeTask:
-        images = self._images(attack)
+        images = self._images(goal, attack)
         models = [[name, model.identity] for name, model in self.loaded.items()]
         how = [goal, attack.attack, attack.norm.identity, self.workspace.seed]
         depends_on = [source.name, models, self.workspace.dataset.sha256, list(images.ids), how]
@@ -128,9 +129,8 @@ class SuExperiment:
 
         return seconds
 
-    def _images(self, attack: SuAttack) -> Dataset:
-        dataset, settings = self.workspace.dataset, self.settings
-        limit = settings.minimum_images if attack.keeps_images else settings.transfer_images
+    def _images(self, goal: GoalName, attack: SuAttack) -> Dataset:
+        dataset, limit = self.workspace.dataset, self.settings.transfer_limit(goal, attack)
         return dataset if limit is None else dataset.take(min(limit, len(dataset)))
 
     def transfer(self, goal: GoalName, attack: SuAttack, source: StudiedModel, results: Results) -> pd.DataFrame:
@@ -138,19 +138,26 @@ class SuExperiment:
 
         The examples of C&W and EAD are those of their runs; others are crafted to the last step.
         """
-        samples = as_seen_by(source.name, self._images(attack))
+        samples = as_seen_by(source.name, self._images(goal, attack))
         if attack.keeps_images:
             found = Examples.of_result(results[source.name, goal, attack.name], samples)
         else:
             found = self._craft(goal, attack, source, samples)
         modules = {name: model.target.module for name, model in self.loaded.items()}
-        return transfer_outcomes({source.name: found}, modules, sizes=self.input_sizes, device=self.workspace.device)
+        return transfer_outcomes(
+            {source.name: found}, modules, sizes=self.input_sizes, device=self.workspace.device, known=self.clean_logits
+        )
 
     def _craft(self, goal: GoalName, attack: SuAttack, source: StudiedModel, samples: Dataset) -> Examples:
         threat = ThreatModel(attack.norm, TARGET_RULES[goal])
         created, models = attacks.create(attack.attack), (self.loaded[source.name],)
         crafting = Crafting(source.name, models, created, threat, samples, self.workspace.seed)
         return crafting.examples(self.workspace.out / "examples" / crafting.spec.key, NoProgress())
+
+    @cached_property
+    def clean_logits(self) -> CleanLogits:
+        """Logits of clean images, which most attacks and sources share."""
+        return {}
 
     @cached_property
     def input_sizes(self) -> dict[str, tuple[int, int]]:

@@ -1,7 +1,7 @@
 """How often examples transfer, per image: what the findings on transfer compare."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 import numpy as np
@@ -51,13 +51,33 @@ class Transferred:
         }
         return cls(pairs, {model.name: model.family for model in measured.models})
 
-    def mean(self, sources: Collection[str] | None = None, same_family: bool | None = None) -> Numbers:
+    @property
+    def sources(self) -> frozenset[str]:
+        """The models that examples were crafted on."""
+        return frozenset(source for source, _ in self.pairs)
+
+    def where(self, kept: Mapping[str, Numbers]) -> "Transferred":
+        """Return the outcomes of the examples that are kept (1) of each source; others are NaN."""
+        pairs = {
+            (source, target): np.where(kept[source][: len(held)] == 1, held[: len(kept[source])], np.nan)
+            for (source, target), held in self.pairs.items()
+            if source in kept
+        }
+        return replace(self, pairs=pairs)
+
+    def mean(
+        self,
+        sources: Collection[str] | None = None,
+        same_family: bool | None = None,
+        targets: Collection[str] | None = None,
+    ) -> Numbers:
         """Return, per image, the mean over other models, or over those inside or outside of each source's family."""
         chosen = [
             held
             for (source, target), held in self.pairs.items()
             if source != target
             and (sources is None or source in sources)
+            and (targets is None or target in targets)
             and (same_family is None or (self.family[source] == self.family[target]) == same_family)
         ]
         if not chosen:
