@@ -113,7 +113,8 @@ def test_clean_images_are_looked_at_once_for_all_sources():
     transfer_outcomes(made, {"t": target})
     batch = 8  # networks are asked in whole lanes; one more call each time learns the number of classes
     assert target.images == (1 + 3) * (batch + 1)
-    shared, again = {}, Says()
+    shared: studies.CleanLogits = {}
+    again = Says()
     first, second = (transfer_outcomes(made, {"t": again}, known=shared) for _ in range(2))  # of two attacks
     assert again.images == (1 + 3 + 3) * (batch + 1)
     assert first.equals(second)

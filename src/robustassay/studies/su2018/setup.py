@@ -44,6 +44,7 @@ def setup(measured: SuMeasurements) -> Setup:
         deviations=deviations,
         notes=(*conclusion(findings(measured)), "", *_distances(measured)),
         flags=tuple(f"{name}: {text}" for name, text in flags.items()),
+        dataset="ImageNet" if measured.settings.photographs else "",
     )
 
 
