@@ -2,9 +2,11 @@
 
     python -m benchmarks.throughput [--only resnet18,...] [--images 256] [--out docs/throughput.json]
 
-Weights are random: speed does not depend on them. Ours are calls of the target as attacks make them, of the same
-number of images, after the inspection that finds the surrogate. Times are medians of `--repeat`, in turn. An
-architecture whose library is not installed is left out with the reason. The page is docs/throughput.md.
+Weights are random: speed does not depend on them. Batch norms take their statistics from random images; without that,
+activations would leave the range of half precision, as they do in no trained network. Ours are calls of the target as
+attacks make them, of the same number of images, after the inspection that finds the surrogate. Times are medians of
+`--repeat`, in turn. An architecture whose library is not installed is left out with the reason. The page is
+docs/throughput.md.
 """
 
 import argparse
@@ -28,6 +30,9 @@ from robustassay.target.precision import full_precision
 from robustassay.target.surrogate import find_surrogate
 from robustassay.threat import Untargeted
 from robustassay.threat.losses import logit_margin
+
+STATISTICS: Final = 64
+"""Images that the statistics of batch norms come from."""
 
 SLOWEST: Final = 0.95
 """Ours must reach this part of the better of the other two."""
@@ -112,6 +117,7 @@ def measure(architecture: Architecture, images: int, repeat: int, device: torch.
     x = torch.rand(images, 3, architecture.side, architecture.side, generator=torch.Generator().manual_seed(0)).to(
         device
     )
+    take_statistics(module, x[:STATISTICS])
     with torch.no_grad():
         labels = module(x[:1]).argmax(1).expand(images)
     started = time.perf_counter()
@@ -146,6 +152,18 @@ def measure(architecture: Architecture, images: int, repeat: int, device: torch.
         "search": "the model itself" if surrogate is None else surrogate.name,
         "seconds to find it": found_after,
     }
+
+
+@torch.no_grad()
+def take_statistics(module: nn.Module, x: Tensor) -> None:
+    """Give every batch norm the statistics of its input for these images."""
+    norms = [part for part in module.modules() if isinstance(part, nn.BatchNorm2d | nn.BatchNorm1d)]
+    for norm in norms:
+        norm.momentum = 1.0
+        norm.train()
+    if norms:
+        module(x)
+    module.eval()
 
 
 def gradient(module: nn.Module, x: Tensor, goal: Untargeted) -> Tensor:
