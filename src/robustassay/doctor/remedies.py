@@ -74,7 +74,7 @@ class DiagnosisAdviser(Adviser):
             probes = make_probe_set(few_draws(target.exact), dataset, threat.norm, len(asked))
             further = None if others is None else others.images(slice(0, min(BACKGROUND, len(others))))
             probes = replace(probes, background=further)
-            found = _run_cross_checks(probes, gradients)
+            found = _run_cross_checks(probes, replace(probes, target=target), gradients)
         except (AssayError, *UNSUITABLE) as error:
             return CrossCheck(asked, not_examined=f"the model fails when it is traced ({error})")
         return replace(found, asked=asked, seconds=time.perf_counter() - started)
@@ -85,18 +85,21 @@ def few_draws(target: TargetModel) -> TargetModel:
     return target.with_draws(min(target.draws, DRAWS)) if target.random else target
 
 
-def _run_cross_checks(probes: ProbeSet, gradients: float) -> CrossCheck:
+def _run_cross_checks(probes: ProbeSet, searched: ProbeSet, gradients: float) -> CrossCheck:
     """Run all cross-checks, but none with several copies per gradient where it takes more gradients than are allowed.
 
-    Attacks of other kinds follow only where some gradients are allowed, so after a strong attack.
+    Attacks of other kinds follow only where some gradients are allowed, so after a strong attack. They need no change
+    of the model, so they search as that attack did: `searched` has its target.
     """
     failed, tried = 0, 0
+    repaired = ((probes, candidate) for candidate in build_cross_checks(probes))
+    others = ((searched, candidate) for candidate in (other_kinds(searched) if gradients else ()))
     with seeded("cross-check", probes.target.device):
-        for candidate in chain(build_cross_checks(probes), other_kinds(probes) if gradients else ()):
+        for attacked, candidate in chain(repaired, others):
             copies = copies_per_pass(candidate.module)
             if copies > 1 and copies * int(attacks.create(candidate.trial).planned_steps or 0) > gradients:
                 continue
-            broken = try_candidate(probes, candidate)
+            broken = try_candidate(attacked, candidate)
             if repairs := isinstance(candidate.module, FixedGradients):
                 failed, tried = failed + (broken is None), tried + 1
             if broken is not None and broken.any():

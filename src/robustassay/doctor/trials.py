@@ -90,8 +90,11 @@ def try_candidate(probes: ProbeSet, candidate: Candidate) -> Tensor | None:
     attack = attacks.create(candidate.trial)
     if type(probes.norm) not in attack.norms:
         return None
+    target = probes.target
+    if candidate.module is not target.module:
+        target = target.with_module(candidate.module)
     try:
-        return replace(probes, target=probes.target.with_module(candidate.module)).broken_by(attack)
+        return replace(probes, target=target).broken_by(attack)
     except AssayError:
         return None
 
