@@ -179,6 +179,21 @@ def test_soft_rules_let_gradients_pass_masks_and_saturation(name, h):
     assert (found != 0).all()
 
 
+@pytest.mark.parametrize("clamp", [F.hardtanh, F.hardtanh_, F.relu6], ids=lambda one: one.__name__)
+def test_a_soft_clamp_in_place_changes_what_it_is_given(clamp, h):
+    options = {} if clamp.__name__.endswith("_") else {"inplace": True}
+
+    def function(v: Tensor) -> Tensor:
+        given = 20 * (v - 0.5)
+        clamp(given, **options)
+        return 2 * given
+
+    out, found = slope(function, h, soft=True)
+    assert torch.equal(out, function(h))
+    assert (function(h) != 40 * (h - 0.5)).any(), "or nothing was clamped"
+    assert (found != 0).all()
+
+
 @pytest.mark.parametrize("function", [torch.softmax, torch.logsumexp])
 def test_values_that_are_left_out_do_not_spoil_a_soft_softmax(function, h):
     left_out = torch.arange(h.shape[1]) == 0

@@ -88,7 +88,7 @@ class FunctionRules(TorchFunctionMode):
     def _apply(self, func: Call, args: Any, kwargs: Any) -> Any:
         name = getattr(func, "__name__", "").strip("_")
         first = args[0] if args else None
-        if name not in _RULES and id(first) in self._views and is_in_place(func):
+        if name not in _RULES and id(first) in self._views and is_in_place(func, kwargs):
             owner = self._views[id(first)][1]
             return func(first if owner.is_leaf else owner, *args[1:], **kwargs)  # both share their values
         if self._choices.applies(name, args):
@@ -115,7 +115,7 @@ class FunctionRules(TorchFunctionMode):
         self.used[name] += 1
         outer: Call = getattr(torch, name)
         out = straight(outer(first.detach(), *args[1:], **kwargs), first)
-        return args[0].copy_(out) if is_in_place(func) else out
+        return args[0].copy_(out) if is_in_place(func, kwargs) else out
 
     def _compare(self, sign: int, func: Call, args: Any, kwargs: Any) -> Tensor:
         """Keep a sigmoid of the difference beside the result, for whatever uses it as numbers."""

@@ -38,7 +38,7 @@ def softened(name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Ten
     """Call a function that saturates, or a product with a mask, with a gradient everywhere; return None for others."""
     first = args[0]
     if name in SATURATING:
-        in_place, given = is_in_place(func), first.detach().clone()
+        in_place, given = is_in_place(func, kwargs), first.detach().clone()
         outer = getattr(Tensor, name, None) or getattr(functional, name) if in_place else func
         out = outer(given.clone(), *args[1:], **kwargs)  # it may change what it gets
         soft = straight(out, SATURATING[name](given, out) * first)
@@ -57,10 +57,11 @@ def softened(name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Ten
     return None
 
 
-def is_in_place(func: Callable[..., Any]) -> bool:
-    """Whether a function changes its first argument."""
+def is_in_place(func: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call of a function with these arguments changes its first argument."""
     name = func.__name__
-    return name in _IN_PLACE_OPERATORS or (name.endswith("_") and not name.startswith("__"))
+    named = name in _IN_PLACE_OPERATORS or (name.endswith("_") and not name.startswith("__"))
+    return named or kwargs.get("inplace") is True
 
 
 _IN_PLACE_OPERATORS: Final = frozenset(("__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"))
