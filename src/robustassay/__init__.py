@@ -5,6 +5,7 @@ The public names load on first use, so that `assay --help` does not wait for tor
 
 import difflib
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from robustassay.threat import L0, L1, L2, LabelList, LeastLikely, LInf, RandomTarget, ThreatModel
 
 __version__ = "0.2.0"
+
+# Intel's library reads this at the first product of matrices: from then on an image has the same logits in every batch.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 __all__ = [
     "L0",

@@ -1,5 +1,8 @@
 """Batches: their size, their padding, and what happens when memory runs out."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -129,3 +132,38 @@ def test_pointwise_convolutions_give_the_same_bits_in_small_and_large_calls(thre
 
     for size in (1, LANES, 24):
         assert all(map(torch.equal, seen(size), seen(40)))
+
+
+PRODUCTS = """
+import sys
+
+import torch
+
+if sys.argv[1] == "late":
+    torch.nn.functional.linear(torch.rand(64, 512), torch.rand(10, 512), torch.rand(10))
+
+from robustassay.target import LocalModel
+from robustassay.target.product_rows import MOST, rows_with_equal_bits
+from robustassay.threat import Untargeted
+from robustassay.threat.losses import logit_margin
+
+if sys.argv[1] == "late" and rows_with_equal_bits(8, torch.get_num_threads()) == MOST:
+    raise SystemExit(print("no number of rows"))  # docs/promises.md names this limit
+torch.manual_seed(0)
+layers = torch.nn.Flatten(), torch.nn.Linear(768, 300), torch.nn.ReLU(), torch.nn.Linear(300, 10)
+network, x, labels = torch.nn.Sequential(*layers).eval(), torch.rand(40, 3, 16, 16), torch.zeros(40, dtype=torch.long)
+cpu = torch.device("cpu")
+found = [LocalModel(network, 10, cpu, size).gradient(x, logit_margin, Untargeted(labels)) for size in (1, 8, 24, 40)]
+print(all(torch.equal(*pair) for one in found for pair in zip(one, found[-1])))
+"""
+
+
+@pytest.mark.parametrize("kernels", ["", "AVX2"])
+@pytest.mark.parametrize("imported", ["first", "late"])
+def test_products_of_matrices_have_the_same_bits_in_small_and_large_calls(imported: str, kernels: str) -> None:
+    """Also where torch has chosen its kernels before our import, and on a processor with other kernels."""
+    known = {name: value for name, value in os.environ.items() if not name.startswith("MKL_")}
+    environment = known | ({"MKL_ENABLE_INSTRUCTIONS": kernels} if kernels else {})
+    request = [sys.executable, "-c", PRODUCTS, imported]
+    printed = subprocess.run(request, env=environment, capture_output=True, text=True, check=True).stdout
+    assert printed == "True\n" or (imported == "late" and printed == "no number of rows\n")

@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from robustassay.errors import ModelFailed
+from robustassay.target.product_rows import rows_with_equal_bits
 
 LANES: Final = 8
-"""Every call holds a multiple of this number of images: matrix kernels change their order of summation for ragged
-batches, and one flipped bit can flip the sign of a gradient. With padding, results do not depend on batch size."""
+"""Every call holds a multiple of this number of images, or of more where the processor needs more: matrix kernels change
+their order of summation for few rows and ragged batches, and one flipped bit can flip the sign of a gradient. With
+padding, results do not depend on batch size."""
 
 LEAST_POINTWISE: Final = 16
 """The least number of small images per call, on a CPU with one thread, for models with 1 x 1 convolutions: with fewer,
@@ -41,7 +43,7 @@ class Batching:
     ) -> None:
         self._device = device
         self._pointwise = device.type == "cpu" and _has_pointwise_convolutions(module)
-        self._lanes = GPU_LANES if device.type == "cuda" else LANES
+        self._lanes = _lanes_of(device)
         self._few_sizes = few_sizes
         self.batch_size = batch_size
 
@@ -86,6 +88,12 @@ class Batching:
             ) from error
         self.batch_size = max(LANES, images // 2)
         self._lanes = min(self._lanes, self.batch_size)
+
+
+def _lanes_of(device: torch.device) -> int:
+    if device.type == "cuda":
+        return GPU_LANES
+    return rows_with_equal_bits(LANES, torch.get_num_threads()) if device.type == "cpu" else LANES
 
 
 def _are_large(x: Tensor) -> bool:
