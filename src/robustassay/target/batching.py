@@ -10,9 +10,9 @@ from robustassay.errors import ModelFailed
 from robustassay.target.product_rows import rows_with_equal_bits
 
 LANES: Final = 8
-"""Every call holds a multiple of this number of images, or of more where the processor needs more: matrix kernels change
-their order of summation for few rows and ragged batches, and one flipped bit can flip the sign of a gradient. With
-padding, results do not depend on batch size."""
+"""Every call holds a multiple of this number of images, or of more where the processor needs more: matrix kernels
+change their order of summation for few rows and ragged batches, and one flipped bit can flip the sign of a gradient.
+With padding, results do not depend on batch size."""
 
 LEAST_POINTWISE: Final = 16
 """The least number of small images per call, on a CPU with one thread, for models with 1 x 1 convolutions: with fewer,

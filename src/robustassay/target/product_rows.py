@@ -1,8 +1,8 @@
 """Finds how many rows a product of matrices needs, on this processor, for the same bits in every batch.
 
 On many processors Intel's library for products picks other kernels for few rows. `robustassay` asks it for one kernel
-(`MKL_CBWR`, strict) when it is imported. In a process that has computed a product before, this comes too late, and calls
-hold more rows instead.
+(`MKL_CBWR`, strict) when it is imported. In a process that has computed a product before, this comes too late, and
+calls hold more rows instead.
 """
 
 from functools import cache
