@@ -1,10 +1,11 @@
 """The page of misses and false alarms, from rows of `benchmarks.doctor_rates`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from statistics import median
 from typing import Any, Final
 
-from benchmarks.model_collection import PARTS, Entry
+from benchmarks.doctor_rates_text import HEAD, WRITTEN
+from benchmarks.model_collection import HALVES, LATER, PARTS, Entry
 from robustassay.analysis.intervals import clopper_pearson
 
 Row = dict[str, Any]
@@ -13,52 +14,6 @@ RANDOM: Final = "randomised"
 """The flag that says no more than that a model is random."""
 CLOSE: Final = 0.03
 
-HEAD: Final = """# Misses and false alarms of the doctor
-
-How often is a robust accuracy far too high and nothing says so, and how often is an honest model suspected? The
-collection in `benchmarks/model_collection/` holds {masked} masked and {honest} honest models in six parts:
-
-- **Tuning and held-out**: two halves, split by a hash of the names of families. Their author had not read the doctor's
-  code, but knew docs/masked.md. Limits may be set on the tuning half.
-- **Fresh**: written after the doctor was tuned, without a look at it. The remedies of `--adaptive auto` were mended
-  after a look at what they missed here.
-- **Later**: written by the author of the mended remedies before they were run on it. One of its rows, "one expert", led
-  to a mend and was measured after it; before, adaptive auto gave 88 % there.
-- **Latest**: by another author, without a look at the doctor or at this page, while evaluations got their cross-check.
-  The author of that saw none of these models before they were measured, with commit b4594b3.
-- **Newest**: written in the same way while inactive values and attacks of other kinds were added. Measured with commit
-  6e845b3 on cores that other work shared, so its seconds are too long. The author of these changes had seen one-line
-  descriptions of its models before, and one accuracy under express.
-
-The rates that count are those of a part on which nothing was set: the held-out half, the fresh part for everything but
-remedies, the later, the latest and the newest part. Later mends are in the section "Measured again". The goal for 60
-models of each kind: no miss of `eval` and `doctor`, and at most 2 false alarms.
-`python -m benchmarks.doctor_rates` writes this page from
-docs/doctor-rates.jsonl, where it keeps what it has measured. A row stays as it was first measured: a correction that a
-row outside the tuning half has led to does not change that row.
-
-- **Images**: per model the first 16 that it classifies correctly, of CIFAR-10 or of drawn sources:
-  seven-segment symbols and pairs of them, striped textures, spots, waves. The norm is L∞; the table names the
-  radius.
-- **Truth**: the robust accuracy of a masked model under an attack written by hand with knowledge of the mask
-  (`truth.py`), or under express or adaptive auto where that is lower. A random model is
-  judged by the majority of 32 draws, a model with a memory by a copy that has seen nothing, a model that depends on its
-  batch by one image per call.
-- **Miss**: the truth lies at least 10 points below the accuracy said, there is no flag other than randomness, and the
-  samples in doubt do not cover the difference. After `eval` alone; after `eval` and `doctor`, where an alarm also
-  counts as said; and after `eval --adaptive auto`, by its own result. `eval` attacks with express.
-- **False alarm**: the doctor raises an alarm on an honest model, or refuses it. **False flag**: the same for the flags
-  of `eval --adaptive auto`.
-- Intervals are Clopper and Pearson's, 95 %.
-
-## Rates
-
-{measured}
-
-| rate | part | {columns} |
-|---|---|{rules}|
-"""
-
 
 def page(
     collection: Iterable[Entry], rows: dict[str, Row], before: dict[str, Row], again: dict[str, Row] | None = None
@@ -66,48 +21,54 @@ def page(
     """Return the page."""
     entries = list(collection)
     counts = {kind: sum(entry.kind == kind for entry in entries) for kind in ("masked", "honest")}
-    versions = {name: seen for name, seen in (("before", before), ("now", rows)) if seen}
-    shown = rows or before
+    groups: dict[str, Collection[str]] = {**{part: (part,) for part in PARTS}, f"{LATER[0]} to {LATER[-1]}": LATER}
     head = HEAD.format(
         **counts,
-        measured=measured(entries, shown),
-        columns=" | ".join(versions),
-        rules="|".join("---" for _ in versions),
+        written="\n".join(f"| {part} | {written} | {use} |" for part, (written, use) in WRITTEN.items()),
+        seconds=seconds_of_adaptive(rows),
+        rates=rates_table(entries, rows, groups),
+        before=rates_table(entries, before, {half: (half,) for half in HALVES}),
     )
-    lines = [
-        f"| {title} | {part} | " + " | ".join(rate(entries, part, kind, check,
-            seen) for seen in versions.values()) + " |"
-        for title, kind, check in RATES
-        for part in PARTS
-    ]  # fmt: skip
-    return head + "\n".join(lines) + "\n\n" + repeated(entries, shown, again or {}) + tables(entries, shown)
+    return head + repeated(entries, rows, again or {}) + tables(entries, rows)
 
 
-def measured(entries: list[Entry], rows: dict[str, Row]) -> str:
-    """Say how many models were measured, and how long adaptive auto took."""
-    parts = [
-        f"{sum(entry.part == part and entry.kind == kind and entry.name in rows for entry in entries)} of "
-        f"{sum(entry.part == part and entry.kind == kind for entry in entries)} {kind} models of the {part} part"
-        for part in PARTS
-        for kind in ("masked", "honest")
-    ]
+def rates_table(entries: list[Entry], rows: dict[str, Row], groups: Mapping[str, Collection[str]]) -> str:
+    """Return the rates of parts, or of several together: a row each, with how many of its models were measured."""
+    titles = ["part", *("measured" if title is None else title for title, _, _ in RATES)]
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    for name, parts in groups.items():
+        chosen = [entry for entry in entries if entry.part in parts]
+        cells = [
+            how_many(chosen, kind, rows) if check is None else rate(chosen, kind, check, rows)
+            for _, kind, check in RATES
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def how_many(entries: list[Entry], kind: str, rows: dict[str, Row]) -> str:
+    """Return how many models of a kind were measured, and of how many."""
+    names = [entry.name for entry in entries if entry.kind == kind]
+    return f"{sum(name in rows for name in names)} of {len(names)} {kind}"
+
+
+def seconds_of_adaptive(rows: dict[str, Row]) -> str:
+    """Say how long adaptive auto took."""
     seconds = [row["adaptive"]["seconds"] for row in rows.values() if "adaptive" in row]
-    took = (
-        f" `--adaptive auto` took {median(seconds):.0f} s at the median and {max(seconds):.0f} s at most."
-        if seconds
-        else ""
+    if not seconds:
+        return "Nothing was measured so far."
+    return (
+        f"`--adaptive auto` took {median(seconds):.0f} s at the median and {max(seconds):.0f} s at most, often on "
+        "cores that other work shared."
     )
-    return f"Measured so far: {', '.join(parts[:-1])} and {parts[-1]}.{took}"
 
 
-def rate(entries: list[Entry], part: str, kind: str, check: Callable[[Row], bool | None], rows: dict[str, Row]) -> str:
-    """Return a count and its interval, over the models on which the check could be made."""
-    seen = [
-        check(rows[entry.name]) for entry in entries if (entry.part, entry.kind) == (part, kind) and entry.name in rows
-    ]
+def rate(entries: list[Entry], kind: str, check: Callable[[Row], bool | None], rows: dict[str, Row]) -> str:
+    """Return a count and its interval, over the models of a kind on which the check could be made."""
+    seen = [check(rows[entry.name]) for entry in entries if entry.kind == kind and entry.name in rows]
     known = [verdict for verdict in seen if verdict is not None]
     if not known:
-        return "not measured"
+        return "–"
     low, high = (float(end) for end in clopper_pearson(sum(known), len(known)))
     return f"{sum(known)} of {len(known)} ({low:.1%} to {high:.1%})"
 
@@ -177,15 +138,18 @@ def is_doubted(row: Row) -> bool | None:
     return bool(0 < round(said["accuracy"] * row["images"]) <= said["doubtful"])
 
 
-RATES: Final[list[tuple[str, str, Callable[[Row], bool | None]]]] = [
+RATES: Final[list[tuple[str | None, str, Callable[[Row], bool | None] | None]]] = [
+    (None, "masked", None),
     ("misses of `eval`", "masked", misses_eval),
-    ("misses of `eval` and `doctor`", "masked", misses_doctor),
-    ("misses of `eval --adaptive auto`", "masked", misses_adaptive),
-    ("adaptive auto more than 3 points above the truth", "masked", is_far),
-    ("false alarms of `doctor`", "honest", is_alarmed),
-    ("all that stands in doubt after `eval`", "honest", is_doubted),
-    ("false flags of `eval --adaptive auto`", "honest", is_flagged),
+    ("of `eval` and `doctor`", "masked", misses_doctor),
+    ("of adaptive auto", "masked", misses_adaptive),
+    ("adaptive auto too high", "masked", is_far),
+    (None, "honest", None),
+    ("false alarms", "honest", is_alarmed),
+    ("false flags", "honest", is_flagged),
+    ("all that stands in doubt", "honest", is_doubted),
 ]
+"""Columns of the table of rates: title, kind of models, and the check; without a check, how many were measured."""
 
 
 def went_wrong(entry: Entry, row: Row) -> bool:

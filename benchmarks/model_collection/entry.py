@@ -14,12 +14,14 @@ from robustassay import data
 
 Kind = Literal["masked", "honest"]
 Half = Literal["tuning", "held-out"]
-Part = Literal["tuning", "held-out", "fresh", "later", "latest", "newest"]
+Later = Literal["second", "third", "fourth", "fifth", "sixth"]
+Part = Half | Later
 Asked = Literal["together", "alone", "majority", "fresh"]
 """How a decision is read: in a batch, one image per call, as the majority of draws, or from an unused copy."""
 
 HALVES: Final[tuple[Half, Half]] = ("tuning", "held-out")
-PARTS: Final[tuple[Part, ...]] = (*HALVES, "fresh", "later", "latest", "newest")
+LATER: Final[tuple[Later, ...]] = ("second", "third", "fourth", "fifth", "sixth")
+PARTS: Final[tuple[Part, ...]] = (*HALVES, *LATER)
 EPS: Final = 8 / 255
 DRAWS: Final = 32
 BATCH: Final = 32
@@ -43,7 +45,7 @@ class Entry:
     shape: tuple[int, int, int] = (3, 32, 32)
     eps: float = EPS
     asked: Asked = "together"
-    apart: Literal["fresh", "later", "latest", "newest"] | None = None
+    apart: Later | None = None
     """Written after the doctor, or after the remedies were mended: neither half holds a model of this family."""
 
     @property

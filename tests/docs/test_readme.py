@@ -4,6 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from benchmarks.doctor_rates import read
+from benchmarks.doctor_rates_page import is_alarmed, misses_doctor, rate
+from benchmarks.model_collection import COLLECTION, LATER
 from tools import zoo_table
 
 from robustassay import models
@@ -33,16 +36,8 @@ def test_the_model_table_is_what_the_cards_say():
 
 
 def test_the_rates_of_the_doctor_are_those_that_were_measured():
-    page = (ROOT / "docs/doctor-rates.md").read_text()
-    found = {
-        (rate, part): (int(count), int(total))
-        for rate in ("misses of `eval` and `doctor`", "false alarms of `doctor`")
-        for part, count, total in re.findall(rf"{rate} \| (\w+) \|[^|]*\| (\d+) of (\d+) ", page)
-    }
-    missed, alarms = (
-        [f"{count} of {total}" for count, total in (found[rate, part] for part in ("fresh", "latest", "newest"))]
-        for rate in ("misses of `eval` and `doctor`", "false alarms of `doctor`")
-    )
-    said = " ".join(README.split())
-    assert f"missed {missed[0]} masked models, and {missed[1]} and {missed[2]} later ones" in said
-    assert f"{alarms[0]}, {alarms[1]} and {alarms[2]} honest models raised a false alarm" in said
+    rows = read(ROOT / "docs/doctor-rates.jsonl")
+    unseen = [entry for entry in COLLECTION if entry.part in LATER]
+    missed, alarms = rate(unseen, "masked", misses_doctor, rows), rate(unseen, "honest", is_alarmed, rows)
+    assert f"missed {missed.split(' (')[0]} masked models" in " ".join(README.split())
+    assert f"{alarms.split(' (')[0]} honest models raised a false alarm" in " ".join(README.split())

@@ -6,8 +6,16 @@ from itertools import combinations
 import pytest
 import torch
 from benchmarks.doctor_rates import missing, results
-from benchmarks.doctor_rates_page import RATES, page, rate
-from benchmarks.model_collection import COLLECTION, HALVES, PARTS
+from benchmarks.doctor_rates_page import (
+    is_alarmed,
+    misses_adaptive,
+    misses_doctor,
+    misses_eval,
+    page,
+    rate,
+    rates_table,
+)
+from benchmarks.model_collection import COLLECTION, HALVES, LATER, PARTS
 from benchmarks.model_collection.truth import broken_by_plain, broken_by_truth
 
 
@@ -18,20 +26,21 @@ def test_at_least_sixty_models_of_each_kind_with_names_of_their_own():
     assert all(entry.made and entry.family for entry in COLLECTION)
 
 
-def test_each_half_has_two_fifths_of_each_kind_and_the_fresh_part_sixty():
+def test_each_half_has_two_fifths_of_each_kind_and_the_second_part_sixty():
     for kind in ("masked", "honest"):
         counts = Counter(entry.part for entry in COLLECTION if entry.kind == kind)
         assert min(counts[half] for half in HALVES) >= 0.4 * sum(counts[half] for half in HALVES)
-        assert counts["fresh"] >= 60
+        assert counts["second"] >= 60
 
 
-def test_the_later_part_has_masked_models_only():
-    assert Counter(entry.kind for entry in COLLECTION if entry.part == "later") == {"masked": 16}
+def test_the_third_part_has_masked_models_only():
+    assert Counter(entry.kind for entry in COLLECTION if entry.part == "third") == {"masked": 16}
 
 
-def test_the_newest_part_has_as_many_honest_models_as_masked_ones():
-    kinds = Counter(entry.kind for entry in COLLECTION if entry.part == "newest")
-    assert kinds == {"masked": 24, "honest": 24}
+@pytest.mark.parametrize(("part", "count"), [("fifth", 24), ("sixth", 30)])
+def test_a_part_has_as_many_honest_models_as_masked_ones(part, count):
+    kinds = Counter(entry.kind for entry in COLLECTION if entry.part == part)
+    assert kinds == {"masked": count, "honest": count}
 
 
 @pytest.mark.parametrize(("one", "other"), list(combinations(PARTS, 2)))
@@ -91,17 +100,26 @@ def row(express, truth, alarms=()):
     ],
 )
 def test_a_miss_is_a_gap_that_neither_flag_nor_doubt_nor_alarm_tells(result, misses):
-    assert [check(result) for title, _, check in RATES if title.startswith("misses")] == misses
+    assert [check(result) for check in (misses_eval, misses_doctor, misses_adaptive)] == misses
 
 
 def test_rates_count_each_half_by_itself_and_have_an_interval():
     honest = [entry for entry in COLLECTION if entry.kind == "honest" and entry.part == "held-out"]
     rows = {entry.name: row(said(0.5), 0.5) for entry in honest[:9]}
     rows[honest[9].name] = row(said(0.5), 0.5, ["misleading gradients"])
-    check = next(check for title, _, check in RATES if title.startswith("false alarms"))
-    assert rate(list(COLLECTION), "held-out", "honest", check, rows) == "1 of 10 (0.3% to 44.5%)"
-    assert rate(list(COLLECTION), "tuning", "honest", check, rows) == "not measured"
+    halves = {half: [entry for entry in COLLECTION if entry.part == half] for half in HALVES}
+    assert rate(halves["held-out"], "honest", is_alarmed, rows) == "1 of 10 (0.3% to 44.5%)"
+    assert rate(halves["tuning"], "honest", is_alarmed, rows) == "–"
     assert f"**{honest[9].name}**" in page(COLLECTION, rows, {})
+
+
+def test_the_table_of_rates_counts_several_parts_together():
+    masked = {part: next(e for e in COLLECTION if e.kind == "masked" and e.part == part) for part in LATER}
+    rows = {entry.name: row(said(0.5), 0.5) for entry in masked.values()}
+    rows[masked["fifth"].name] = row(said(0.5), 0.2)
+    last = rates_table(list(COLLECTION), rows, {"all": LATER}).splitlines()[-1]
+    assert last.startswith("| all | 5 of ")
+    assert "| 1 of 5 (0.5% to 71.6%) |" in last
 
 
 def test_a_run_stops_at_its_time_limit():
