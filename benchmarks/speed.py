@@ -208,7 +208,8 @@ def page(known: dict[str, Any]) -> str:
     """Return the page."""
     lines = [
         "# Speed\n",
-        "Written by `python -m benchmarks.speed cpu` and `gpu`. Times of a row were taken in turn in one process.\n",
+        "Written by `python -m benchmarks.speed cpu` and `gpu`. Times of a row were taken in turn in one process. "
+        "[Gradients per second](throughput.md) compares architectures on a GPU.\n",
     ]
     if "cpu" in known:
         cpu = known["cpu"]

@@ -1,6 +1,7 @@
 """Measures gradients per second of many architectures on a GPU: the bare model, under autocast, and our target.
 
     python -m benchmarks.throughput [--only resnet18,...] [--images 256] [--out docs/throughput.json]
+    python -m benchmarks.throughput --page   # writes the page from what was measured before
 
 Weights are random: speed does not depend on them. Batch norms take their statistics from random images; without that,
 activations would leave the range of half precision, as they do in no trained network. Ours are calls of the target as
@@ -87,7 +88,11 @@ def main() -> None:
     options.add_argument("--repeat", type=int, default=5)
     options.add_argument("--device", default="cuda")
     options.add_argument("--out", type=Path, default=Path("docs/throughput.json"))
+    options.add_argument("--page", action="store_true")
     chosen = options.parse_args()
+    if chosen.page:
+        chosen.out.with_suffix(".md").write_text(page(json.loads(chosen.out.read_text())))
+        return
     device, names = torch.device(chosen.device), chosen.only.split(",")
     if unknown := [name for name in names if name not in ARCHITECTURES]:
         raise SystemExit(f"{unknown[0]} is no architecture here: choose among {', '.join(ARCHITECTURES)}.")
@@ -193,8 +198,12 @@ def page(known: dict[str, Any]) -> str:
     """Return the page."""
     lines = [
         f"# Gradients per second on {known['machine']}\n",
-        "Random weights, made by `python -m benchmarks.throughput`. Ours are calls of the target as attacks make them. "
-        f"A row holds if they reach {SLOWEST:.0%} of the better of the bare model and plain autocast.\n",
+        "Made by `python -m benchmarks.throughput`. Ours are calls of the target as attacks make them, the others plain "
+        f"code. A row holds if ours reach {SLOWEST:.0%} of the better of the bare model in float32 and autocast in "
+        "float16.\n",
+        "Weights are random, and a copy of the model in half precision is used only if its logits and gradients agree "
+        "with the model's. Deep networks with random weights are chaotic: on those that do not hold, no copy agreed, so "
+        "the model itself was called, at its own speed. [Speed](speed.md) names the copies that trained networks got.\n",
         "| architecture | images | side | bare | autocast | ours | of the better | holds | search |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
