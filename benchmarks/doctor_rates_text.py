@@ -23,11 +23,11 @@ WRITTEN: Final = {
     "fifth": (
         "in the same way, while inactive values and attacks of other kinds were added; the author of these had seen "
         "one-line descriptions of its models, and one accuracy under express",
-        "31 models were measured with commit 6e845b3, 17 with dde1739",
+        "31 models were measured with commit 6e845b3",
     ),
     "sixth": (
         "by two further authors, without a look at the doctor, after all these mends",
-        "measured with commit dde1739",
+        "masked models were measured with commit dde1739; closed branches and fast waves were added after a look at them",
     ),
 }
 """When and by whom a part was written, and what was done with it."""

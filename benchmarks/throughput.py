@@ -198,12 +198,12 @@ def page(known: dict[str, Any]) -> str:
     """Return the page."""
     lines = [
         f"# Gradients per second on {known['machine']}\n",
-        "Made by `python -m benchmarks.throughput`. Ours are calls of the target as attacks make them, the others plain "
-        f"code. A row holds if ours reach {SLOWEST:.0%} of the better of the bare model in float32 and autocast in "
-        "float16.\n",
+        "Made by `python -m benchmarks.throughput`. Ours are calls of the target as attacks make them, the others "
+        f"plain code. A row holds if ours reach {SLOWEST:.0%} of the better of the bare model in float32 and autocast "
+        "in float16.\n",
         "Weights are random, and a copy of the model in half precision is used only if its logits and gradients agree "
-        "with the model's. Deep networks with random weights are chaotic: on those that do not hold, no copy agreed, so "
-        "the model itself was called, at its own speed. [Speed](speed.md) names the copies that trained networks got.\n",
+        "with the model's. Deep networks with random weights are chaotic: on those that do not hold, no copy agreed, "
+        "so the model itself was called, at its own speed. [Speed](speed.md) names the copies of trained networks.\n",
         "| architecture | images | side | bare | autocast | ours | of the better | holds | search |",
         "|---|---|---|---|---|---|---|---|---|",
     ]

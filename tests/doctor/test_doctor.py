@@ -313,7 +313,7 @@ SLOW = pytest.mark.long
 def test_honest_models_raise_no_alarm(name):
     found = diagnose(name, data.load("cifar10-1k"), samples=16)
     assert found.alarms == ()
-    assert len(found.results) == 19
+    assert len(found.results) == 20
     assert found.unexamined == ()
 
 

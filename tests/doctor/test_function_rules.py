@@ -204,6 +204,15 @@ def test_values_that_are_left_out_do_not_spoil_a_soft_softmax(function, h):
     assert (found[:, 1:] != 0).all()
 
 
+@pytest.mark.parametrize("wave", [torch.sin, torch.cos])
+def test_soft_rules_give_fast_waves_no_slope(wave, h):
+    out, found = slope(lambda v: v + wave(3000 * v), h, soft=True)
+    assert torch.equal(out, h + wave(3000 * h))
+    assert (found == 1).all()
+    slow = lambda v: v + wave(3 * v)  # noqa: E731
+    assert torch.equal(slope(slow, h, soft=True)[1], slope(slow, h)[1])
+
+
 @pytest.mark.parametrize("name", SATURATED)
 def test_soft_rules_raise_slopes_that_fall_slowly(name, h):
     function = SATURATED[name]

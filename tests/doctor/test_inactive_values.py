@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from robustassay.doctor.cross_checks import FIX_ATTACK, WhiteBox, inactive_values
+from robustassay.doctor.cross_checks import WhiteBox, inactive_values
 from robustassay.doctor.function_trace import FunctionCall
-from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix
+from robustassay.doctor.gradient_fixes import FixedGradients
 from robustassay.doctor.inactive_values import find_inactive_values
 from robustassay.doctor.probe_set import ProbeSet
 from robustassay.doctor.straight_through import straight_through
@@ -15,36 +15,8 @@ from robustassay.doctor.value_fixes import ClassMeans, PushedValue, value_fixes
 from robustassay.errors import ModelFailed
 from robustassay.target import LocalModel
 from robustassay.threat import LInf
+from tests.support.patterns import CLASSES, EPS, FAINT, VALUES, ByPattern, broken_through, patterns, probes_of
 from tests.support.toys import CPU, two_classes
-
-EPS = 8 / 255
-CLASSES = 4
-VALUES = 3 * 8 * 8
-CLEAR, FAINT = 0.1, 0.02
-"""Sizes of the two patterns of each class: an attack at EPS can turn only the faint one into that of another class."""
-
-
-def _patterns(seed: int) -> Tensor:
-    drawn = torch.randn(VALUES, CLASSES, generator=torch.Generator().manual_seed(seed))
-    return drawn.sign()
-
-
-class ByPattern(nn.Module):
-    """Scores of the clear patterns, which no attack at EPS changes enough."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clear, self.faint = nn.Buffer(_patterns(1)), nn.Buffer(_patterns(2))
-        self.eval()
-
-    def scores(self, x: Tensor, patterns: Tensor) -> Tensor:
-        """Return how far the image goes along each pattern."""
-        scores: Tensor = (x - 0.5).flatten(1) @ patterns / VALUES
-        return scores
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = 10 * self.scores(x, self.clear)
-        return logits
 
 
 class GatedByCode(ByPattern):
@@ -69,7 +41,7 @@ class GatedByValue(ByPattern):
 
     def __init__(self) -> None:
         super().__init__()
-        drawn = _patterns(4)[:, :1]
+        drawn = patterns(4)[:, :1]
         self.pattern = nn.Buffer(drawn - self.clear @ torch.linalg.lstsq(self.clear, drawn).solution)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -90,29 +62,15 @@ class GatedByRoundedValue(GatedByValue):
         return (255 * x).round() / 255
 
 
-def _probes(model: nn.Module) -> ProbeSet:
-    labels = torch.arange(CLASSES).repeat(3)
-    noise = 0.002 * torch.randn(len(labels), VALUES, generator=torch.Generator().manual_seed(5))
-    x = (0.5 + CLEAR * _patterns(1).T[labels] + FAINT * _patterns(2).T[labels] + noise).view(-1, 3, 8, 8)
-    target = LocalModel(model, CLASSES, CPU)
-    return ProbeSet.of(target, [str(row) for row in range(len(x))], x, labels, LInf(EPS))
-
-
-def _broken(probes: ProbeSet, fixes: list[GradientFix]) -> int:
-    """Return how many images an attack through these fixes breaks, verified on the model."""
-    fixed = probes.target.with_module(FixedGradients(probes.target.module, fixes))
-    return int(ProbeSet.of(fixed, probes.ids, probes.x0, probes.goal.labels, probes.norm).broken_by(FIX_ATTACK).sum())
-
-
 @pytest.mark.parametrize(
     ("gate", "fix"), [(GatedByCode, ClassMeans), (GatedByValue, PushedValue), (GatedByRoundedValue, PushedValue)]
 )
 def test_closed_gates_are_opened(gate, fix):
-    probes = _probes(gate())
+    probes = probes_of(gate())
     assert len(probes) == 12
-    assert _broken(probes, []) == 0, "or no attack on values is needed"
+    assert broken_through(probes, []) == 0, "or no attack on values is needed"
     tried = [fixes for fixes, _ in value_fixes(probes, straight_through(probes)) if isinstance(fixes[0], fix)]
-    assert max(_broken(probes, fixes) for fixes in tried) == 12
+    assert max(broken_through(probes, fixes) for fixes in tried) == 12
     found = inactive_values(WhiteBox(probes, probes.clean.double()))
     assert found.value == 1
     assert found.remedies == ("inactive", "square")

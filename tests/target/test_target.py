@@ -6,10 +6,11 @@ from typing import Any, final
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from robustassay.attacks import create
 from robustassay.attacks.attack import Attack
+from robustassay.errors import ModelFailed
 from robustassay.evaluation.verify import ClaimedImages, measure, verify
 from robustassay.target import DecisionAccess, GradientAccess, Ledger, LocalModel, NoRowsLeft, ScoreAccess
 from robustassay.target.batching import LANES
@@ -594,3 +595,18 @@ def test_a_true_claim_verifies_whoever_wrote_it() -> None:
     assert records["success"].all()
     assert records["distance"].tolist() == pytest.approx([0.2] * 3), "measured afresh, not the forged 0.01"
     assert torch.equal(x_adv[:, 0], torch.full((3,), 0.6))
+
+
+class OtherShape(nn.Module):
+    """Leaves out a class for dark images."""
+
+    def forward(self, x):
+        logits = x.flatten(1)[:, :3]
+        return logits if bool((x > 0.1).all()) else logits[:, :2]
+
+
+def test_outputs_of_another_shape_for_some_images_are_a_failure_of_the_model():
+    target = LocalModel(OtherShape().eval(), 3, CPU)
+    assert target.logits(torch.full((2, 1, 2, 2), 0.5)).shape == (2, 3)
+    with pytest.raises(ModelFailed, match=r"shape \(8, 2\) for 8 images and 3 classes"):
+        target.logits(torch.zeros(2, 1, 2, 2))

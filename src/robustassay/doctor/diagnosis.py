@@ -16,6 +16,7 @@ from torch import nn
 from robustassay.data import Dataset
 from robustassay.doctor import attack_checks, cross_checks, gradient_checks, output_checks, repeat_checks
 from robustassay.doctor.attack_checks import PlainAttack
+from robustassay.doctor.closed_branches import closed_branch
 from robustassay.doctor.cross_checks import WhiteBox
 from robustassay.doctor.indicator import Diagnosis, IndicatorResult
 from robustassay.doctor.probe_set import ProbeSet
@@ -110,6 +111,7 @@ def _results(probes: ProbeSet, flags: dict[str, str]) -> Iterator[IndicatorResul
     yield output_checks.unresponsive_logits(probes)
     yield output_checks.unreachable_class(flags)
     yield output_checks.optimises_at_test_time(flags)
+    yield closed_branch(probes)
     yield repeat_checks.batch_mates(probes)
     plain = PlainAttack.run(probes)
     yield plain.silent_success()

@@ -3,12 +3,16 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+import torch
 from torch import Tensor, softmax
 from torch.nn import functional
 
 LEAK: Final = 0.1
 """Part of the gradient that passes a saturated or masked value under soft rules."""
 
+
+FAST: Final = 50.0
+"""Root mean square of the angles of a sine or cosine above which its slope says nothing of where a small step leads."""
 
 WIDE: Final = 8.0
 """Mean gap to the highest value above which a softmax is saturated; it then gets this gap as its temperature."""
@@ -35,7 +39,10 @@ SATURATING: Final[Mapping[str, Callable[[Tensor, Tensor], Tensor]]] = {
 
 
 def softened(name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Tensor | None:
-    """Call a function that saturates, or a product with a mask, with a gradient everywhere; return None for others."""
+    """Call a function with a gradient that leads on; return None where its own does.
+
+    What saturates, and products with a mask, get a gradient everywhere, and fast waves none.
+    """
     first = args[0]
     if name in SATURATING:
         in_place, given = is_in_place(func, kwargs), first.detach().clone()
@@ -52,6 +59,13 @@ def softened(name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Ten
         weighed = (wide.detach() * first).where(first.isfinite(), 0.0)
         mean = weighed.sum(dim, keepdim=out.dim() == first.dim())
         return straight(out, wide if name == "softmax" else mean)
+    if name in ("sin", "cos"):
+        squares = first.detach().square()
+        fast = squares.mean(tuple(range(1, squares.dim())), keepdim=True) > FAST**2 if squares.dim() > 1 else None
+        if fast is None or not bool(fast.any()):
+            return None
+        wave: Tensor = func(*args, **kwargs)
+        return torch.where(fast, wave.detach(), wave)
     if name in ("mul", "multiply") and len(args) > 1 and is_mask(args[1], first):
         return straight(func(*args, **kwargs), first * args[1].to(first.dtype).clamp(min=LEAK))
     return None

@@ -1,7 +1,7 @@
 """Attacks on values inside a model that have no effect on its logits at the images: they are moved all the same.
 
-A single value is pushed up or down while the logits are attacked. Several values are moved to where those of another
-class lie.
+A single value is pushed up or down while the logits are attacked, a condition to its other value. Several values are
+moved to where those of another class lie.
 """
 
 import math
@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from robustassay.defenses.defended import Pass
+from robustassay.doctor.closed_branches import pushed_conditions
 from robustassay.doctor.function_trace import FunctionCall, outputs_of
 from robustassay.doctor.gradient_fixes import FixedGradients, GradientFix, StraightThrough, recorded, untouched_by_rules
 from robustassay.doctor.inactive_values import MIN_VARIATION, InactiveValues, find_inactive_values
@@ -107,7 +108,12 @@ def value_fixes(
     found = find_inactive_values(probes, front)
     pushes = _pushes(probes, [values for values in found if values.is_scalar], front)
     moves = _class_means(probes, [values for values in found if not values.is_scalar])
-    return [([*fixes, *front], how) for fixes, how in (*pushes, *moves)]
+    return [([*fixes, *front], how) for fixes, how in (*_branches(probes, front), *pushes, *moves)]
+
+
+def _branches(probes: ProbeSet, rules: Sequence[GradientFix]) -> list[tuple[list[GradientFix], str]]:
+    size = typical_margin(probes, rules)
+    return list(pushed_conditions(probes, size)) if 0 < size < math.inf else []
 
 
 def _pushes(

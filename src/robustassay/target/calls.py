@@ -135,6 +135,11 @@ class BatchedCalls:
             raise
         except Exception as error:
             raise self._error(f"The model raised an error on a batch of {len(images)} images: {error}") from error
+        if logits.shape != (len(images), self._classes):
+            raise self._error(
+                f"The model returned outputs of shape {tuple(logits.shape)} for {len(images)} images and "
+                f"{self._classes} classes: it must return one value per image and class, for all images."
+            )
         self._watch.see_logits(logits)
         return logits
 
