@@ -129,9 +129,9 @@ def _closed(probes: ProbeSet) -> Iterator[ClosedBranch]:
         return
     away = probes.ball(probes.norm.eps).sample(Streams.of(SEED, probes.ids, probes.x0.device))
     shown = torch.cat((probes.x0, away, *perturb(probes.x0)))
-    seen: list[tuple[int, str, Tensor, Tensor]] = []
-    logits = _run(probes, shown, Conditions(lambda *condition: seen.append(condition)))
-    if len(seen) > MAX_CONDITIONS:
+    seen, logits = _conditions(probes, shown)
+    of_fewer, _ = _conditions(probes, shown[1:])  # constants may have as many rows as there are images
+    if [found[:2] for found in seen] != [found[:2] for found in of_fewer] or len(seen) > MAX_CONDITIONS:
         return
     labels = logits[: len(probes)].argmax(1)
     for number, function, holds, distance in seen:
@@ -141,6 +141,12 @@ def _closed(probes: ProbeSet) -> Iterator[ClosedBranch]:
         inverted = _run(probes, probes.x0, Conditions(lambda *_: None, number)).argmax(1)
         changed = float((inverted != labels).double().mean())
         yield ClosedBranch(number, function, bool(holds[0]), distance.abs(), changed)
+
+
+def _conditions(probes: ProbeSet, x: Tensor) -> tuple[list[tuple[int, str, Tensor, Tensor]], Tensor]:
+    seen: list[tuple[int, str, Tensor, Tensor]] = []
+    logits = _run(probes, x, Conditions(lambda *condition: seen.append(condition)))
+    return seen, logits
 
 
 def _run(probes: ProbeSet, x: Tensor, fix: GradientFix) -> Tensor:
