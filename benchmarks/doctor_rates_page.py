@@ -26,7 +26,7 @@ def page(
         **counts,
         written="\n".join(f"| {part} | {written} | {use} |" for part, (written, use) in WRITTEN.items()),
         seconds=seconds_of_adaptive(rows),
-        rates=rates_table(entries, rows, groups),
+        rates=rates_table(entries, rows, groups) + "\n" + right_alarms(entries, rows),
         before=rates_table(entries, before, {half: (half,) for half in HALVES}),
     )
     return head + repeated(entries, rows, again or {}) + tables(entries, rows)
@@ -44,6 +44,27 @@ def rates_table(entries: list[Entry], rows: dict[str, Row], groups: Mapping[str,
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def right_alarms(entries: list[Entry], rows: dict[str, Row]) -> str:
+    """Name the models written as honest on which an alarm was right."""
+    honest = [entry for entry in entries if entry.kind == "honest" and entry.part in LATER and entry.name in rows]
+    alarmed = [entry for entry in honest if is_alarmed(rows[entry.name])]
+    right = [entry for entry in alarmed if is_right(rows[entry.name])]
+    if not right:
+        return ""
+    names = ", ".join(f'"{entry.name}"' for entry in right)
+    return (
+        f"\nOf the {len(alarmed)} alarms on honest models of the later parts {len(right)} were right: adaptive auto "
+        f"breaks 10 points or more of the images that express left, so these models are masked, unlike what their "
+        f"authors meant ({names}). The table counts them as false all the same.\n"
+    )
+
+
+def is_right(row: Row) -> bool:
+    """Return whether adaptive auto lies at least 10 points below express: all that it breaks is verified."""
+    said, found = (row.get(stage, {}).get("accuracy") for stage in ("express", "adaptive"))
+    return said is not None and found is not None and said - found >= GAP - 1e-9
 
 
 def how_many(entries: list[Entry], kind: str, rows: dict[str, Row]) -> str:

@@ -27,8 +27,8 @@ WRITTEN: Final = {
     ),
     "sixth": (
         "by two further authors, without a look at the doctor, after all these mends",
-        "masked models were measured with commit dde1739, honest ones with 3e1f63c; closed branches and fast waves were "
-        "added after a look at the masked ones",
+        "masked models were measured with commit dde1739, honest ones with 3e1f63c; closed branches and fast waves "
+        "were added after a look at the masked ones",
     ),
 }
 """When and by whom a part was written, and what was done with it."""

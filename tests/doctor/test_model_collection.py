@@ -122,6 +122,17 @@ def test_the_table_of_rates_counts_several_parts_together():
     assert "| 1 of 5 (0.5% to 71.6%) |" in last
 
 
+def test_alarms_that_adaptive_auto_proves_right_are_named():
+    first, second = [entry for entry in COLLECTION if entry.kind == "honest" and entry.part == "fifth"][:2]
+    rows = {entry.name: row(said(0.5), 0.5, ["black-box beats white-box"]) for entry in (first, second)}
+    assert "were right" not in page(COLLECTION, rows, {})
+    rows[first.name]["adaptive"] = said(0.375)
+    assert "1 were right: adaptive auto breaks 10 points or more of the images that express left" in page(
+        COLLECTION, rows, {}
+    )
+    assert f'("{first.name}")' in page(COLLECTION, rows, {})
+
+
 def test_a_run_stops_at_its_time_limit():
     assert list(results([("one-hot, vgg11-natural", ("truth",))], workers=1, until=0.0)) == []
 
