@@ -40,4 +40,4 @@ def test_the_rates_of_the_doctor_are_those_that_were_measured():
     unseen = [entry for entry in COLLECTION if entry.part in LATER]
     missed, alarms = rate(unseen, "masked", misses_doctor, rows), rate(unseen, "honest", is_alarmed, rows)
     assert f"missed {missed.split(' (')[0]} masked models" in " ".join(README.split())
-    assert f"{alarms.split(' (')[0]} honest models raised a false alarm" in " ".join(README.split())
+    assert f"{alarms.split(' (')[0]} honest models raised an alarm" in " ".join(README.split())
