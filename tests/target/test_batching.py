@@ -19,6 +19,7 @@ from robustassay.target.batching import (
     LEAST_POINTWISE,
     Batching,
 )
+from robustassay.target.product_rows import rows_with_equal_bits
 from robustassay.threat import Untargeted
 from robustassay.threat.losses import logit_margin
 from tests.support.toys import CPU
@@ -90,8 +91,8 @@ def test_other_errors_pass_through() -> None:
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_padding_repeats_the_last_image(n: int, threads: int, kernel: int) -> None:
     x = torch.arange(n, dtype=torch.float32)[:, None].repeat(1, 2)
-    padded = Batching(CPU, module=nn.Conv2d(3, 4, kernel)).pad(x)
-    assert len(padded) == max(-(-n // LANES) * LANES, LEAST_POINTWISE if threads == kernel == 1 else 0)
+    padded, lanes = Batching(CPU, module=nn.Conv2d(3, 4, kernel)).pad(x), rows_with_equal_bits(LANES, threads)
+    assert len(padded) == max(-(-n // lanes) * lanes, LEAST_POINTWISE if threads == kernel == 1 else 0)
     assert torch.equal(padded[:n], x)
     assert (padded[n:] == n - 1).all()
 
@@ -113,8 +114,9 @@ def test_large_images_get_small_batches_on_a_cpu_only() -> None:
 @pytest.mark.parametrize("threads", [1, 2], indirect=True)
 def test_large_images_are_padded_to_the_fast_kernel_where_calls_are_long_enough_for_it(threads: int) -> None:
     large, pointwise = torch.zeros(3, LARGE_IMAGE + 1), nn.Conv2d(3, 4, 1)
-    assert len(Batching(CPU, module=pointwise).pad(large)) == LANES
-    wanted = LEAST_POINTWISE if threads == 1 else LANES
+    lanes = rows_with_equal_bits(LANES, threads)
+    assert len(Batching(CPU, module=pointwise).pad(large)) == lanes
+    wanted = LEAST_POINTWISE if threads == 1 else lanes
     assert len(Batching(CPU, LEAST_POINTWISE, module=pointwise).pad(large)) == wanted
 
 

@@ -1,6 +1,6 @@
 """Inspects a model before a run: its traits, its flags, and the target that attacks see."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from robustassay.data import Dataset
 from robustassay.errors import ModelFailed
 from robustassay.evaluation.checks import ModelTraits, check_model
+from robustassay.evaluation.first_state import FirstState
 from robustassay.evaluation.flags import RANDOMISED, SAMPLES, Flag, find_flags
 from robustassay.evaluation.gradient_noise import DRAWS, STEADY, GradientNoise, measure_gradient_noise
 from robustassay.evaluation.options import Precision
@@ -27,8 +28,9 @@ CONTRADICTS: Final = Flag(
 
 STATEFUL: Final = Flag(
     "stateful",
-    "The model's output for an image depends on the images that it has seen before, so every number depends on the "
-    "order of queries: make its forward pass leave the model unchanged.",
+    "The model's output for an image depends on the images that it has seen before. Where the model can be copied, "
+    "every call was made on a copy that had seen none; otherwise every number depends on the order of queries. Make "
+    "the forward pass leave the model unchanged.",
 )
 
 
@@ -73,7 +75,11 @@ def inspect_model(
             local.check()
     if noise is not None and noise.cosine(local.draws) < STEADY:
         flags = (*flags, _unsteady(noise, local.draws))
-    flags = _told_apart(flags, compare_with_unused(module, unused, _first_images(dataset, device)))
+    history = compare_with_unused(module, unused, _first_images(dataset, device))
+    if history.changed and not (unused is None or local.is_adaptive or isinstance(module, FirstState)):
+        first = inspect_model(FirstState(unused), dataset, device, batch_size, eot, despite_flags, precision)
+        return replace(first, flags=tuple(dict.fromkeys((*first.flags, STATEFUL))))
+    flags = _told_apart(flags, history)
     if precision == "fast" and not (traits.random or local.is_adaptive):
         surrogate = find_surrogate(module, _first_images(dataset, device))
         if surrogate is not None:
