@@ -30,6 +30,11 @@ WRITTEN: Final = {
         "masked models were measured with commit dde1739, honest ones with 3e1f63c; closed branches and fast waves "
         "were added after a look at the masked ones",
     ),
+    "seventh": (
+        "by two more authors who had not read the doctor, 30 masked and 30 honest models, after the doctor was mended "
+        "for the sixth part",
+        "nothing was set or mended on it",
+    ),
 }
 """When and by whom a part was written, and what was done with it."""
 

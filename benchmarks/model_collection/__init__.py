@@ -20,6 +20,7 @@ from benchmarks.model_collection import (
     masks_random,
     masks_state,
     second,
+    seventh,
     sixth,
     third,
 )
@@ -42,4 +43,5 @@ COLLECTION: Final[tuple[Entry, ...]] = (
     *fourth.entries(),
     *fifth.entries(),
     *sixth.entries(),
+    *seventh.entries(),
 )
