@@ -4,7 +4,6 @@ from copy import deepcopy
 from typing import Any, Final, final
 
 from torch import Tensor, nn
-from typing_extensions import override
 
 _OF_EVERY_MODULE: Final = frozenset(vars(nn.Module()))
 """Attributes that every module has; parameters, buffers and parts are among them."""
@@ -24,7 +23,6 @@ class FirstState(nn.Module):
         self._saved: dict[str, tuple[dict[str, Any], dict[str, Tensor | None]]] = {}
         self._save()
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs of the first state."""
         saved, parts = self._copy(self._saved), dict(self.model.named_modules())
