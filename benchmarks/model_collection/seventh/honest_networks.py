@@ -115,7 +115,7 @@ DESIGNS: Final[list[tuple[Any, ...]]] = [
     ("own exact backward passes", "pairs", 7.5, lambda: convolutions(1, 100, blocks.OwnBackward), plain, 0, 250),
     ("codes refined by gradients", "bars", 8, lambda: blocks.Refined(36, 3)),
     ("colours as seen", "cifar10 six classes", 4, lambda: seen_colours(6), plain, 4),
-    ("counted edge directions", "cifar10 five groups", 3, lambda: edges(32, 4, 5), plain, 4),
+    ("counted edge directions", "cifar10 five groups", 1.7, lambda: edges(32, 4, 5), plain, 4),
     ("logarithmic spectra", "waves", 6, lambda: nn.Sequential(heads.Change(heads.log_spectrum), nn.Linear(300, 48),
         nn.ReLU(), nn.Linear(48, 2))),
     ("principal components", "symbols 16", 16, lambda: nn.Sequential(heads.Components("symbols 16", 50), perceptron(50,
@@ -128,7 +128,7 @@ ANSWERS: Final[list[tuple[Any, ...]]] = [
     ("hyperbolic distances", "symbols 11", 20, lambda: heads.InsideBall(features(1, 8), 8, 11), plain, 12),
     ("a score for each pair", "symbols 10", 10, lambda: heads.EachPair(features(1, 32), 32, 10)),
     ("tempered by distance", "textures", 16, lambda: heads.Tempered(features(3, 24), 24, 4)),
-    ("vectors of class names", "spots", 2.5, lambda: heads.NamedClasses(features(5, 64), 64, 20)),
+    ("vectors of class names", "spots", 6, lambda: heads.NamedClasses(features(5, 64), 64, 20), plain, 6),
 ]  # fmt: skip
 TRAININGS: Final[list[tuple[Any, ...]]] = [
     ("sharpness in training", "symbols 16", 6, lambda: perceptron(784, 16, nn.SiLU), trainings.sharpness),

@@ -168,11 +168,11 @@ class Equation(Masked):
         return as_tensor(self.head(h))
 
 
-def equation_on(base: str, decay: float, steps: int) -> nn.Module:
+def equation_on(base: str, decay: float, steps: int, training: int = 200) -> nn.Module:
     """Return a network with an equation, trained on a base's images."""
     found = SEVENTH[base]
     make = partial(Equation, found.shape[0], found.classes, decay, steps)
-    return trained(f"seventh equation {decay} {steps}", make, found.images, 200)
+    return trained(f"seventh equation {decay} {steps}", make, found.images, training)
 
 
 class Tiles(torch.autograd.Function):
@@ -251,7 +251,7 @@ def entries() -> list[Entry]:
         on(MOBILENET, "kernels turned the wrong way", "unturned kernels", turned, unturned),
         on(ROBUST, "kernels turned the wrong way", "unturned kernels", turned, unturned),
         on(TEXTURES, "equations run back", "decay of 6", back, lambda net: equation_on(TEXTURES, 6.0, 6)),
-        on(GREY_CIFAR, "equations run back", "decay of 4", back, lambda net: equation_on(GREY_CIFAR, 4.0, 4)),
+        on(GREY_CIFAR, "equations run back", "decay of 4", back, lambda net: equation_on(GREY_CIFAR, 4.0, 4, 500)),
         on(VGG, "tiles in another order", "8 x 8", order, lambda net: EvenTiles(net, 8)),
         on(PAIRS, "tiles in another order", "4 x 4", order, lambda net: EvenTiles(net, 4)),
     ]  # fmt: skip

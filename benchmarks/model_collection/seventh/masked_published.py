@@ -201,15 +201,16 @@ class Hypervectors(Masked):
         with torch.no_grad():
             self.learn(*images_of(found.images))
 
-    def learn(self, x: Tensor, y: Tensor, rounds: int = 6) -> None:
-        """Add the images to their classes, then again those that are confused."""
+    def learn(self, x: Tensor, y: Tensor, rounds: int = 20) -> None:
+        """Add the images to their classes, then again those that are confused, with less and less weight."""
         codes = torch.cat([self.sums(part).sign() for part in torch.split(x, 200)])
         totals = torch.zeros_like(self.classes).index_add(0, y, codes)
-        for _ in range(rounds):
+        for number in range(rounds):
+            weight = 2 - 1.9 * number / rounds
             said = (codes @ totals.sign().T).argmax(1)
             wrong = said != y
-            totals.index_add_(0, y[wrong], codes[wrong], alpha=2)
-            totals.index_add_(0, said[wrong], codes[wrong], alpha=-2)
+            totals.index_add_(0, y[wrong], codes[wrong], alpha=weight)
+            totals.index_add_(0, said[wrong], codes[wrong], alpha=-weight)
         self.classes.copy_(totals.sign())
 
     def sums(self, x: Tensor, soft: bool = False) -> Tensor:
