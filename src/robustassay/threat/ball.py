@@ -81,8 +81,8 @@ class Ball:
 
     def in_box(self, x: Tensor) -> Tensor:
         """Return which points have every value in [0, 1]."""
-        lowest, highest = self._flat(x).aminmax(dim=-1)
-        return (lowest >= 0) & (highest <= 1)
+        point = self._flat(x)
+        return (point.amin(-1) >= 0) & (point.amax(-1) <= 1)  # `aminmax` of rows takes twenty times as long
 
     def _flat(self, x: Tensor) -> Tensor:
         return x.flatten(x.dim() - self.centre.dim() + 1)

@@ -23,11 +23,11 @@ def onto_hyperplane(norm: Norm, w: Tensor, c: Tensor, lower: Tensor, upper: Tens
     """
     w, need = w.double(), c.double().abs()[:, None]
     helps = torch.where(c[:, None] < 0, -w, w)
-    room = torch.where(helps > 0, upper, -lower).double().masked_fill(w == 0, 0)
+    room = (helps > 0).double() * upper - (helps < 0).double() * lower
     if isinstance(norm, LInf):
         size = torch.minimum(_level(need, w.abs(), room), room)
     elif isinstance(norm, L2):
-        full_at = torch.where(w == 0, 0, room / w.abs())
+        full_at = torch.where(w == 0, 0, room / w.abs()).clamp(max=_HUGE)
         size = torch.minimum(_level(need, w.square(), full_at) * w.abs(), room)
     elif isinstance(norm, L1):
         size = _steepest_first(need, w.abs(), room)
@@ -40,14 +40,15 @@ def _level(need: Tensor, rate: Tensor, full_at: Tensor) -> Tensor:
     """Find the level t at which values that each give rate * min(t, full_at) give `need` in all.
 
     Where they cannot, the level is beyond all bounds, so that every value reaches its bound. What they give is concave
-    in t, so Newton's method from below never passes the solution, and ends in a few steps at it.
+    in t, so Newton's method from below never passes the solution, and ends in a few steps at it. Sums over a part of
+    the values multiply by 0 and 1: on a CPU, filling by a mask takes ten times as long.
     """
     most = rate * full_at
     level = (need / rate.sum(-1, keepdim=True).clamp(min=_TINY)).clamp(max=_HUGE)
     while True:
-        is_full = full_at <= level
-        rate_left = rate.masked_fill(is_full, 0).sum(-1, keepdim=True)
-        given_by_full = most.masked_fill(~is_full, 0).sum(-1, keepdim=True)
+        has_room = (full_at > level).to(rate.dtype)
+        rate_left = (rate * has_room).sum(-1, keepdim=True)
+        given_by_full = (most * (1 - has_room)).sum(-1, keepdim=True)
         found = torch.where(rate_left > 0, (need - given_by_full) / rate_left.clamp(min=_TINY), _HUGE).clamp(max=_HUGE)
         if bool((found <= level).all()):
             return torch.maximum(found, level)
