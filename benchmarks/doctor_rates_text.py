@@ -31,9 +31,9 @@ WRITTEN: Final = {
         "were added after a look at the masked ones",
     ),
     "seventh": (
-        "by two more authors who had not read the doctor, 30 masked and 30 honest models, after the doctor was mended "
-        "for the sixth part",
-        "nothing was set or mended on it",
+        "by three more authors who had not read the doctor, after the doctor was mended for the sixth part; radii and "
+        "trainings were set so that masked models hide much from PGD-40 and honest ones little from a stronger attack",
+        "nothing was set or mended on it; measured with commit COMMIT",
     ),
 }
 """When and by whom a part was written, and what was done with it."""

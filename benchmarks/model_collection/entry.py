@@ -17,7 +17,7 @@ Half = Literal["tuning", "held-out"]
 Later = Literal["second", "third", "fourth", "fifth", "sixth", "seventh"]
 Part = Half | Later
 Asked = Literal["together", "alone", "majority", "fresh"]
-"""How a decision is read: in a batch, one image per call, as the majority of draws, or from an unused copy."""
+"""How a decision is read: in a batch, one image per call, as the majority of calls, or from an unused copy."""
 
 HALVES: Final[tuple[Half, Half]] = ("tuning", "held-out")
 LATER: Final[tuple[Later, ...]] = ("second", "third", "fourth", "fifth", "sixth", "seventh")
@@ -81,7 +81,7 @@ class Entry:
             if self.asked == "alone":
                 return torch.cat([labels(model(image[None])) for image in x])
             if self.asked == "majority":
-                return torch.cat([labels(model(image.expand(DRAWS, *image.shape))).mode().values[None] for image in x])
+                return torch.stack([labels(model(x)) for _ in range(DRAWS)]).mode(0).values
             return labels(model(x))
 
 
