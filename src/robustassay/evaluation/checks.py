@@ -35,6 +35,10 @@ class ModelTraits:
     probabilities: bool  # outputs are probabilities instead of logits
 
 
+class DependsOnBatch(BadModel):
+    """The outputs for an image differ between batches, as they also do where a model keeps a state."""
+
+
 def check_model(
     module: nn.Module, dataset: Dataset, device: torch.device, despite_flags: bool, batch_size: int | None = None
 ) -> ModelTraits:
@@ -61,7 +65,7 @@ def check_model(
     if not random and depends_on_batch(module, x, logits, batch_size, len(dataset.whole)):
         random = varies(module, x, logits, MANY_REPEATS)  # a model that draws one of a few parts may repeat itself
         if not random:
-            raise BadModel(
+            raise DependsOnBatch(
                 "The model's output for an image depends on the other images of its batch, or on their number: use the "
                 "batch statistics of training (model.eval())."
             )

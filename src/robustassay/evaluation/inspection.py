@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from robustassay.data import Dataset
 from robustassay.errors import ModelFailed
-from robustassay.evaluation.checks import ModelTraits, check_model
+from robustassay.evaluation.checks import DependsOnBatch, ModelTraits, check_model
 from robustassay.evaluation.first_state import FirstState
 from robustassay.evaluation.flags import RANDOMISED, SAMPLES, Flag, find_flags
 from robustassay.evaluation.gradient_noise import DRAWS, STEADY, GradientNoise, measure_gradient_noise
@@ -59,6 +59,31 @@ def inspect_model(
         traits = ModelTraits(target.classes, random=False, probabilities=False)
         return InspectedModel(target, traits, (CONTRADICTS,) * contradicts)
     unused = unused_copy(module, device)
+    arguments = (dataset, device, batch_size, eot, despite_flags, precision)
+    try:
+        found, refusal = _inspect(module, *arguments), None
+    except DependsOnBatch as error:  # or on what an earlier call has left behind
+        found, refusal = None, error
+    history = compare_with_unused(module, unused, _first_images(dataset, device))
+    if history.changed and unused is not None and (found is None or not found.target.is_adaptive):
+        found = _inspect(FirstState(unused), *arguments)
+        return replace(found, flags=tuple(dict.fromkeys((*found.flags, STATEFUL))))
+    if found is None:
+        assert refusal is not None
+        raise refusal
+    return replace(found, flags=_told_apart(found.flags, history))
+
+
+def _inspect(
+    module: nn.Module,
+    dataset: Dataset,
+    device: torch.device,
+    batch_size: int | None,
+    eot: int | None,
+    despite_flags: bool,
+    precision: Precision,
+) -> InspectedModel:
+    """Inspect a model that does not change with its calls."""
     traits = check_model(module, dataset, device, despite_flags, batch_size)
     late = device.type == "cuda"
     local = LocalModel(module, traits.classes, device, batch_size, 1, traits.random, checks_late=late)
@@ -75,11 +100,6 @@ def inspect_model(
             local.check()
     if noise is not None and noise.cosine(local.draws) < STEADY:
         flags = (*flags, _unsteady(noise, local.draws))
-    history = compare_with_unused(module, unused, _first_images(dataset, device))
-    if history.changed and not (unused is None or local.is_adaptive or isinstance(module, FirstState)):
-        first = inspect_model(FirstState(unused), dataset, device, batch_size, eot, despite_flags, precision)
-        return replace(first, flags=tuple(dict.fromkeys((*first.flags, STATEFUL))))
-    flags = _told_apart(flags, history)
     if precision == "fast" and not (traits.random or local.is_adaptive):
         surrogate = find_surrogate(module, _first_images(dataset, device))
         if surrogate is not None:
