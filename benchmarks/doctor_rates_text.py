@@ -33,7 +33,8 @@ WRITTEN: Final = {
     "seventh": (
         "by three more authors who had not read the doctor, after the doctor was mended for the sixth part; radii and "
         "trainings were set so that masked models hide much from PGD-40 and honest ones little from a stronger attack",
-        "nothing was set or mended on it; measured with commit 3b1b8c0",
+        'nothing was set on it; measured with commit 3b1b8c0, after which models with a state such as "held by 6" are '
+        "no longer refused",
     ),
 }
 """When and by whom a part was written, and what was done with it."""
