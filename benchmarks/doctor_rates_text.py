@@ -58,7 +58,10 @@ half has led to does not change that row.
   symbols and pairs of them, striped textures, spots, waves. The norm is L∞; the table names the radius.
 - **Truth**: the robust accuracy of a masked model under an attack written by hand with knowledge of the mask
   (`truth.py`), or under express or adaptive auto where that is lower. A random model is judged by the majority of 32
-  draws, a model with a memory by a copy that has seen nothing, a model that depends on its batch by one image per call.
+  calls, which 128 further calls must confirm, a model with a memory by a copy that has seen nothing, a model that
+  depends on its batch by one image per call. (Before the eighth part the 32 draws came from one call, and nothing
+  confirmed them: chance broke images. The truths of all random models were then measured again, and six models that
+  draw once per call, such as "random resizing", from the start.)
 - **Miss**: the truth lies at least 10 points below the accuracy said, there is no flag other than randomness, and the
   samples in doubt do not cover the difference. After `eval` alone; after `eval` and `doctor`, where an alarm also
   counts as said; and after `eval --adaptive auto`, by its own result. `eval` attacks with express.

@@ -72,8 +72,8 @@ class Entry:
         x, y = self.samples(count)
         return data.from_arrays(x, y, self.images, classes=[str(label) for label in range(self.classes)])
 
-    def decisions(self, model: nn.Module, x: Tensor) -> Tensor:
-        """Return one label per image, read as the entry says."""
+    def decisions(self, model: nn.Module, x: Tensor, draws: int = DRAWS) -> Tensor:
+        """Return one label per image, read as the entry says; `draws` are the calls of a majority."""
         with torch.no_grad():
             x = x.to(next((values.dtype for values in model.parameters()), torch.float32))
             if self.asked == "fresh":
@@ -81,7 +81,7 @@ class Entry:
             if self.asked == "alone":
                 return torch.cat([labels(model(image[None])) for image in x])
             if self.asked == "majority":
-                return torch.stack([labels(model(x)) for _ in range(DRAWS)]).mode(0).values
+                return torch.stack([labels(model(x)) for _ in range(draws)]).mode(0).values
             return labels(model(x))
 
 

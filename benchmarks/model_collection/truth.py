@@ -31,6 +31,8 @@ STEPS: Final = 40
 TARGETS: Final = 9
 FEW: Final = 3
 """Targets for a random model, whose gradients cost many passes."""
+CONFIRMING: Final = 128
+"""Calls that confirm a success on a random model: of the many majorities along a climb, some are luck."""
 
 
 class Masked(nn.Module, ABC):
@@ -137,9 +139,16 @@ class Climb:
             size = 2 * self.entry.eps * max(float(1 + torch.cos(angle)) / 2, 0.01)
             x = self.projected(x + size * self.slope(x, loss).sign())
             if (number + 1) % every == 0 or number == 0:
-                broken |= self.entry.decisions(self.judge, self.projected(self.finish(x))) != self.y
+                broken |= self.is_broken(self.projected(self.finish(x)))
                 if broken.all():
                     break
+        return broken
+
+    def is_broken(self, x: Tensor) -> Tensor:
+        """Return which images are misclassified; a majority that may be luck is drawn again, from more calls."""
+        broken: Tensor = self.entry.decisions(self.judge, x) != self.y
+        if self.entry.asked == "majority" and broken.any():
+            broken[broken.clone()] = self.entry.decisions(self.judge, x[broken], CONFIRMING) != self.y[broken]
         return broken
 
     def projected(self, x: Tensor) -> Tensor:
