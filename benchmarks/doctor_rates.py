@@ -1,6 +1,6 @@
 """Measures misses and false alarms on the collection of masked and honest models; writes docs/doctor-rates.md.
 
-    python -m benchmarks.doctor_rates [--part tuning|held-out|second|...|sixth] [--only NAME...]
+    python -m benchmarks.doctor_rates [--part tuning|held-out|second|...|eighth] [--only NAME...]
                                       [--stages express truth doctor adaptive] [--workers N] [--minutes M]
                                       [--rows FILE] [--before FILE] [--out FILE]
     python -m benchmarks.doctor_rates --again [--part ...] [--only NAME...] [--workers N] [--minutes M]

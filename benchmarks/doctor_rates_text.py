@@ -36,6 +36,10 @@ WRITTEN: Final = {
         'nothing was set on it; measured with commit 3b1b8c0, after which models with a state such as "held by 6" are '
         "no longer refused",
     ),
+    "eighth": (
+        "by two further authors, without a look at the doctor, at the same time as the seventh part was measured",
+        "nothing was set on it; measured with commit COMMIT",
+    ),
 }
 """When and by whom a part was written, and what was done with it."""
 

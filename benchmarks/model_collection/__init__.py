@@ -9,6 +9,7 @@ further families, written without a look at the doctor after it was mended; docs
 from typing import Final
 
 from benchmarks.model_collection import (
+    eighth,
     fifth,
     fourth,
     honest,
@@ -44,4 +45,5 @@ COLLECTION: Final[tuple[Entry, ...]] = (
     *fifth.entries(),
     *sixth.entries(),
     *seventh.entries(),
+    *eighth.entries(),
 )
