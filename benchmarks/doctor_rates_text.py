@@ -38,7 +38,7 @@ WRITTEN: Final = {
     ),
     "eighth": (
         "by two further authors, without a look at the doctor, at the same time as the seventh part was measured",
-        "nothing was set on it; measured with commit COMMIT",
+        "nothing was set on it; measured with commit 72aefef",
     ),
 }
 """When and by whom a part was written, and what was done with it."""
