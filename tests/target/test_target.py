@@ -610,3 +610,31 @@ def test_outputs_of_another_shape_for_some_images_are_a_failure_of_the_model():
     assert target.logits(torch.full((2, 1, 2, 2), 0.5)).shape == (2, 3)
     with pytest.raises(ModelFailed, match=r"shape \(8, 2\) for 8 images and 3 classes"):
         target.logits(torch.zeros(2, 1, 2, 2))
+
+
+class BackwardFails(torch.autograd.Function):
+    """Gives the first three values as logits, and fails on the way back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.flatten(1)[:, :3].clone()
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Tensor:
+        raise NotImplementedError("no gradient here")
+
+
+class NoWayBack(nn.Module):
+    """The function above as a model."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = BackwardFails.apply(x)
+        return logits
+
+
+def test_an_error_in_the_backward_pass_is_a_failure_of_the_model():
+    target, x = LocalModel(NoWayBack().eval(), 3, CPU), torch.rand(2, 1, 2, 2)
+    with pytest.raises(ModelFailed, match=r"backward pass.*no gradient here"):
+        target.gradient(x, lambda logits, goal: logits[:, 0], Untargeted(torch.zeros(2, dtype=torch.int64)))
+    with pytest.raises(ModelFailed, match=r"backward pass.*no gradient here"):
+        target.jacobian(x, torch.zeros(2, 1, dtype=torch.int64))

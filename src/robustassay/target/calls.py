@@ -1,6 +1,8 @@
 """Logits, gradients and Jacobians of any number of images: batches, padding, draws and the watch for NaN together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Protocol, final
 
 import torch
@@ -97,7 +99,7 @@ class BatchedCalls:
             def loss_of(drawn: Tensor) -> Tensor:
                 return torch.stack([loss(draw, goals, *values).sum() for draw in drawn]).mean()
 
-            gradient[rows] = self._or_zeros(self.forward.gradient(out, loss_of, images), images)[:n]
+            gradient[rows] = self._differentiated(partial(self.forward.gradient, out, loss_of), images)[:n]
             logits[rows] = out.detach().mean(0)
 
         self.batching.run(x, call, self._draws.count)
@@ -117,8 +119,8 @@ class BatchedCalls:
             out = self._drawn(images)[:, :n].mean(0)
             chosen = out.gather(1, classes[rows])
             for k in range(classes.shape[1]):
-                found = differentiate(chosen[:, k].sum(), images, self._device, keep_graph=True)
-                jacobian[rows, k] = self._or_zeros(found, images)[:n]
+                back = partial(differentiate, chosen[:, k].sum(), device=self._device, keep_graph=True)
+                jacobian[rows, k] = self._differentiated(back, images)[:n]
             logits[rows] = out.detach()
 
         self.batching.run(x, call, self._draws.count)
@@ -129,12 +131,8 @@ class BatchedCalls:
         return self._draws.stack(lambda batch: self._checked(self.forward.call_differentiable, batch), images)
 
     def _checked(self, call: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-        try:
+        with self._named_errors("raised an error", images):
             logits = call(images)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:
-            raise self._error(f"The model raised an error on a batch of {len(images)} images: {error}") from error
         if logits.shape != (len(images), self._classes):
             raise self._error(
                 f"The model returned outputs of shape {tuple(logits.shape)} for {len(images)} images and "
@@ -143,9 +141,21 @@ class BatchedCalls:
         self._watch.see_logits(logits)
         return logits
 
-    def _or_zeros(self, gradient: Tensor | None, images: Tensor) -> Tensor:
-        """Replace a missing gradient by zeros: flags warn the user before a run that a model has none."""
+    def _differentiated(self, back: Callable[[Tensor], Tensor | None], images: Tensor) -> Tensor:
+        """Return the gradient; zeros where there is none: flags warn the user before a run of such a model."""
+        with self._named_errors("raised an error in its backward pass", images):
+            gradient = back(images)
         if gradient is None:
             return torch.zeros_like(images)
         self._watch.see_gradient(gradient)
         return gradient
+
+    @contextmanager
+    def _named_errors(self, what: str, images: Tensor) -> Iterator[None]:
+        """Say what the model did where it fails; when memory runs out, smaller batches follow."""
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            raise self._error(f"The model {what} on a batch of {len(images)} images: {error}") from error
