@@ -21,12 +21,17 @@ def page(
     """Return the page."""
     entries = list(collection)
     counts = {kind: sum(entry.kind == kind for entry in entries) for kind in ("masked", "honest")}
-    groups: dict[str, Collection[str]] = {**{part: (part,) for part in PARTS}, f"{LATER[0]} to {LATER[-1]}": LATER}
+    groups: dict[str, Collection[str]] = {
+        **{part: (part,) for part in PARTS},
+        f"{LATER[0]} to {LATER[-1]}": LATER,
+        f"{LATER[-2]} and {LATER[-1]}": LATER[-2:],
+    }
+    later = [entry for entry in entries if entry.part in LATER]
     head = HEAD.format(
         **counts,
         written="\n".join(f"| {part} | {written} | {use} |" for part, (written, use) in WRITTEN.items()),
         seconds=seconds_of_adaptive(rows),
-        rates=rates_table(entries, rows, groups) + "\n" + right_alarms(entries, rows),
+        rates=f"{rates_table(entries, rows, groups)}\n{right_alarms(later, rows)}\n{without_result(later, rows)}",
         before=rates_table(entries, before, {half: (half,) for half in HALVES}),
     )
     return head + repeated(entries, rows, again or {}) + tables(entries, rows)
@@ -48,12 +53,12 @@ def rates_table(entries: list[Entry], rows: dict[str, Row], groups: Mapping[str,
 
 def right_alarms(entries: list[Entry], rows: dict[str, Row]) -> str:
     """Name the models written as honest on which an alarm was right."""
-    honest = [entry for entry in entries if entry.kind == "honest" and entry.part in LATER and entry.name in rows]
+    honest = [entry for entry in entries if entry.kind == "honest" and entry.name in rows]
     alarmed = [entry for entry in honest if is_alarmed(rows[entry.name])]
     right = [entry for entry in alarmed if is_right(rows[entry.name])]
     if not right:
         return ""
-    names = ", ".join(f'"{entry.name}"' for entry in right)
+    names = quoted([entry.name for entry in right])
     return (
         f"\nOf the {len(alarmed)} alarms on honest models of the later parts {len(right)} were right: adaptive auto "
         f"breaks 10 points or more of the images that express left, so these models are masked, unlike what their "
@@ -174,8 +179,31 @@ RATES: Final[list[tuple[str | None, str, Callable[[Row], bool | None] | None]]] 
 
 
 def went_wrong(entry: Entry, row: Row) -> bool:
-    """Return whether a masked model was missed or left too high, or an honest one suspected."""
-    return is_wrong(entry, row) or (entry.kind == "masked" and bool(is_far(row)))
+    """Return whether a masked model was missed, refused or left too high, or an honest one suspected."""
+    return is_wrong(entry, row) or (entry.kind == "masked" and (bool(is_far(row)) or not_attacked(row) is not None))
+
+
+def not_attacked(row: Row) -> str | None:
+    """Return why adaptive auto gave no accuracy, if it was called: it refused the model, or ended in an error."""
+    return next((reason for reason in ("refused", "error") if reason in row.get("adaptive", {})), None)
+
+
+def without_result(entries: list[Entry], rows: dict[str, Row]) -> str:
+    """Name the masked models on which adaptive auto gave no accuracy."""
+    found = {
+        reason: [e.name for e in entries if e.kind == "masked" and not_attacked(rows.get(e.name, {})) == reason]
+        for reason in ("refused", "error")
+    }
+    return (
+        f"On {sum(map(len, found.values()))} masked models of the later parts adaptive auto gave no accuracy; they "
+        f"count neither as misses nor as too high. Refused: {quoted(found['refused'])}. Ended in an error: "
+        f"{quoted(found['error'])}."
+    )
+
+
+def quoted(names: list[str]) -> str:
+    """List names, or say that there are none."""
+    return ", ".join(f'"{name}"' for name in names) or "none"
 
 
 def repeated(entries: list[Entry], rows: dict[str, Row], again: dict[str, Row]) -> str:
@@ -184,7 +212,7 @@ def repeated(entries: list[Entry], rows: dict[str, Row], again: dict[str, Row]) 
     if not seen:
         return ""
     masked = [entry for entry in seen if entry.kind == "masked"]
-    close = sum(not is_far({**rows[entry.name], **again[entry.name]}) for entry in masked)
+    close = sum(is_far({**rows[entry.name], **again[entry.name]}) is False for entry in masked)
     quiet = sum(not is_alarmed(again[entry.name]) for entry in seen if entry.kind == "honest")
     left = sum(went_wrong(entry, rows.get(entry.name, {})) for entry in entries if entry.part != "tuning") - len(seen)
     return (

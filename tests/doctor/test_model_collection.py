@@ -14,8 +14,9 @@ from benchmarks.doctor_rates_page import (
     page,
     rate,
     rates_table,
+    went_wrong,
 )
-from benchmarks.model_collection import COLLECTION, HALVES, LATER, PARTS
+from benchmarks.model_collection import COLLECTION, HALVES, LATER, PARTS, Entry
 from benchmarks.model_collection.truth import broken_by_plain, broken_by_truth
 
 
@@ -131,6 +132,27 @@ def test_alarms_that_adaptive_auto_proves_right_are_named():
         COLLECTION, rows, {}
     )
     assert f'("{first.name}")' in page(COLLECTION, rows, {})
+
+
+def test_a_masked_model_without_an_accuracy_is_named_and_measured_again():
+    entry = next(entry for entry in COLLECTION if entry.kind == "masked" and entry.part == "eighth")
+    rows = {entry.name: row(said(0.5), 0.5) | {"adaptive": {"error": "RuntimeError: no graph", "seconds": 1.0}}}
+    assert f'Ended in an error: "{entry.name}".' in page(COLLECTION, rows, {})
+    assert went_wrong(entry, rows[entry.name])
+
+
+class Coin(torch.nn.Module):
+    """Says class 1 in 40 calls of 100, and class 0 else, whatever it sees."""
+
+    def forward(self, x):
+        said = int(torch.rand(()) < 0.4)
+        return torch.eye(2)[said].expand(len(x), 2)
+
+
+def test_luck_in_one_of_many_majorities_breaks_no_image_of_a_random_model():
+    entry = Entry("coin", "coin", "masked", "", Coin, classes=2, shape=(1, 6, 6), asked="majority")
+    x, y = torch.rand(4, 1, 6, 6), torch.zeros(4, dtype=torch.int64)
+    assert not broken_by_truth(entry, x, y).any()
 
 
 def test_a_run_stops_at_its_time_limit():
