@@ -208,16 +208,16 @@ def quoted(names: list[str]) -> str:
 
 def repeated(entries: list[Entry], rows: dict[str, Row], again: dict[str, Row]) -> str:
     """Return what went wrong, as it was first measured and with later code."""
-    seen = [entry for entry in entries if entry.name in again and entry.name in rows]
+    wrong = [entry for entry in entries if entry.part != "tuning" and went_wrong(entry, rows.get(entry.name, {}))]
+    seen = [entry for entry in wrong if entry.name in again]
     if not seen:
         return ""
     masked = [entry for entry in seen if entry.kind == "masked"]
     close = sum(is_far({**rows[entry.name], **again[entry.name]}) is False for entry in masked)
     quiet = sum(not is_alarmed(again[entry.name]) for entry in seen if entry.kind == "honest")
-    left = sum(went_wrong(entry, rows.get(entry.name, {})) for entry in entries if entry.part != "tuning") - len(seen)
     return (
         "## Measured again\n\nWhat went wrong outside the tuning half, with the code of today "
-        f"(`--again`; {left} models are left): adaptive auto now ends within 3 points of the truth on {close} of "
+        f"(`--again`; {len(wrong) - len(seen)} models are left): adaptive auto now ends within 3 points of the truth on {close} of "
         f"{len(masked)} masked models, and {quiet} of {len(seen) - len(masked)} honest models raise no alarm. Mends "
         "were made after a look at some of these rows, so these are no rates.\n\n"
         "| model | part | truth | adaptive, first | now | seconds | alarms, first | now |\n"

@@ -38,7 +38,8 @@ WRITTEN: Final = {
     ),
     "eighth": (
         "by two further authors, without a look at the doctor, at the same time as the seventh part was measured",
-        "nothing was set on it; measured with commit 72aefef",
+        "nothing was set on it; measured with commit 72aefef, after which a repair that fails in its backward pass no "
+        "longer ends adaptive auto in an error",
     ),
 }
 """When and by whom a part was written, and what was done with it."""

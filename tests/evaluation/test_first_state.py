@@ -1,6 +1,7 @@
 """Models that change with their calls are attacked and verified as they were before the first one."""
 
 import pickle
+from copy import deepcopy
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 import robustassay as ra
 from robustassay.data import from_arrays, load
 from robustassay.evaluation.first_state import FirstState
+from robustassay.evaluation.repeatability import compare_with_unused
 from tests.support.masked import AnswersFromMemory, Drifts
 
 
@@ -40,6 +42,22 @@ class RepeatsItself(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.first.setdefault(len(x), self.net(x))
+
+
+class HoldsOn(nn.Module):
+    """Gives a batch the logits of the call before, if that had as many images."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net, self.last = net, torch.zeros(0)
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.net(x)
+        if len(self.last) == len(x):
+            return self.last
+        self.last = logits.detach()
+        return logits
 
 
 @pytest.fixture
@@ -76,3 +94,11 @@ def test_a_model_with_a_state_is_as_robust_as_an_unused_copy_of_it(net, change):
     found = ra.evaluate(change(net), images, ra.LInf(4 / 255), "pgd", search=search)
     assert found.robust_accuracy <= plain.robust_accuracy + 0.1
     assert "stateful" in found.flags
+
+
+def test_a_memory_of_the_last_call_alone_is_found_whatever_the_last_call_was(net):
+    model, x = HoldsOn(net), torch.rand(8, 3, 32, 32)
+    unused = deepcopy(model)
+    model(x[:1])
+    assert compare_with_unused(model, unused, x).changed
+    assert not compare_with_unused(net, deepcopy(net), x).changed

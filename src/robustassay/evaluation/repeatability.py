@@ -70,22 +70,28 @@ def unused_copy(module: nn.Module, device: torch.device) -> nn.Module | None:
 
 
 def compare_with_unused(module: nn.Module, unused: nn.Module | None, x: Tensor) -> History:
-    """Show a model that has seen `x` near copies of it, and compare it with a copy that has seen nothing.
+    """Show a model `x` and then near copies of it, or other images, and compare it with a copy that has seen nothing.
 
     All passes start from the same seed, so that random numbers make no difference.
     """
     if unused is None or _has_generator(module):
         return History(None, draws=True)
-    near, dtype = _near_copies(x), image_dtype(module)
     try:
-        fresh = _copied_call(unused, near, "one")
-        with _all_seeded("one", x.device):
-            used = call_module(module, near)
-        if not differs(fresh, used, dtype):
-            return History(changed=False, draws=True)
-        again, other_seed = (_copied_call(unused, near, seed) for seed in ("one", "two"))
+        near = _compared_on(_near_copies(x), module, unused, x)
+        return near if near.changed is not False else _compared_on(1 - x, module, unused, x)
     except Exception:  # a model may fail on some images
         return History(None, draws=True)
+
+
+def _compared_on(images: Tensor, module: nn.Module, unused: nn.Module, x: Tensor) -> History:
+    dtype = image_dtype(module)
+    fresh = _copied_call(unused, images, "one")
+    call_module(module, x)  # some models remember the last call only
+    with _all_seeded("one", x.device):
+        used = call_module(module, images)
+    if not differs(fresh, used, dtype):
+        return History(changed=False, draws=True)
+    again, other_seed = (_copied_call(unused, images, seed) for seed in ("one", "two"))
     if differs(fresh, again, dtype):
         return History(None, draws=True)
     return History(changed=True, draws=differs(fresh, other_seed, dtype))
