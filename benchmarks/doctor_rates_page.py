@@ -217,8 +217,8 @@ def repeated(entries: list[Entry], rows: dict[str, Row], again: dict[str, Row]) 
     quiet = sum(not is_alarmed(again[entry.name]) for entry in seen if entry.kind == "honest")
     return (
         "## Measured again\n\nWhat went wrong outside the tuning half, with the code of today "
-        f"(`--again`; {len(wrong) - len(seen)} models are left): adaptive auto now ends within 3 points of the truth on {close} of "
-        f"{len(masked)} masked models, and {quiet} of {len(seen) - len(masked)} honest models raise no alarm. Mends "
+        f"(`--again`; {len(wrong) - len(seen)} models are left): adaptive auto now ends within 3 points of "
+        f"the truth on {close} of {len(masked)} masked models, and {quiet} of {len(seen) - len(masked)} honest models raise no alarm. Mends "
         "were made after a look at some of these rows, so these are no rates.\n\n"
         "| model | part | truth | adaptive, first | now | seconds | alarms, first | now |\n"
         "|---|---|---|---|---|---|---|---|\n"
