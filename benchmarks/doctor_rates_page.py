@@ -218,8 +218,8 @@ def repeated(entries: list[Entry], rows: dict[str, Row], again: dict[str, Row]) 
     return (
         "## Measured again\n\nWhat went wrong outside the tuning half, with the code of today "
         f"(`--again`; {len(wrong) - len(seen)} models are left): adaptive auto now ends within 3 points of "
-        f"the truth on {close} of {len(masked)} masked models, and {quiet} of {len(seen) - len(masked)} honest models raise no alarm. Mends "
-        "were made after a look at some of these rows, so these are no rates.\n\n"
+        f"the truth on {close} of {len(masked)} masked models, and {quiet} of {len(seen) - len(masked)} honest models "
+        "raise no alarm. Mends were made after a look at some of these rows, so these are no rates.\n\n"
         "| model | part | truth | adaptive, first | now | seconds | alarms, first | now |\n"
         "|---|---|---|---|---|---|---|---|\n"
         + "\n".join(_repeated_line(entry, rows[entry.name], again[entry.name]) for entry in seen)
