@@ -634,7 +634,7 @@ class NoWayBack(nn.Module):
 
 def test_an_error_in_the_backward_pass_is_a_failure_of_the_model():
     target, x = LocalModel(NoWayBack().eval(), 3, CPU), torch.rand(2, 1, 2, 2)
-    with pytest.raises(ModelFailed, match=r"backward pass.*no gradient here"):
+    with pytest.raises(ModelFailed, match=r"gradient could not be computed.*no gradient here"):
         target.gradient(x, lambda logits, goal: logits[:, 0], Untargeted(torch.zeros(2, dtype=torch.int64)))
-    with pytest.raises(ModelFailed, match=r"backward pass.*no gradient here"):
+    with pytest.raises(ModelFailed, match=r"gradient could not be computed.*no gradient here"):
         target.jacobian(x, torch.zeros(2, 1, dtype=torch.int64))

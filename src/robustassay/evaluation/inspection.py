@@ -61,17 +61,20 @@ def inspect_model(
     unused = unused_copy(module, device)
     arguments = (dataset, device, batch_size, eot, despite_flags, precision)
     try:
-        found, refusal = _inspect(module, *arguments), None
-    except DependsOnBatch as error:  # or on what an earlier call has left behind
-        found, refusal = None, error
+        found = _inspect(module, *arguments)
+    except DependsOnBatch:  # or on what an earlier call has left behind
+        if unused is None or not compare_with_unused(module, unused, _first_images(dataset, device)).changed:
+            raise
+        return _stateful(_inspect(FirstState(unused), *arguments))
     history = compare_with_unused(module, unused, _first_images(dataset, device))
-    if history.changed and unused is not None and (found is None or not found.target.is_adaptive):
-        found = _inspect(FirstState(unused), *arguments)
-        return replace(found, flags=tuple(dict.fromkeys((*found.flags, STATEFUL))))
-    if found is None:
-        assert refusal is not None
-        raise refusal
+    if history.changed and unused is not None and not found.target.is_adaptive:
+        return _stateful(_inspect(FirstState(unused), *arguments))
     return replace(found, flags=_told_apart(found.flags, history))
+
+
+def _stateful(found: InspectedModel) -> InspectedModel:
+    """Add the flag."""
+    return replace(found, flags=tuple(dict.fromkeys((*found.flags, STATEFUL))))
 
 
 def _inspect(

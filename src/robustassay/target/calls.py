@@ -131,7 +131,7 @@ class BatchedCalls:
         return self._draws.stack(lambda batch: self._checked(self.forward.call_differentiable, batch), images)
 
     def _checked(self, call: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-        with self._named_errors("raised an error", images):
+        with self._named_errors("The model raised an error", images):
             logits = call(images)
         if logits.shape != (len(images), self._classes):
             raise self._error(
@@ -143,7 +143,7 @@ class BatchedCalls:
 
     def _differentiated(self, back: Callable[[Tensor], Tensor | None], images: Tensor) -> Tensor:
         """Return the gradient; zeros where there is none: flags warn the user before a run of such a model."""
-        with self._named_errors("raised an error in its backward pass", images):
+        with self._named_errors("The gradient could not be computed", images):
             gradient = back(images)
         if gradient is None:
             return torch.zeros_like(images)
@@ -152,10 +152,10 @@ class BatchedCalls:
 
     @contextmanager
     def _named_errors(self, what: str, images: Tensor) -> Iterator[None]:
-        """Say what the model did where it fails; when memory runs out, smaller batches follow."""
+        """Say what failed; when memory runs out, smaller batches follow."""
         try:
             yield
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            raise self._error(f"The model {what} on a batch of {len(images)} images: {error}") from error
+            raise self._error(f"{what} on a batch of {len(images)} images: {error}") from error
