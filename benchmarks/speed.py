@@ -55,20 +55,21 @@ def main() -> None:
             row["model"]: row
             for row in (gpu_speed.on_gpu(name, chosen.images, chosen.repeat) for name in chosen.models)
         }
-        known["gpu"] = {"machine": machine("cuda"), "rows": list(rows.values())}
+        measured = f"{machine('cuda')}, {datetime.date.today().isoformat()}"
+        known["gpu"] = {"machine": measured, "rows": list(rows.values())}
     chosen.out.write_text(json.dumps(known, indent=1) + "\n")
     if chosen.out == FILE:
         PAGE.write_text(page(known))
 
 
 def machine(device: str) -> str:
-    """Return the machine and the date."""
+    """Return the machine and the version of torch."""
     name = (
         torch.cuda.get_device_name()
         if device == "cuda"
         else f"{torch.get_num_threads()} cores of a {platform.machine()} CPU"
     )
-    return f"{name}, torch {torch.__version__.split('+')[0]}, {datetime.date.today().isoformat()}"
+    return f"{name}, torch {torch.__version__.split('+')[0]}"
 
 
 # ------------------------------------------------------------------------------------------------ CPU
@@ -85,9 +86,10 @@ def on_cpu(models: list[str], images: int, repeat: int, only: list[str]) -> dict
 
 
 def merged(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """Put new rows in the place of old ones of the same model, attack and library."""
-    rows = {tuple(row[key] for key in ("model", "attack", "library")): row for row in before.get("peers", [])}
-    rows |= {tuple(row[key] for key in ("model", "attack", "library")): row for row in now["peers"]}
+    """Put new rows, with their date, in the place of old ones of the same model, attack and library."""
+    today = datetime.date.today().isoformat()
+    dated = [*before.get("peers", []), *({**row, "date": today} for row in now["peers"])]
+    rows = {tuple(row[key] for key in ("model", "attack", "library")): row for row in dated}
     return before | now | {"peers": list(rows.values())}
 
 
@@ -219,14 +221,15 @@ def page(known: dict[str, Any]) -> str:
             f"libraries run C&W and EAD with up to five searches of 100 steps; assay also with fewer (`{FEWER}`).\n"
         ]
         lines += [
-            "| model | attack | library | images | assay, s | library, s | times faster | assay found | library found |"
+            "| model | attack | library | images | assay, s | library, s | times faster | assay found | library found "
+            "| date |"
         ]
-        lines += ["|---|---|---|---|---|---|---|---|---|"]
+        lines += ["|---|---|---|---|---|---|---|---|---|---|"]
         for row in cpu["peers"]:
             lines.append(
                 f"| {row['model']} | {row['attack']} | {row['library']} | {row['images']} | {row['ours']:.1f} | "
                 f"{row['theirs']:.1f} | {row['theirs'] / row['ours']:.1f} | {row['assay found']:.4g} | "
-                f"{row['library found']:.4g} |"
+                f"{row['library found']:.4g} | {row['date']} |"
             )
         if "workers" in cpu:
             lines += ["\n## Workers\n", "| APGD-100 on 256 images of resnet20x2-pgd | s |", "|---|---|"]
