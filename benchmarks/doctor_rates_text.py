@@ -31,8 +31,10 @@ WRITTEN: Final = {
         "were added after a look at the masked ones",
     ),
     "seventh": (
-        "by three more authors who had not read the doctor, after the doctor was mended for the sixth part; radii and "
-        "trainings were set so that masked models hide much from PGD-40 and honest ones little from a stronger attack",
+        "by three more authors who had not read the doctor, after it was mended for the sixth part; radii and training "
+        "were set so that masked models hide much from PGD-40 and honest ones little from a stronger attack; the third "
+        "author had seen the head of this page and titles of commits, and the doctor's author read the models before "
+        "they ran",
         'nothing was set on it; measured with commit 3b1b8c0, after which models with a state such as "held by 6" are '
         "no longer refused",
     ),
@@ -64,9 +66,9 @@ half has led to does not change that row.
 - **Truth**: the robust accuracy of a masked model under an attack written by hand with knowledge of the mask
   (`truth.py`), or under express or adaptive auto where that is lower. A random model is judged by the majority of 32
   calls, which 128 further calls must confirm, a model with a memory by a copy that has seen nothing, a model that
-  depends on its batch by one image per call. (Before the eighth part the 32 draws came from one call, and nothing
-  confirmed them: chance broke images. The truths of all random models were then measured again, and six models that
-  draw once per call, such as "random resizing", from the start.)
+  depends on its batch by one image per call. (Before the seventh part the 32 draws came from
+  one call, and before the eighth nothing confirmed them: chance broke images. The truths of all random models were
+  then measured again, and six models that draw once per call, such as "random resizing", from the start.)
 - **Miss**: the truth lies at least 10 points below the accuracy said, there is no flag other than randomness, and the
   samples in doubt do not cover the difference. After `eval` alone; after `eval` and `doctor`, where an alarm also
   counts as said; and after `eval --adaptive auto`, by its own result. `eval` attacks with express.

@@ -38,10 +38,12 @@ def test_the_third_part_has_masked_models_only():
     assert Counter(entry.kind for entry in COLLECTION if entry.part == "third") == {"masked": 16}
 
 
-@pytest.mark.parametrize(("part", "masked"), [("fifth", 24), ("sixth", 30), ("seventh", 30), ("eighth", 32)])
-def test_a_part_has_about_as_many_honest_models_as_masked_ones(part, masked):
+@pytest.mark.parametrize(
+    ("part", "masked", "honest"), [("fifth", 24, 24), ("sixth", 30, 30), ("seventh", 30, 30), ("eighth", 32, 30)]
+)
+def test_a_part_has_about_as_many_honest_models_as_masked_ones(part, masked, honest):
     kinds = Counter(entry.kind for entry in COLLECTION if entry.part == part)
-    assert kinds == {"masked": masked, "honest": min(masked, 30)}
+    assert kinds == {"masked": masked, "honest": honest}
 
 
 @pytest.mark.parametrize(("one", "other"), list(combinations(PARTS, 2)))

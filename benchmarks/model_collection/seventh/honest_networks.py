@@ -11,25 +11,13 @@ from benchmarks.model_collection.networks import Objective, convolutions, percep
 from benchmarks.model_collection.seventh import honest_blocks as blocks
 from benchmarks.model_collection.seventh import honest_heads as heads
 from benchmarks.model_collection.seventh import honest_trainings as trainings
+from benchmarks.model_collection.sixth import honest_layers
 
 Make = Callable[[], nn.Module]
-FACTS: Final[dict[str, tuple[int, tuple[int, int, int]]]] = {
-    "cifar10": (10, (3, 32, 32)),
-    "cifar10 24x24": (10, (3, 24, 24)),
-    "cifar10 64x64": (10, (3, 64, 64)),
-    "cifar10 grey 28x28": (10, (1, 28, 28)),
+FACTS: Final = {
+    **honest_layers.FACTS,
     "cifar10 grey 32x32x3": (10, (3, 32, 32)),
     "cifar10 animals": (2, (3, 32, 32)),
-    "cifar10 five groups": (5, (3, 32, 32)),
-    "cifar10 six classes": (6, (3, 32, 32)),
-    "symbols 10": (10, (1, 28, 28)),
-    "symbols 11": (11, (1, 28, 28)),
-    "symbols 16": (16, (1, 28, 28)),
-    "textures": (4, (3, 16, 16)),
-    "pairs": (100, (1, 20, 32)),
-    "spots": (20, (5, 16, 16)),
-    "waves": (2, (1, 12, 48)),
-    "bars": (3, (1, 6, 6)),
 }
 
 

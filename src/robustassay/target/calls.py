@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol, final
+from typing import Final, Protocol, final
 
 import torch
 from torch import Tensor
@@ -21,6 +21,9 @@ Loss = Callable[..., Tensor]
 
 SeenAs = Callable[[Tensor, slice], Tensor]
 """From images and the rows they belong to (the last may be repeated as padding) to the images that a loss sees."""
+
+NO_GRADIENT: Final = " (mend the backward pass of the model, or attack it without gradients, as square does)"
+"""What to do where a gradient cannot be computed."""
 
 
 class Calls(Protocol):
@@ -143,7 +146,7 @@ class BatchedCalls:
 
     def _differentiated(self, back: Callable[[Tensor], Tensor | None], images: Tensor) -> Tensor:
         """Return the gradient; zeros where there is none: flags warn the user before a run of such a model."""
-        with self._named_errors("The gradient could not be computed", images):
+        with self._named_errors("The gradient could not be computed", images, NO_GRADIENT):
             gradient = back(images)
         if gradient is None:
             return torch.zeros_like(images)
@@ -151,11 +154,11 @@ class BatchedCalls:
         return gradient
 
     @contextmanager
-    def _named_errors(self, what: str, images: Tensor) -> Iterator[None]:
+    def _named_errors(self, what: str, images: Tensor, to_do: str = "") -> Iterator[None]:
         """Say what failed; when memory runs out, smaller batches follow."""
         try:
             yield
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            raise self._error(f"{what} on a batch of {len(images)} images: {error}") from error
+            raise self._error(f"{what} on a batch of {len(images)} images: {error}{to_do}") from error
