@@ -49,10 +49,10 @@ JOBS = (
     Job("vgg11-natural", "natural", NATURAL, "vgg:width=20", 40),
     Job("alexnet-natural", "natural", NATURAL, "alexnet", 40),
     # Not in the zoo yet: with these, 18 natural networks of seven families, as many as Su et al. (2018) compare.
-    Job("nasnet2-natural", "families", NATURAL, "nasnet:cells=2,filters=12", 30),
-    Job("inception4-natural", "families", NATURAL, "inception:modules=4,width=16", 30),
-    Job("inception2-natural", "families", NATURAL, "inception:modules=2,width=20", 30),
-    Job("densenet28-natural", "families", NATURAL, "densenet:depth=28", 30),
+    Job("nasnet2-natural", "families", NATURAL, "nasnet:cells=2,filters=12", 20),
+    Job("inception4-natural", "families", NATURAL, "inception:modules=4,width=16", 24),
+    Job("inception2-natural", "families", NATURAL, "inception:modules=2,width=20", 24),
+    Job("densenet28-natural", "families", NATURAL, "densenet:depth=28", 20),
     Job("vgg13-natural", "families", NATURAL, "vgg:depth=13,width=10", 40),
     Job("alexnet24-natural", "families", NATURAL, "alexnet:width=24,hidden=96", 40),
     Job("resnet20x3-trades", "robust", f"trades:{MIDDLE}", "resnet:width=3", 40, compiled=True),
@@ -62,8 +62,9 @@ JOBS = (
     Job("3resnet20-adp", "robust", "adp:batch=512,rate=0.2,average=0.996", "resnet-ensemble", 40),
     Job("vgg16-rse", "robust", "rse:batch=512,rate=0.2,average=0.996", "rse", 50),
     Job("resnet20x2-gaussian", "robust", f"gaussian:{LARGE}", "resnet:width=2", 40),
-    Job("resnet20-pgd-l2", "l2", f"pgd-l2:{MIDDLE}", "resnet", 30),
-    Job("vgg11-pgd-l2", "l2", f"pgd-l2:{MIDDLE}", "vgg:depth=11,width=11", 30),
+    # Few epochs, so that all of `families l2` end within five minutes beside one another.
+    Job("resnet20-pgd-l2", "l2", f"pgd-l2:{LARGE}", "resnet", 16),
+    Job("vgg11-pgd-l2", "l2", f"pgd-l2:{LARGE}", "vgg:depth=11,width=11", 20),
     Job("resnet20-ensemble-adv", "robust", f"ensemble-adv:{LARGE},sources={SOURCES}", "resnet", 30),
 )
 

@@ -3,7 +3,9 @@
 import dataclasses
 
 import pytest
+from torch import nn
 
+from robustassay.evaluation.model_ref import ModelRef
 from robustassay.evaluation.spec import RunSpec
 
 SPEC = RunSpec(
@@ -44,3 +46,21 @@ def test_every_part_changes_the_key(change):
 def test_order_of_fields_does_not():
     attack = dict(reversed(list(SPEC.attack.items())))
     assert dataclasses.replace(SPEC, attack=attack).key == SPEC.key
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_a_model_is_the_same_to_every_version_of_torch(monkeypatch, affine):
+    """Before 2.13, torch does not print whether a batch norm has a bias."""
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, affine=affine)).eval()
+    now = ModelRef.of(net).identity
+    told = "{num_features}, eps={eps}, momentum={momentum}, affine={affine}, "
+
+    def before(self):
+        return (told + "track_running_stats={track_running_stats}").format(**vars(self))
+
+    def since(self):
+        return (told + f"bias={affine}, " + "track_running_stats={track_running_stats}").format(**vars(self))
+
+    for printed in (before, since):
+        monkeypatch.setattr(nn.BatchNorm2d, "extra_repr", printed)
+        assert ModelRef.of(net).identity == now

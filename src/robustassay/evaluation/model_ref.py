@@ -1,6 +1,7 @@
 """A model with its identity, which is part of the key of every run."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
@@ -75,7 +76,12 @@ def _defended(defenses: list[str], module: nn.Module) -> nn.Module:
 
 def _identify(module: nn.Module) -> dict[str, str]:
     """Hash the weights, and the structure as torch prints it."""
-    return {"weights": hash_state(module), "structure": hashlib.sha256(repr(module).encode()).hexdigest()}
+    return {"weights": hash_state(module), "structure": hashlib.sha256(_structure(module).encode()).hexdigest()}
+
+
+def _structure(module: nn.Module) -> str:
+    """Print a module as torch 2.13 does; versions before it do not print whether a batch norm has a bias."""
+    return re.sub(r"affine=(True|False), track", r"affine=\1, bias=\1, track", repr(module))
 
 
 def choose_device(device: str | torch.device | None) -> torch.device:
