@@ -22,6 +22,7 @@ the source is a copy without its repository, name the commit in ASSAY_COMMIT.
 """
 
 import argparse
+import gc
 import multiprocessing
 import os
 import sys
@@ -33,8 +34,10 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any, Final
 
-from robustassay.cli.study.command import run_study
-from robustassay.errors import AssayError, BadRequest, Interrupted
+import torch
+
+from benchmarks.task_board import NOTHING, Board, runnable
+from robustassay.errors import BadRequest, Interrupted
 from robustassay.evaluation.progress import NoProgress
 from robustassay.interrupt import graceful_interrupt, stop_requested
 from robustassay.studies.catalogue import PAPERS
@@ -43,7 +46,7 @@ from robustassay.studies.provenance import Measured
 from robustassay.studies.running import device_name
 from robustassay.studies.runs import RunTask
 from robustassay.studies.scope import ExtraData, Scope
-from robustassay.studies.task import ComputeTask, Task
+from robustassay.studies.task import Task
 
 PACK_BYTES: Final = 14 << 20
 """A pack is closed when it is larger than this; one more file adds much less than a MiB."""
@@ -63,6 +66,8 @@ def main(words: Sequence[str]) -> int:
     )  # fmt: skip
     left = run(options.study, scope, options.processes, options.seconds, options.grace)
     if options.publish is not None:
+        from robustassay.cli.study.command import run_study  # with the packages of the command line
+
         try:
             run_study(PAPERS[options.study].study(), scope, True, options.publish)
         except BadRequest as error:  # too little is finished; the records are packed all the same
@@ -97,68 +102,100 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def independent_tasks(study: str, scope: Scope) -> list[Task]:
-    """List the attack runs of a study, and other tasks that need no results, in the order of its plan."""
+    """List the attack runs of a study, and other tasks that say which results they read, in the order of its plan."""
     found = PAPERS[study].study()
     tasks: Sequence[Task] = found.plan(resolve(found.paper_models, scope)[0]).tasks
-    return [task for task in tasks if isinstance(task, RunTask) or (isinstance(task, ComputeTask) and task.independent)]
+    return runnable(tasks)
 
 
 def run(study: str, scope: Scope, processes: int, seconds: float, grace: float) -> int:
     """Run the missing tasks in processes until the time is over; return how many are missing then."""
     started, tasks = time.monotonic(), independent_tasks(study, scope)
-    missing = [at for at, task in enumerate(tasks) if task.missing()]
-    print(f"{len(tasks) - len(missing)} of {len(tasks)} runs are finished", flush=True)
+    missing = sum(bool(task.missing()) for task in tasks)
+    print(f"{len(tasks) - missing} of {len(tasks)} runs are finished", flush=True)
     if missing:
         Measured.here(device_name(scope.device)).keep(scope.out)
         os.environ["OMP_NUM_THREADS"] = "1"  # the processes are as many as the cores
         context = multiprocessing.get_context("spawn")
-        queue, said = context.Queue(), context.Queue()
-        for at in [*missing, *[None] * processes]:
-            queue.put(at)
-        workers = [context.Process(target=work, args=(study, scope, queue, said)) for _ in range(processes)]
+        board, said = Board.of(context, tasks, processes), context.Queue()
+        workers = [context.Process(target=work, args=(study, scope, board, at, said)) for at in range(processes)]
         with graceful_interrupt():  # Ctrl-C ends the wait, and then the processes
             for worker in workers:
                 worker.start()
-            _wait(workers, said, started + seconds)
-            _stop(workers, said, grace)
-        queue.cancel_join_thread()
+            _wait(workers, board, said, started + seconds)
+            _stop(workers, board, said, grace)
     left = sum(bool(task.missing()) for task in tasks)
     print(f"{left} of {len(tasks)} runs are missing after {time.monotonic() - started:.0f} s", flush=True)
     return left
 
 
-def work(study: str, scope: Scope, queue: "Queue[int | None]", said: "Queue[str]") -> None:
-    """Run tasks from the queue until it is empty or this process is asked to stop."""
-    parent = os.getppid()  # another one once the first process was killed
+def work(study: str, scope: Scope, board: Board, process: int, said: "Queue[str]") -> None:
+    """Run tasks until none is left or this process is asked to stop."""
+    parent, last = os.getppid(), ""  # another one once the first process was killed
     with graceful_interrupt() as stop:
         tasks = independent_tasks(study, scope)
-        while not stop.asked and os.getppid() == parent and (at := queue.get()) is not None:
-            start, task = time.monotonic(), tasks[at]
+        while not stop.asked and os.getppid() == parent and (at := board.claim(process)) is not None:
+            if at == NOTHING:
+                time.sleep(POLL_SECONDS)
+                continue
+            if isinstance(tasks[at], RunTask) and board.order.models[at] != last:
+                last = board.order.models[at]
+                _free_memory()
+            start, name = time.monotonic(), " ".join(tasks[at].key)
             try:
-                task.run({}, NoProgress())
+                results = {tasks[one].key: tasks[one].run({}, NoProgress()) for one in board.needed(at)}
+                tasks[at].run(results, NoProgress())
             except Interrupted:
                 return
-            except AssayError as error:  # one run that fails must not end the others
-                said.put(f"{' '.join(task.key)} failed: {error}")
+            except Exception as error:  # one task that fails must not end the others
+                board.fail(at)
+                said.put(f"{name} failed: {type(error).__name__}: {error}")
+                if not _works():
+                    said.put(f"process {process} ends: its GPU context is broken")
+                    return
             else:
-                said.put(f"{' '.join(task.key)}: {time.monotonic() - start:.1f} s")
+                board.finish(at)
+                said.put(f"{name}: {time.monotonic() - start:.1f} s")
 
 
-def _wait(workers: Sequence[BaseProcess], said: "Queue[str]", until: float, first: bool = True) -> None:
+def _free_memory() -> None:
+    """Give back what the models before held: other processes use the same GPU."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _works() -> bool:
+    """Say whether this process can still use its device: after some errors every call fails."""
+    try:
+        _free_memory()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _wait(workers: Sequence[BaseProcess], board: Board, said: "Queue[str]", until: float, first: bool = True) -> None:
     """Print what the processes say until all have ended or the time is over."""
+    gone: set[int] = set()
     while (
         any(worker.is_alive() for worker in workers) and time.monotonic() < until and not (first and stop_requested())
     ):
+        for at, worker in enumerate(workers):
+            if not worker.is_alive() and at not in gone:  # others may wait for its task
+                gone.add(at)
+                board.release(at)
         _print(said)
         time.sleep(POLL_SECONDS)
 
 
-def _stop(workers: Sequence[BaseProcess], said: "Queue[str]", grace: float) -> None:
+def _stop(workers: Sequence[BaseProcess], board: Board, said: "Queue[str]", grace: float) -> None:
     """Ask the processes to end after their wave, and end those that do not in time."""
     for worker in workers:
         if worker.is_alive():
             worker.terminate()  # SIGTERM: a stop request
-    _wait(workers, said, time.monotonic() + grace, first=False)
+    _wait(workers, board, said, time.monotonic() + grace, first=False)
     for worker in workers:
         if worker.is_alive():
             worker.kill()

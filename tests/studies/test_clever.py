@@ -128,7 +128,7 @@ def test_maxima_do_not_depend_on_how_points_are_packed_and_ids_name_the_streams(
     net, x = network(curved(), 4), images(3, SHAPE)
     asked = Clever(L2(1.0), 6, 7)
     whole = asked(net, x, names(3))
-    monkeypatch.setattr(clever, "POINTS_PER_QUERY", 10)
+    monkeypatch.setattr(clever, "POINTS_PER_QUERY", {"cpu": 10})
     assert np.allclose(asked(net, x, names(3))["estimate"], whole["estimate"], rtol=1e-5)
     alone = asked(net, x[2:], names(3)[2:]).reset_index(drop=True)
     np.testing.assert_allclose(alone["estimate"], whole["estimate"][8:], rtol=1e-5)

@@ -1,11 +1,19 @@
 """Several processes that share a study: stopped by the time limit, resumed, and packed."""
 
+import dataclasses
+import multiprocessing
 import tarfile
 
+import pandas as pd
 import pytest
 from benchmarks import study_processes
+from benchmarks.task_board import FAILED, NOTHING, Board, runnable
 
+from robustassay.studies import provenance
 from robustassay.studies.scope import Scope
+from robustassay.studies.su2018.plan import settings_for
+from robustassay.studies.su2018.settings import FULL, FULL_ON_CPU
+from robustassay.studies.task import ComputeTask
 
 MODEL = """
 import torch
@@ -14,6 +22,9 @@ from torch import nn
 def one():
     torch.manual_seed(1)
     return nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(48, 10)).eval()
+
+def two():
+    return one()
 """
 
 
@@ -45,3 +56,52 @@ def test_packs_hold_every_file_once_but_images(tmp_path, monkeypatch):
         with tarfile.open(path) as archive:
             held += archive.getnames()
     assert held == ["runs/a.parquet", "runs/b.json"]
+
+
+def task(name, reads=(), finished=False):
+    return ComputeTask(name, "", 1, lambda: finished, lambda _: None, lambda: 0.0, independent=True, reads=reads)
+
+
+def board_of(*tasks, processes=2):
+    return Board.of(multiprocessing.get_context("spawn"), tasks, processes)
+
+
+def test_a_process_stays_with_a_model_and_leaves_others_to_others():
+    board = board_of(*(task((model, goal)) for model in "ab" for goal in "123"), task(("a", "late")))
+    assert [board.claim(0), board.claim(1), board.claim(0), board.claim(1)] == [0, 3, 1, 4]
+    assert [board.claim(0), board.claim(0)] == [2, 5]  # the first model is done: the same one as the other process
+    assert board.claim(1) == 6  # of the next stage, as nothing else is left
+    assert board.claim(0) == NOTHING or board.claim(0) is None
+
+
+def test_a_task_waits_for_what_it_reads_and_a_failure_is_tried_once_more():
+    run, shown = task(("a", "run")), task(("transfer", "a", "run"), reads=(("a", "run"),))
+    board = board_of(run, shown)
+    assert board.claim(0) == 0
+    assert board.claim(1) == NOTHING
+    board.fail(0)
+    assert board.claim(1) == 0
+    board.finish(0)
+    assert board.claim(0) == 1
+    assert board.needed(1) == (0,)
+    board.release(0)  # it was ended within the task
+    assert board.states[1] == FAILED
+    assert board.claim(1) is None
+    assert runnable([shown]) == []  # without the run there is nothing to read
+
+
+def test_transfer_is_measured_beside_the_attacks(scope, tmp_path):
+    scope = dataclasses.replace(scope, models=(f"{tmp_path}/model.py:one", f"{tmp_path}/model.py:two"), limit=2)
+    tasks = study_processes.independent_tasks("su2018", scope)
+    kinds = [each.key[0] for each in tasks]
+    assert kinds.index("transfer") < kinds.index("clever")
+    assert study_processes.run("su2018", scope, 2, 300.0, 30.0) == 0
+    shown = pd.concat([pd.read_parquet(path) for path in (scope.out / "cache").glob("transfer-*.parquet")])
+    assert set(shown["source"]) == set(shown["target"]) == set(scope.models)
+
+
+def test_a_folder_of_a_gpu_keeps_its_settings_where_it_is_read(tmp_path):
+    scope = Scope(tmp_path / "out", device="cpu")
+    assert settings_for(scope) is FULL_ON_CPU
+    provenance.Measured.here("NVIDIA H200").keep(scope.out)
+    assert settings_for(scope) is FULL

@@ -265,7 +265,8 @@ def test_what_was_interrupted_goes_on(names, done, tmp_path, monkeypatch):
     so_far = len(done)
     monkeypatch.setattr(tasks, "transfer_outcomes", whole)
     one.run(NoProgress())
-    assert set(done[so_far:]) <= {"transfer_outcomes", "append"}
+    assert set(done[so_far:]) <= {"transfer_outcomes", "append", "__call__"}
+    assert done.count("__call__") == 2  # CLEVER of both models, after transfer
     assert done[so_far:].count("append") <= 2 * 2  # examples that were not made yet; no run is repeated
     assert done.count("transfer_outcomes") == 4 * 2
     assert one.seconds() == 0

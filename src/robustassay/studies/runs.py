@@ -91,6 +91,11 @@ class RunTask(Task):
         return self.attack_run.key
 
     @property
+    def needs(self) -> tuple[Key, ...]:
+        """A run reads no results."""
+        return ()
+
+    @property
     def folder(self) -> Path:
         """Where the run is stored."""
         return self.workspace.out / "runs" / self.attack_run.folder(self.workspace.seed)

@@ -48,6 +48,13 @@ class Task(ABC):
     def key(self) -> Key:
         """Name of the result."""
 
+    @property
+    def needs(self) -> tuple[Key, ...] | None:
+        """Keys of the tasks whose results it reads, so that it can run beside all others; None: perhaps those of all
+        before it.
+        """
+        return None
+
     @abstractmethod
     def missing(self) -> int:
         """Count the samples that have no result yet."""
@@ -75,7 +82,8 @@ class ComputeTask(Task):
     finished: Callable[[], bool] = field(repr=False)
     compute: Callable[[Results], Any] = field(repr=False)  # reads the result where the task is finished
     seconds: Callable[[], float] = field(repr=False)
-    independent: bool = False  # whether it needs no results of other tasks, so that it can run beside them
+    independent: bool = False  # whether it needs no results of other tasks, but perhaps those that `reads` names
+    reads: tuple[Key, ...] = ()
 
     @classmethod
     def of_table(
@@ -87,18 +95,24 @@ class ComputeTask(Task):
         make: Callable[[Results], pd.DataFrame],
         seconds: Callable[[], float],
         independent: bool = False,
+        reads: tuple[Key, ...] = (),
     ) -> "ComputeTask":
         """Make a task whose result is a cached table."""
 
         def compute(results: Results) -> pd.DataFrame:
             return table.get(lambda: make(results))
 
-        return cls(name, title, samples, table.exists, compute, seconds, independent)
+        return cls(name, title, samples, table.exists, compute, seconds, independent, reads)
 
     @property
     def key(self) -> Key:
         """Name of the result."""
         return self.name
+
+    @property
+    def needs(self) -> tuple[Key, ...] | None:
+        """Return the results that it reads, where they are known."""
+        return self.reads if self.independent else None
 
     def missing(self) -> int:
         """Return all samples, or none."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, final
 
-import torch
-
 from robustassay.evaluation.model_ref import choose_device
 from robustassay.evaluation.progress import Progress
 from robustassay.studies.crafting import LoadedModel
@@ -36,6 +34,7 @@ from robustassay.studies.liu2017.planes import (
 )
 from robustassay.studies.liu2017.settings import ON_CPU, SETTINGS, ExampleSet, LiuSettings
 from robustassay.studies.photographs import COMMON, available_networks, framed, networks
+from robustassay.studies.running import measured_on_cpu
 from robustassay.studies.scope import Scope
 from robustassay.studies.study import Plan
 from robustassay.studies.task import ComputeTask, Key, Results, Task, TaskCost
@@ -50,7 +49,7 @@ SEARCHED: Final = 0.15
 def plan(scope: Scope) -> Plan[LiuExperiment]:
     """Load the models, choose the images that all of them classify correctly, and plan the tasks."""
     device = choose_device(scope.device)
-    settings = settings_for(scope, device)
+    settings = settings_for(scope)
     whole = scope.whole_dataset()
     dataset = whole if settings.candidates is None else whole.take(min(settings.candidates, len(whole)))
     if scope.on_imagenet:
@@ -68,10 +67,10 @@ def plan(scope: Scope) -> Plan[LiuExperiment]:
     return Plan(tasks(experiment), lambda _: experiment, (note,))
 
 
-def settings_for(scope: Scope, device: torch.device) -> LiuSettings:
+def settings_for(scope: Scope) -> LiuSettings:
     """Return the settings of a scope; a CPU measures less, and `--limit` sets the number of images."""
     settings = scope.settings(SETTINGS)
-    settings = ON_CPU.get(scope.name, settings) if device.type == "cpu" else settings
+    settings = ON_CPU.get(scope.name, settings) if measured_on_cpu(scope) else settings
     if scope.limit is None:
         return settings
     return dataclasses.replace(settings, sizes=dataclasses.replace(settings.sizes, images=scope.limit))

@@ -27,8 +27,9 @@ from robustassay.threat.losses import ranked_classes
 Aim = Literal["untargeted", "random", "least-likely", "runner-up"]
 Numbers = npt.NDArray[np.float64]
 
-POINTS_PER_QUERY: Final = 256
-"""Points per query; changes speed and memory, never results."""
+POINTS_PER_QUERY: Final = {"cpu": 256, "cuda": 2048}
+VALUES_PER_QUERY: Final = 1 << 24
+"""Points per query, by type of device, and pixel values; they change speed and memory, never results."""
 
 
 @final
@@ -95,7 +96,7 @@ class Clever:
         ball = Ball(self.norm, x, torch.full((len(x),), self.norm.eps, device=x.device))
         rng = Streams.of(self.seed, [f"clever/{sample}" for sample in ids], x.device)
         found = torch.zeros(len(x), classes.shape[1], self.batches, dtype=torch.float64, device=x.device)
-        for draws in _chunks(self.gradients, max(1, POINTS_PER_QUERY // len(x))):
+        for draws in _chunks(self.gradients, max(1, _points(x) // len(x))):
             points = torch.stack([ball.sample(rng) for _ in draws], 1).flatten(0, 1)
             owner = torch.arange(len(x), device=x.device).repeat_interleave(len(draws))
             sizes = _gradient_norms(target, points, labels[owner], classes[owner], self.norm.dual.order)
@@ -118,6 +119,11 @@ class Clever:
             "p_value": fit.p_value,
             "fell_back": fit.fell_back,
         }
+
+
+def _points(x: Tensor) -> int:
+    """Return how many points one query holds: fewer where images are large."""
+    return min(POINTS_PER_QUERY.get(x.device.type, 256), max(64, VALUES_PER_QUERY // x[:1].numel()))
 
 
 def _gradient_norms(target: TargetModel, points: Tensor, labels: Tensor, classes: Tensor, order: float) -> Tensor:

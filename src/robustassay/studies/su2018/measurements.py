@@ -49,6 +49,7 @@ class SuMeasurements:
     clever: Mapping[str, pd.DataFrame] = field(repr=False)
     outcomes: Mapping[tuple[GoalName, str], pd.DataFrame] = field(repr=False)
     pixels: Mapping[str, int] = field(default_factory=dict)  # of each model's input; 32 x 32 by default
+    left: tuple[Key, ...] = ()  # tasks that are not finished
 
     @property
     def goal(self) -> GoalName:

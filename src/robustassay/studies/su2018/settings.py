@@ -69,6 +69,7 @@ class SuSettings:
     transfer_images: int | None = None  # of FGSM and I-FGSM
     targeted_images: int | None = None  # of the same with a target, where fewer
     clever_images: int = 64
+    clever_chunk: int = 32  # images that are estimated, and kept, together: on a GPU as fast as few
     clever_batches: int = 50
     clever_samples: int = 32
     clever_goals: tuple[Literal["random", "least-likely"], ...] = ("random", "least-likely")
@@ -157,6 +158,7 @@ QUICK: Final = SuSettings(
     minimum_images=12,
     transfer_images=12,
     clever_images=8,
+    clever_chunk=8,
     clever_batches=25,
     clever_samples=2,
     clever_goals=("random",),

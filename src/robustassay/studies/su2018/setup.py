@@ -1,11 +1,13 @@
 """How the study was run here, what differs from the paper, and the conclusion."""
 
+from collections import Counter
 from typing import Final
 
 from robustassay.studies.page import Finding, Scale, Setup, comma_list
 from robustassay.studies.su2018.findings import findings
 from robustassay.studies.su2018.measurements import LINF, SuMeasurements
 from robustassay.studies.su2018.settings import GOAL_TEXTS, SMALLEST
+from robustassay.studies.su2018.tasks import CLEVER_TASK, TRANSFER_TASK
 
 SMALL_IMAGES: Final = (
     "Images are those of CIFAR-10, and the models are small networks of the paper's families, trained here; of the "
@@ -38,7 +40,7 @@ MOST: Final = 10
 def setup(measured: SuMeasurements) -> Setup:
     """Describe the scale, the deviations, the scale of distances, the conclusion, and the flags of runs."""
     flags = {name: text for result in measured.results.values() for name, text in result.flags.items()}
-    deviations = (*(PHOTOGRAPHS if measured.settings.photographs else SMALL_IMAGES), *EVERYWHERE)
+    deviations = (*(PHOTOGRAPHS if measured.settings.photographs else SMALL_IMAGES), *EVERYWHERE, *_left(measured))
     return Setup(
         scale=tuple(_scale(measured)),
         deviations=deviations,
@@ -72,6 +74,16 @@ def _scale(measured: SuMeasurements) -> list[Scale]:
         Scale("CLEVER", clever_text if clever else "not run", "100 images, points as in Weng et al. (2018)"),
         Scale("targets", ", ".join(settings.goals), "untargeted, random, least likely"),
     ]
+
+
+def _left(measured: SuMeasurements) -> list[str]:
+    """Count what is not finished, by its kind."""
+    kinds = Counter(
+        "of CLEVER" if key[0] == CLEVER_TASK else "of transfer" if key[0] == TRANSFER_TASK else "of attacks"
+        for key in measured.left
+    )
+    counts = comma_list(f"{count} tasks {kind}" for kind, count in kinds.items())
+    return [f"Not finished, and left out: {counts}."] if kinds else []
 
 
 def _images(measured: SuMeasurements, attack: str) -> int:

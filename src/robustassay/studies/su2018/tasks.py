@@ -24,8 +24,9 @@ from robustassay.studies.task import ComputeTask, Results
 from robustassay.studies.timing import Passes
 from robustassay.threat import L2, ThreatModel, labels_of
 
-CHUNK: Final = 8
-"""Images whose CLEVER estimates are computed, and kept, together."""
+CLEVER_TASK: Final = "clever"
+TRANSFER_TASK: Final = "transfer"
+"""What the keys of tasks that are no attack runs start with."""
 
 
 @final
@@ -54,12 +55,13 @@ class SuExperiment:
     # ---------------------------------------------------------------- CLEVER
 
     def clever_tasks(self) -> list[ComputeTask]:
-        """List one task per model and chunk of images."""
+        """List one task per model and chunk of images, the first images of all models first."""
+        size = self.settings.clever_chunk
         wanted = min(self.settings.clever_images, len(self.workspace.dataset))
         return [
-            self._clever_task(model, start, self.workspace.dataset.select(range(start, min(start + CHUNK, wanted))))
+            self._clever_task(model, start, self.workspace.dataset.select(range(start, min(start + size, wanted))))
+            for start in range(0, wanted, size)
             for model in self.models
-            for start in range(0, wanted, CHUNK)
         ]
 
     def _clever_task(self, model: StudiedModel, start: int, chunk: Dataset) -> ComputeTask:
@@ -69,7 +71,7 @@ class SuExperiment:
         points = clever.gradients * (1 if aims == 1 else (2 + aims) / 2)  # a Jacobian shares its forward pass
         depends_on = [self.loaded[model.name].identity, self.workspace.dataset.sha256, list(chunk.ids), how]
         return ComputeTask.of_table(
-            name=("clever", model.name, str(start)),
+            name=(CLEVER_TASK, model.name, str(start)),
             title=f"{model.label}, CLEVER",
             samples=len(chunk),
             table=self._table("clever", depends_on),
@@ -113,12 +115,14 @@ class SuExperiment:
         how = [goal, attack.attack, attack.norm.identity, self.workspace.seed]
         depends_on = [source.name, models, self.workspace.dataset.sha256, list(images.ids), how]
         return ComputeTask.of_table(
-            name=("transfer", source.name, goal, attack.name),
+            name=(TRANSFER_TASK, source.name, goal, attack.name),
             title=f"{source.label}, {attack.name} to all models, {goal}",
             samples=len(images),
             table=self._table("transfer", depends_on),
             make=lambda results: self.transfer(goal, attack, source, results),
             seconds=self._transfer_seconds(attack, source, len(images)),
+            independent=True,
+            reads=((source.name, goal, attack.name),) if attack.keeps_images else (),
         )
 
     def _transfer_seconds(self, attack: SuAttack, source: StudiedModel, images: int) -> Callable[[], float]:
