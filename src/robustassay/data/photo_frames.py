@@ -13,9 +13,12 @@ VERSION: Final = "assay-frame-1"
 """Increase this if the same frame gives other pixels than before."""
 
 
-def apply_frame(dataset: Dataset, frame: Frame) -> Dataset:
-    """Return a dataset of photographs with a frame; other datasets, and those with a frame, are returned unchanged."""
-    read = _with_frame(dataset.read, frame)
+def apply_frame(dataset: Dataset, frame: Frame, kept: bool = False) -> Dataset:
+    """Return a dataset of photographs with a frame; other datasets, and those with a frame, are returned unchanged.
+
+    Where `kept`, the last photographs that were read stay decoded in memory.
+    """
+    read = _with_frame(dataset.read, frame, kept)
     if read is dataset.read:
         return dataset
     identity = json.dumps([VERSION, dataset.sha256, asdict(frame)], separators=(",", ":"))
@@ -24,7 +27,7 @@ def apply_frame(dataset: Dataset, frame: Frame) -> Dataset:
         name=f"{dataset.name} at {frame}",
         sha256=hashlib.sha256(identity.encode()).hexdigest(),
         read=read,
-        part_of=None if dataset.part_of is None else apply_frame(dataset.part_of, frame),
+        part_of=None if dataset.part_of is None else apply_frame(dataset.part_of, frame, kept),
     )
 
 
@@ -52,12 +55,12 @@ def credits_of(dataset: Dataset) -> dict[str, Credit]:
     return dict(zip(dataset.whole.ids, photos.credits, strict=True))
 
 
-def _with_frame(read: Reader, frame: Frame) -> Reader:
+def _with_frame(read: Reader, frame: Frame, kept: bool) -> Reader:
     """Set the frame of the reader of photographs, which may be inside other readers, such as a selection of rows."""
     if isinstance(read, PhotoReader):
-        return read if read.frame is not None else replace(read, frame=frame)
+        return read if read.frame is not None else replace(read, frame=frame, kept=kept)
     inner = getattr(read, "read", None)
     if inner is None or not is_dataclass(read) or isinstance(read, type):
         return read
-    changed = _with_frame(inner, frame)
+    changed = _with_frame(inner, frame, kept)
     return read if changed is inner else replace(read, read=changed)

@@ -2,10 +2,12 @@
 
 import hashlib
 import io
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, TypeVar, final
 
@@ -23,6 +25,10 @@ from robustassay.errors import BadData
 
 THREADS: Final = 8
 """Maximum number of threads that read and decode files; PIL and hashing release the GIL."""
+
+KEPT: Final = 256
+KEPT_PIXELS: Final = 320 * 320
+"""Decoded photographs that stay in memory where that is asked for, and their largest frame: at most 80 MB."""
 
 DEFAULT_FRAME: Final = Frame((224, 224), 256, "bilinear")
 """The frame for photographs of different sizes, if the network does not define one."""
@@ -57,6 +63,7 @@ class PhotoReader:
     targets: tuple[int, ...] | None = field(default=None, repr=False)
     frame: Frame | None = None
     credits: tuple[Credit, ...] | None = field(default=None, repr=False)
+    kept: bool = False  # whether the last ones stay decoded, for one attack after the other
 
     def __call__(self, rows: Sequence[int]) -> Tensor:
         """Read these photographs as float32 [n, 3, height, width] in [0, 1]."""
@@ -77,15 +84,25 @@ class PhotoReader:
         content = read_file(path)
         if hashlib.sha256(content).digest() != self.digests[row]:
             raise BadData(f"{path} changed after the dataset was loaded: restore it and start again.")
+        small = self.kept and frame is not None and math.prod(frame.size) <= KEPT_PIXELS
         try:
-            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-                # Pillow wants a transparent palette resolved before the transparency is dropped.
-                opaque = image.convert("RGBA") if "transparency" in image.info else image
-                colours = opaque.convert("RGB")
-            pixels = np.asarray(colours) if frame is None else frame.apply(colours, self.precropped)
+            return (_kept_pixels if small else _pixels)(content, frame, self.precropped)
         except Exception as error:  # a damaged image can raise any exception
             raise unreadable(path, error) from error
-        return np.ascontiguousarray(pixels).copy()
+
+
+def _pixels(content: bytes, frame: Frame | None, precropped: bool) -> npt.NDArray[np.uint8]:
+    """Decode a photograph and cut it to its frame."""
+    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        # Pillow wants a transparent palette resolved before the transparency is dropped.
+        opaque = image.convert("RGBA") if "transparency" in image.info else image
+        colours = opaque.convert("RGB")
+    pixels = np.asarray(colours) if frame is None else frame.apply(colours, precropped)
+    return np.ascontiguousarray(pixels).copy()
+
+
+_kept_pixels: Final = lru_cache(maxsize=KEPT)(_pixels)
+"""The same, kept; nobody changes the arrays."""
 
 
 def photo_dataset(

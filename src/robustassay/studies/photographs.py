@@ -54,7 +54,7 @@ def entry_of(model: str) -> PublishedNetwork | None:
 def as_seen_by(model: str, dataset: Dataset) -> Dataset:
     """Return photographs at the input size of a model; any other dataset unchanged."""
     frame = None if photo_reader_of(dataset) is None else _frame(model)
-    return dataset if frame is None else apply_frame(dataset, frame)
+    return dataset if frame is None else apply_frame(dataset, frame, kept=True)
 
 
 def framed(dataset: Dataset, frame: Frame = COMMON) -> Dataset:

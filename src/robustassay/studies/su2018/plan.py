@@ -1,7 +1,8 @@
 """The plan of the study: attack runs, CLEVER estimates, and transfer to every model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Final
 
 import pandas as pd
 
@@ -14,9 +15,14 @@ from robustassay.studies.su2018.measurements import SuMeasurements
 from robustassay.studies.su2018.models import StudiedModel, choose
 from robustassay.studies.su2018.settings import ON_CPU, SETTINGS, TARGET_RULES, GoalName, SuAttack, SuSettings
 from robustassay.studies.su2018.tasks import CLEVER_TASK, TRANSFER_TASK, SuExperiment
-from robustassay.studies.task import ComputeTask, Results
+from robustassay.studies.task import ComputeTask, Results, Task
 from robustassay.studies.timing import Passes
 from robustassay.threat import ThreatModel
+
+SHOWN: Final = 0.5
+"""Transfer comes after the attacks of its stage, and before those of the next."""
+
+CLEVER_STAGE: Final = 3
 
 
 def plan(scope: Scope) -> Plan[SuMeasurements]:
@@ -39,15 +45,17 @@ def settings_for(scope: Scope) -> SuSettings:
 
 
 def plan_of(models: tuple[StudiedModel, ...], settings: SuSettings, workspace: Workspace) -> Plan[SuMeasurements]:
-    """Plan the tasks of some models on some images: what transfers first, goals that do not at last."""
+    """Plan the tasks of some models on some images, in the order of their stages."""
     experiment = SuExperiment(models, settings, workspace)
     clever, transfers = experiment.clever_tasks(), experiment.transfer_tasks()
     shown = {task.key[1:] for *_, task in transfers if not task.missing()}  # their images are not needed any more
     runs = [replace(run, keep_images=run.keep_images and run.key not in shown) for run in attack_runs(models, settings)]
-    first = [run for run in runs if run.key[1] in settings.transfer_goals]
-    last = [run for run in runs if run.key[1] not in settings.transfer_goals]
-    shows = (task for *_, task in transfers)
-    tasks = (*workspace.tasks(first), *shows, *clever, *workspace.tasks(last))
+    stage = _stages(settings)
+    made = zip(runs, workspace.tasks(runs), strict=True)
+    staged: list[tuple[float, Task]] = [(stage(*run.key[1:]), task) for run, task in made]
+    staged += [(stage(goal, attack.name) + SHOWN, task) for goal, attack, task in transfers]
+    staged += [(CLEVER_STAGE, task) for task in clever]
+    tasks = tuple(task for _, task in sorted(staged, key=lambda pair: pair[0]))
 
     def measure(results: Results) -> SuMeasurements:
         attacked = {key[0] for key in results if key[0] not in (CLEVER_TASK, TRANSFER_TASK)}
@@ -66,6 +74,21 @@ def plan_of(models: tuple[StudiedModel, ...], settings: SuSettings, workspace: W
         )
 
     return Plan(tasks, measure, (f"{len(models)} models.",), partial=True)
+
+
+def _stages(settings: SuSettings) -> Callable[[str, str], float]:
+    """Return the stage of a goal and an attack: quick attacks, the least and the largest kappa, the other kappas, goals
+    that do not transfer. Transfer follows its attacks, so that a limit of time leaves the least important out.
+    """
+    ends = {attack.name for attack in settings.minimum_attacks((settings.kappas[0], settings.kappas[-1]))}
+    between = {attack.name for attack in settings.minimum_attacks(settings.kappas)} - ends
+
+    def stage(goal: str, attack: str) -> float:
+        if goal not in settings.transfer_goals:
+            return CLEVER_STAGE + 1
+        return 1 if attack in ends else 2 if attack in between else 0
+
+    return stage
 
 
 def _outcomes(
