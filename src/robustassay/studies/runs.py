@@ -113,6 +113,10 @@ class RunTask(Task):
         done = store.done(with_images=self.attack_run.keep_images) if store.exists() else frozenset()
         return sum(sample not in done for sample in self.samples.ids)
 
+    def to_read(self) -> "RunTask":
+        """A page needs no images."""
+        return replace(self, attack_run=replace(self.attack_run, keep_images=False))
+
     def cost(self) -> TaskCost:
         """Estimate planned passes times their measured time; the first run of a model checks it, too."""
         missing, run = self.missing(), self.attack_run

@@ -40,14 +40,15 @@ class Plan(Generic[M]):
 
         Where tasks are missing, a plan that cannot do without them raises BadRequest.
         """
-        missing = self.unfinished()
-        if missing and not (self.partial and len(missing) < len(self.tasks)):
+        tasks = [task.to_read() for task in self.tasks]
+        missing = [task for task in tasks if task.missing()]
+        if missing and not (self.partial and len(missing) < len(tasks)):
             raise BadRequest(
                 f"{len(missing)} of {len(self.tasks)} tasks are not finished, the first of them "
                 f"{' '.join(missing[0].key)}: run the same command without --publish first."
             )
         left_out = {task.key for task in missing}
-        return replace(self, tasks=tuple(task for task in self.tasks if task.key not in left_out)).run(progress)
+        return replace(self, tasks=tuple(task for task in tasks if task.key not in left_out)).run(progress)
 
     def run(self, progress: Progress) -> M:
         """Run the missing tasks, read the others, and return the measurements.

@@ -59,6 +59,10 @@ class Task(ABC):
     def missing(self) -> int:
         """Count the samples that have no result yet."""
 
+    def to_read(self) -> "Task":
+        """Return the same task where its result is only read, for a page: it may need less then."""
+        return self
+
     @abstractmethod
     def cost(self) -> TaskCost:
         """Estimate what the missing part takes."""

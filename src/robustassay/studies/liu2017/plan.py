@@ -32,7 +32,7 @@ from robustassay.studies.liu2017.planes import (
     TARGET_PLANES,
     plane_measure,
 )
-from robustassay.studies.liu2017.settings import ON_CPU, SETTINGS, ExampleSet, LiuSettings
+from robustassay.studies.liu2017.settings import IMAGENET_ON_CPU, ON_CPU, SETTINGS, ExampleSet, LiuSettings
 from robustassay.studies.photographs import COMMON, available_networks, framed, networks
 from robustassay.studies.running import measured_on_cpu
 from robustassay.studies.scope import Scope
@@ -57,6 +57,8 @@ def plan(scope: Scope) -> Plan[LiuExperiment]:
         named = choose(networks(scope.models) if scope.models else available_networks(settings.models))
     else:
         named = choose(scope.models or settings.models)
+    if scope.on_imagenet and len(named) == len(IMAGENET_ON_CPU.models):
+        settings = dataclasses.replace(settings, rates=IMAGENET_ON_CPU.rates)  # of as many networks
     frame = COMMON if scope.on_imagenet else None
     models = {name: LoadedModel.of(model, name, len(dataset.classes), device, frame) for name, model in named.items()}
     families = {name: family_of(model) for name, model in named.items()}
@@ -92,9 +94,16 @@ def tasks(experiment: LiuExperiment) -> tuple[Task, ...]:
                 table.exists,
                 _reader(experiment, example_set),
                 costs.outcomes,
+                independent=True,
+                reads=tuple(_crafted(example_set, source) for source in experiment.sources(example_set)),
             )
         )
     return (*made, *_measures(experiment, costs))
+
+
+def _crafted(example_set: ExampleSet, source: str) -> Key:
+    """Name the task that crafts the examples of one source."""
+    return "examples", example_set.name, source
 
 
 def _reader(experiment: LiuExperiment, example_set: ExampleSet) -> Callable[[Results], object]:
@@ -128,7 +137,9 @@ def _measure_task(experiment: LiuExperiment, measure: Measure, cost: Callable[[]
         return measure.table(experiment).exists()
 
     name, images = ("measure", measure.title), len(experiment.images)
-    return ComputeTask(name, measure.title, images, finished, lambda _: measure.get(experiment), cost)
+    of_outcomes = measure in (TARGET_PLANE, TARGET_PLANES)
+    reads: tuple[Key, ...] = (("outcomes", measure.needs.name),) if of_outcomes else ()
+    return ComputeTask(name, measure.title, images, finished, lambda _: measure.get(experiment), cost, True, reads)
 
 
 @final
@@ -144,7 +155,12 @@ class CraftTask(Task):
     @property
     def key(self) -> Key:
         """Name of the result."""
-        return "examples", self.example_set.name, self.source
+        return _crafted(self.example_set, self.source)
+
+    @property
+    def needs(self) -> tuple[Key, ...]:
+        """Return the outcomes whose RMSD it is matched to."""
+        return (("outcomes", self.example_set.matched_to.name),) if self.example_set.is_matched else ()
 
     @property
     def _is_optimisation(self) -> bool:

@@ -164,8 +164,10 @@ QUICK: Final = LiuSettings(
 IMAGENET_RATES: Final = Rates(large=5.7, ensemble=1.4, ensemble_targeted=2.4)
 IMAGENET: Final = LiuSettings(
     models=("resnet34", "efficientnet-b0", "squeezenet-1.1", "mobilenet-v2-1.0-224", "mobilenet-v1-1.0-224"),
-    sizes=Sizes(draws=20, planes=20),
+    sizes=Sizes(few=40, draws=10, line_step=0.5, planes=20),
     rates=IMAGENET_RATES,
+    grid=61,
+    coarse=31,
     candidates=500,
 )
 IMAGENET_ON_CPU_RATES: Final = Rates(large=5.7, ensemble=1.7, ensemble_targeted=3.1)

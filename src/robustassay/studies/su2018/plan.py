@@ -35,7 +35,7 @@ def plan(scope: Scope) -> Plan[SuMeasurements]:
     workspace = Workspace(scope.images(settings.images), scope.out, scope.seed, scope.device)
     notes = [f"Quick: {len(workspace.dataset)} images; {settings.description}."] if scope.quick else []
     made = plan_of(choose(wanted), settings, workspace)
-    return Plan(made.tasks, made.measure, (*notes, *made.notes))
+    return replace(made, notes=(*notes, *made.notes))
 
 
 def settings_for(scope: Scope) -> SuSettings:
