@@ -66,6 +66,7 @@ class Board:
     failures: Any = field(repr=False)
     running: Any = field(repr=False)  # the task of each process, or the last one
     lock: Any = field(repr=False)
+    had: set[str] = field(default_factory=set)  # the models that this process has been at; every process has its own
 
     @classmethod
     def of(cls, context: Any, tasks: Sequence[Task], processes: int) -> "Board":
@@ -83,19 +84,21 @@ class Board:
             if not ready:
                 return NOTHING if waiting and RUNNING in list(self.states) else None
             at = self._choose(process, ready)
+            self.had.add(self.order.models[at])
             self.states[at], self.running[process] = RUNNING, at
             return at
 
     def _choose(self, process: int, ready: Sequence[int]) -> int:
-        """Stay with a model, or take one that no other process is at; of the earliest stage in either case."""
+        """Stay with a model, or take one that no other process is at, a known one first; of the earliest stage."""
         models, stages = self.order.models, self.order.stages
         first = min(stages[at] for at in ready)
         here = [at for at in ready if stages[at] == first]
         own = self.running[process]
         others = {models[at] for one, at in enumerate(self.running) if at != NOTHING and one != process}
         stay = (at for at in here if own != NOTHING and models[at] == models[own])
-        free = (at for at in here if models[at] not in others)
-        return next(itertools.chain(stay, free, here))
+        free = [at for at in here if models[at] not in others]
+        known = (at for at in free if models[at] in self.had)
+        return next(itertools.chain(stay, known, free, here))
 
     def finish(self, at: int) -> None:
         """Note that a task is finished."""
