@@ -27,6 +27,7 @@ import os
 import sys
 import tarfile
 import time
+import traceback
 from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
@@ -37,6 +38,7 @@ from robustassay.cli.study.command import run_study
 from robustassay.errors import AssayError, BadRequest, Interrupted
 from robustassay.evaluation.progress import NoProgress
 from robustassay.interrupt import graceful_interrupt, stop_requested
+from robustassay.studies.analyses.adversarial import ExamplesTask
 from robustassay.studies.catalogue import PAPERS
 from robustassay.studies.paper_models import resolve
 from robustassay.studies.provenance import Measured
@@ -49,6 +51,9 @@ PACK_BYTES: Final = 14 << 20
 """A pack is closed when it is larger than this; one more file adds much less than a MiB."""
 
 POLL_SECONDS: Final = 0.5
+
+WORTH_SAYING: Final = 1.0
+"""Seconds; some studies have thousands of tasks that take less."""
 
 
 def main(words: Sequence[str]) -> int:
@@ -100,14 +105,18 @@ def independent_tasks(study: str, scope: Scope) -> list[Task]:
     """List the attack runs of a study, and other tasks that need no results, in the order of its plan."""
     found = PAPERS[study].study()
     tasks: Sequence[Task] = found.plan(resolve(found.paper_models, scope)[0]).tasks
-    return [task for task in tasks if isinstance(task, RunTask) or (isinstance(task, ComputeTask) and task.independent)]
+    return [
+        task
+        for task in tasks
+        if isinstance(task, RunTask | ExamplesTask) or (isinstance(task, ComputeTask) and task.independent)
+    ]
 
 
 def run(study: str, scope: Scope, processes: int, seconds: float, grace: float) -> int:
     """Run the missing tasks in processes until the time is over; return how many are missing then."""
     started, tasks = time.monotonic(), independent_tasks(study, scope)
     missing = [at for at, task in enumerate(tasks) if task.missing()]
-    print(f"{len(tasks) - len(missing)} of {len(tasks)} runs are finished", flush=True)
+    print(f"{len(tasks) - len(missing)} of {len(tasks)} tasks are finished", flush=True)
     if missing:
         Measured.here(device_name(scope.device)).keep(scope.out)
         os.environ["OMP_NUM_THREADS"] = "1"  # the processes are as many as the cores
@@ -123,7 +132,7 @@ def run(study: str, scope: Scope, processes: int, seconds: float, grace: float) 
             _stop(workers, said, grace)
         queue.cancel_join_thread()
     left = sum(bool(task.missing()) for task in tasks)
-    print(f"{left} of {len(tasks)} runs are missing after {time.monotonic() - started:.0f} s", flush=True)
+    print(f"{left} of {len(tasks)} tasks are missing after {time.monotonic() - started:.0f} s", flush=True)
     return left
 
 
@@ -140,8 +149,13 @@ def work(study: str, scope: Scope, queue: "Queue[int | None]", said: "Queue[str]
                 return
             except AssayError as error:  # one run that fails must not end the others
                 said.put(f"{' '.join(task.key)} failed: {error}")
+            except Exception as error:  # an error of this program; after one of CUDA every other call fails, too
+                said.put(f"{' '.join(task.key)} failed: {traceback.format_exc(limit=-4)}")
+                if "CUDA error" in str(error):
+                    return
             else:
-                said.put(f"{' '.join(task.key)}: {time.monotonic() - start:.1f} s")
+                if (seconds := time.monotonic() - start) > WORTH_SAYING:
+                    said.put(f"{' '.join(task.key)}: {seconds:.1f} s")
 
 
 def _wait(workers: Sequence[BaseProcess], said: "Queue[str]", until: float, first: bool = True) -> None:

@@ -77,7 +77,7 @@ class CraftingSetup:
 
 
 @dataclass(frozen=True, eq=False)
-class _ExamplesTask(Task):
+class ExamplesTask(Task):
     """A table made of adversarial examples."""
 
     setup: CraftingSetup = field(repr=False)
@@ -118,7 +118,7 @@ class _ExamplesTask(Task):
 
 @final
 @dataclass(frozen=True, eq=False)
-class AdversarialPredictionsTask(_ExamplesTask):
+class AdversarialPredictionsTask(ExamplesTask):
     """A model's predictions on its own adversarial examples."""
 
     @cached_property
@@ -133,7 +133,7 @@ class AdversarialPredictionsTask(_ExamplesTask):
 
 @final
 @dataclass(frozen=True, eq=False)
-class TransferTask(_ExamplesTask):
+class TransferTask(ExamplesTask):
     """What several models answer to the examples of one: target, sample_id, label, predicted."""
 
     targets: tuple[str, ...]
