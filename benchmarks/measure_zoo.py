@@ -1,11 +1,12 @@
-"""Measures the express robust accuracy of every embedded model and writes it into the cards and the README.
+"""Measures the robust accuracy of every embedded model and writes it into the cards and the README.
 
-    nice -n 10 python -m benchmarks.measure_zoo [MODEL...] [--limit 100] [--device cuda]
+    nice -n 10 python -m benchmarks.measure_zoo [MODEL...] [--limit 100] [--device cuda] [--attack autoattack]
     python -m benchmarks.measure_zoo --study runs/robustbench2021
 
 Resumable: a card that already says so for these weights and as many images is left alone, and a run that was
 interrupted goes on from its folder. With `--study`, nothing is attacked: finished runs of `assay study robustbench2021`
-give the numbers, where they have more images than a card.
+give the numbers of both attacks, where they have more images than a card. AutoAttack on a random model is its version
+for these.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from tools import zoo_table
 import robustassay as ra
 from robustassay import models
 from robustassay.evaluation import Result
+from robustassay.evaluation.model_ref import choose_device
 from robustassay.files import write_atomically
 from robustassay.models.card import ModelCard
 from robustassay.models.weights import hash_state
@@ -29,7 +31,7 @@ from robustassay.store import Store
 from robustassay.target.batching import LANES
 
 DATA, EPS, EPS_TEXT, SEED = "cifar10-1k", 8 / 255, "8/255", 0
-KEY, DRAWS = "express", 20
+KEYS, DRAWS = ("express", "autoattack"), 20
 # What PGD leaves nothing of falls at once, so more images cost little; on what stands an attack takes its full length.
 MANY, FEW, FALLS = 500, 100, 0.02
 
@@ -41,12 +43,12 @@ def main(words: Sequence[str]) -> int:
         return take_over(options.study, options.models or models.names())
     cards = sorted((models.card(name) for name in options.models or models.names()), key=expected_cost)
     wanted = [(card, options.limit or images_for(card)) for card in cards]
-    missing = [(card, images) for card, images in wanted if not is_known(card, images)]
+    missing = [(card, images) for card, images in wanted if not is_known(card, images, options.attack)]
     print(f"{len(cards) - len(missing)} of {len(cards)} cards know it already", flush=True)
     for done, (card, images) in enumerate(missing):
         started = time.monotonic()
-        found = measure(card.name, images, options.out, options.device)
-        add(card.name, {KEY: found})
+        found = measure(card.name, images, options.out, options.device, options.attack)
+        add(card.name, {options.attack: found})
         zoo_table.main()
         counts = f"{found['robust']} of {images} stand, {found['doubtful']} of them in doubt"
         print(f"[{done + 1}/{len(missing)}] {card.name}: {counts}, {time.monotonic() - started:.0f} s", flush=True)
@@ -59,6 +61,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("models", nargs="*", help="names of the zoo; all by default")
     parser.add_argument("--limit", type=int, help=f"images a model; by default {FEW}, {MANY} where PGD leaves none")
     parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--attack", choices=KEYS, default=KEYS[0])
     parser.add_argument("--study", type=Path, help="folder of the study robustbench2021, to take its runs from")
     parser.add_argument("--out", type=Path, default=Path("runs/measure-zoo"), help="folder of the runs")
     return parser.parse_args(words)
@@ -67,13 +70,15 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def take_over(study: Path, names: Sequence[str]) -> int:
     """Write the finished runs of a study into the cards that have fewer images."""
     for name in names:
-        for folder in sorted((study / "runs" / name / "run").glob("test-*")):
+        runs = study / "runs" / name / "run"
+        for folder in sorted(folder for kind in ("test", *KEYS) for folder in runs.glob(f"{kind}-*")):
             result = Result.of_store(Store(folder))
             images, spec = len(result.records), result.manifest["spec"]
-            own = spec["attack"]["name"] == KEY and spec["model"].get("weights") == hash_state(models.load(name))
-            if own and not is_known(models.card(name), images):
-                add(name, {KEY: measurement(name, result, images)})
-                print(f"{name}: {result.robust_accuracy:.1%} of {images}", flush=True)
+            attack = spec["attack"]["name"]
+            own = attack in KEYS and spec["model"].get("weights") == hash_state(models.load(name))
+            if own and not is_known(models.card(name), images, attack):
+                add(name, {attack: measurement(name, result, images, attack)})
+                print(f"{name}: {result.robust_accuracy:.1%} of {images} under {attack}", flush=True)
     zoo_table.main()
     return 0
 
@@ -93,33 +98,40 @@ def expected_cost(card: ModelCard) -> tuple[bool, int]:
     return not falls_at_once(card), card.parameters
 
 
-def is_known(card: ModelCard, images: int) -> bool:
+def is_known(card: ModelCard, images: int, attack: str = KEYS[0]) -> bool:
     """Return whether a card has this measurement of these weights, on at least so many images."""
-    known = card.measurements.get(KEY, {})
+    known = card.measurements.get(attack, {})
     return bool(known.get("sha256") == card.sha256 and known.get("images", 0) >= images)
 
 
-def measure(name: str, images: int, out: Path, device: str | None) -> dict[str, Any]:
+def measure(name: str, images: int, out: Path, device: str | None, attack: str = KEYS[0]) -> dict[str, Any]:
     """Attack one model and return the measurement for its card."""
     # The weights are part of the folder's name: a model that was trained again is another run.
-    folder = out / f"{name}-{models.card(name).sha256[:8]}"
+    folder = out / f"{name}-{models.card(name).sha256[:8]}{f'-{attack}' * (attack != KEYS[0])}"
+    full = words_of(name, attack)
     result = ra.evaluate(
         name,
         DATA,
         ra.LInf(EPS),
-        KEY,
+        full,
         limit=images,
         seed=SEED,
         device=device,
         out=folder,
         keep_images=False,
         search=ra.Search(eot=DRAWS),
-        execution=ra.Execution(batch_size=LANES * DRAWS),  # a call holds that many images a draw, or pads to it
+        # On a CPU a call holds that many images a draw, or pads to it.
+        execution=ra.Execution(batch_size=None if choose_device(device).type == "cuda" else LANES * DRAWS),
     )
-    return measurement(name, result, images)
+    return measurement(name, result, images, full)
 
 
-def measurement(name: str, result: Result, images: int) -> dict[str, Any]:
+def words_of(name: str, attack: str) -> str:
+    """Return an attack as the command line takes it for a model; that of random models has its own version."""
+    return f"{attack}:version=rand" if attack == "autoattack" and models.card(name).recipe == "rse" else attack
+
+
+def measurement(name: str, result: Result, images: int, attack: str) -> dict[str, Any]:
     """Return the entry of a card for a finished run."""
     stands = result.records["clean_ok"] & ~result.records["success"]
     draws = result.manifest["spec"]["model"].get("eot")
@@ -132,7 +144,7 @@ def measurement(name: str, result: Result, images: int) -> dict[str, Any]:
         "flags": sorted(result.flags),
         "data": f"{DATA}, its first {images} images",
         "threat": f"Linf {EPS_TEXT}",
-        "command": f"assay eval {name} --data {DATA} --attack {KEY} --norm Linf --eps {EPS_TEXT} --limit {images}"
+        "command": f"assay eval {name} --data {DATA} --attack {attack} --norm Linf --eps {EPS_TEXT} --limit {images}"
         + (f" --eot {draws}" if draws else ""),
         "sha256": models.card(name).sha256,
     }

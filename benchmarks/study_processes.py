@@ -28,6 +28,7 @@ import os
 import sys
 import tarfile
 import time
+import traceback
 from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
@@ -37,7 +38,7 @@ from typing import Any, Final
 import torch
 
 from benchmarks.task_board import NOTHING, Board, runnable
-from robustassay.errors import BadRequest, Interrupted
+from robustassay.errors import AssayError, BadRequest, Interrupted
 from robustassay.evaluation.progress import NoProgress
 from robustassay.interrupt import graceful_interrupt, stop_requested
 from robustassay.studies.catalogue import PAPERS
@@ -52,6 +53,9 @@ PACK_BYTES: Final = 14 << 20
 """A pack is closed when it is larger than this; one more file adds much less than a MiB."""
 
 POLL_SECONDS: Final = 0.5
+
+WORTH_SAYING: Final = 1.0
+"""Seconds; some studies have thousands of tasks that take less."""
 
 
 def main(words: Sequence[str]) -> int:
@@ -112,7 +116,7 @@ def run(study: str, scope: Scope, processes: int, seconds: float, grace: float) 
     """Run the missing tasks in processes until the time is over; return how many are missing then."""
     started, tasks = time.monotonic(), independent_tasks(study, scope)
     missing = sum(bool(task.missing()) for task in tasks)
-    print(f"{len(tasks) - missing} of {len(tasks)} runs are finished", flush=True)
+    print(f"{len(tasks) - missing} of {len(tasks)} tasks are finished", flush=True)
     if missing:
         Measured.here(device_name(scope.device)).keep(scope.out)
         os.environ["OMP_NUM_THREADS"] = "1"  # the processes are as many as the cores
@@ -125,7 +129,7 @@ def run(study: str, scope: Scope, processes: int, seconds: float, grace: float) 
             _wait(workers, board, said, started + seconds)
             _stop(workers, board, said, grace)
     left = sum(bool(task.missing()) for task in tasks)
-    print(f"{left} of {len(tasks)} runs are missing after {time.monotonic() - started:.0f} s", flush=True)
+    print(f"{left} of {len(tasks)} tasks are missing after {time.monotonic() - started:.0f} s", flush=True)
     return left
 
 
@@ -149,13 +153,15 @@ def work(study: str, scope: Scope, board: Board, process: int, said: "Queue[str]
                 return
             except Exception as error:  # one task that fails must not end the others
                 board.fail(at)
-                said.put(f"{name} failed: {type(error).__name__}: {error}")
+                told = str(error) if isinstance(error, AssayError) else traceback.format_exc(limit=-4)
+                said.put(f"{name} failed: {told}")
                 if not _works():
-                    said.put(f"process {process} ends: its GPU context is broken")
+                    said.put(f"process {process} ends: after an error of CUDA every other call fails, too")
                     return
             else:
                 board.finish(at)
-                said.put(f"{name}: {time.monotonic() - start:.1f} s")
+                if (seconds := time.monotonic() - start) > WORTH_SAYING:
+                    said.put(f"{name}: {seconds:.1f} s")
 
 
 def _free_memory() -> None:

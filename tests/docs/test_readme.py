@@ -28,10 +28,16 @@ def test_the_model_table_is_what_the_cards_say():
     assert zoo_table.renewed(README) == README, "run python -m tools.zoo_table"
     for card in map(models.card, models.names()):
         (line,) = (line for line in README.splitlines() if line.startswith(f"| `{card.name}` |"))
-        express = card.measurements["express"]
-        numbers = (card.clean_accuracy, card.robust_accuracy, express["robust"] / express["images"])
+        measured = [found for name in ("express", "autoattack") if (found := card.measurements.get(name))]
+        numbers = (
+            card.clean_accuracy,
+            card.robust_accuracy,
+            *(found["robust"] / found["images"] for found in measured),
+        )
         assert re.findall(r"[\d.]+%", line) == [f"{number:.1%}" for number in numbers]
-        assert line.endswith(f"of {express['images']:,} |")
+        assert [int(count.replace(",", "")) for count in re.findall(r"of ([\d,]+)", line)[1:]] == [
+            found["images"] for found in measured
+        ]
         assert f" {card.parameters:,} " in line
 
 

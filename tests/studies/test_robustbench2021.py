@@ -1,7 +1,9 @@
 """The study robustbench2021: what is planned, that nothing is done twice, and that findings follow from numbers."""
 
 import json
+import re
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -16,14 +18,16 @@ from robustassay.errors import BadRequest, Interrupted
 from robustassay.evaluation.progress import NoProgress
 from robustassay.studies import analyses
 from robustassay.studies.analyses.analysis import ADVERSARIAL, L2_TRAINED, NATURAL, group
+from robustassay.studies.analyses.model_measurements import ModelMeasurements
 from robustassay.studies.analyses.setup import AnalysisSetup
 from robustassay.studies.robustbench2021 import STUDY
 from robustassay.studies.robustbench2021.answers import findings_of
 from robustassay.studies.robustbench2021.findings import CLAIMS, _fairness, _ood, _shift, _transfer
+from robustassay.studies.robustbench2021.l2_models import l2_models
 from robustassay.studies.robustbench2021.measurements import FIGURES, RobustBenchMeasurements
 from robustassay.studies.robustbench2021.mixture import mixture
 from robustassay.studies.robustbench2021.models import PAPER_MODELS
-from robustassay.studies.robustbench2021.plan import analysis_kinds, choose
+from robustassay.studies.robustbench2021.plan import _spread, analysis_kinds, choose
 from robustassay.studies.robustbench2021.published_entries import CLAIMS as PUBLISHED_CLAIMS
 from robustassay.studies.robustbench2021.published_entries import corruption_scores
 from robustassay.studies.robustbench2021.settings import FULL, QUICK, SETTINGS, RobustBenchSettings
@@ -50,6 +54,7 @@ TINY = RobustBenchSettings(
     seeds=(1,),
     seed_images=4,
     restart_images=0,
+    compared_attack="express",
 )
 
 
@@ -127,6 +132,62 @@ def test_a_page_is_made_of_what_is_finished(folder, tmp_path):
     assert "Figure 3 (shift): not measured yet." in text
     by_claim = {one.claim: one for one in STUDY.findings(measured)}
     assert by_claim["Robust accuracy goes with accuracy under distribution shift"].verdict == "cannot be said"
+
+
+def test_what_most_rests_on_comes_first_and_long_tasks_before_short_ones(folder):
+    keys = [task.key for task in STUDY.plan(Scope(folder, quick=True)).tasks]
+    assert keys[:2] == [("convnet-ibp", "run", "test"), ("vgg11-natural", "run", "test")]
+    kinds = [key[1:] for key in keys]
+    first = [kinds.index(each) for each in (
+        ("run", "test"), ("predictions", "test"), ("run", "express"), ("run", "attacked: corruptions"),
+        ("lipschitz", "test"), ("transfer", "test"), ("run", "l2"), ("run", "seed 1"))]  # fmt: skip
+    assert first == sorted(first)
+
+
+def test_the_second_attack_is_compared_with_the_first(folder):
+    _, measured, _ = run(folder)
+    (said,) = (line for line in STUDY.setup(measured).markdown if "`express` ran beside" in line)
+    total, equal, only, only_other = (
+        int(number) for number in re.findall(r"(\d+) (?:verdicts|are equal|samples fall|to `express` only)", said)
+    )
+    assert total == 12 == equal + only + only_other
+
+
+def test_a_part_of_a_dataset_has_its_classes():
+    test = data.load("cifar10-1k")
+    in_classes = test.select(test.labels.argsort().tolist())
+    assert set(_spread(in_classes, 50).labels.tolist()) == set(range(10))
+    assert len(_spread(in_classes, 50)) == 50
+    assert _spread(test, 2000) is test
+
+
+def frame(rng, confidence, images=400):
+    """Answers of two classes of which four of five are correct, with confidences near a mean."""
+    sure = rng.uniform(confidence - 0.05, confidence + 0.05, images)
+    labels = (np.arange(images) % 5 == 0).astype(int)
+    return pd.DataFrame({"label": labels, "logit0": np.log(sure / (1 - sure)), "logit1": 0.0})
+
+
+@pytest.mark.parametrize(
+    ("of_l2", "outside", "verdict"), [(0.8, 0.6, "holds"), (0.55, 0.5, "does not hold"), (0.8, 0.8, "does not hold")]
+)
+def test_models_trained_for_l2_are_compared_with_both_other_kinds(of_l2, outside, verdict):
+    rng = np.random.default_rng(0)
+    names = {NATURAL: ("Standard:Linf", "Standard:L2"), ADVERSARIAL: ("a", "b"), L2_TRAINED: ("a:L2", "b:L2")}
+    answers = {NATURAL: (0.9, 0.7), ADVERSARIAL: (0.6, 0.6), L2_TRAINED: (of_l2, outside)}
+    results: dict[Key, Any] = {}
+    for kind, own in names.items():
+        for name in own:
+            for place, confidence in zip(("test", "out of distribution: x"), answers[kind], strict=True):
+                results[f"robustbench:{name}", "predictions", place] = frame(rng, confidence)
+    models_ = tuple(dict.fromkeys(key[0] for key in results))
+    measured = ModelMeasurements(models_, dict.fromkeys(key[2] for key in results), cast(Any, None), results)  # type: ignore[arg-type]
+    table = pd.DataFrame({"model": models_, "ece": 0.1, "ece_held_out": 0.1})
+    made = {name: analyses.Analysis(name, name, {name: table}, (), ()) for name in ("calibration", "ood")}
+    outcome = l2_models(cast(Any, SimpleNamespace(analyses=made, measured=measured)))
+    assert outcome.verdict == verdict
+    assert "mean AUROC natural 1.000" in str(outcome.measured)
+    assert l2_models(cast(Any, SimpleNamespace(analyses={}, measured=measured))).verdict == "cannot be said"
 
 
 def test_the_command_plans_and_refuses(capsys, tmp_path):

@@ -2,7 +2,9 @@
 
 import dataclasses
 import multiprocessing
+import queue
 import tarfile
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from benchmarks import study_processes
 from benchmarks.task_board import FAILED, NOTHING, Board, runnable
 
 from robustassay.studies import provenance
+from robustassay.studies.catalogue import PAPERS
 from robustassay.studies.scope import Scope
 from robustassay.studies.su2018.plan import settings_for
 from robustassay.studies.su2018.settings import FULL, FULL_ON_CPU
@@ -41,7 +44,7 @@ def test_the_time_limit_ends_it_and_the_same_call_resumes(scope, capsys):
     before = sorted((scope.out / "runs").rglob("*.parquet"))
     assert study_processes.run("dong2020", scope, 1, 300.0, 10.0) == 0
     assert sorted((scope.out / "runs").rglob("*.parquet")) == before
-    assert f"{len(tasks)} of {len(tasks)} runs are finished" in capsys.readouterr().out
+    assert f"{len(tasks)} of {len(tasks)} tasks are finished" in capsys.readouterr().out
     assert len(list((scope.out / "provenance").iterdir())) == 1
 
 
@@ -105,3 +108,26 @@ def test_a_folder_of_a_gpu_keeps_its_settings_where_it_is_read(tmp_path):
     assert settings_for(scope) is FULL_ON_CPU
     provenance.Measured.here("NVIDIA H200").keep(scope.out)
     assert settings_for(scope) is FULL
+
+
+def test_every_task_of_robustbench_is_independent(tmp_path):
+    scope = Scope(tmp_path, quick=True, models=("alexnet-natural", "convnet-ibp"))
+    everything = PAPERS["robustbench2021"].study().plan(scope).tasks
+    assert [task.key for task in study_processes.independent_tasks("robustbench2021", scope)] == [
+        task.key for task in everything
+    ]
+
+
+def test_one_task_that_fails_leaves_the_others(scope, monkeypatch):
+    """In the process of the test, as a worker would do it."""
+
+    def fails(self, results, progress):
+        raise KeyError("a mistake of the program")
+
+    tasks = study_processes.independent_tasks("dong2020", scope)
+    monkeypatch.setattr(type(tasks[0]), "run", fails)
+    said: Any = queue.Queue()
+    monkeypatch.setattr(study_processes, "independent_tasks", lambda *_: tasks[:2])
+    study_processes.work("dong2020", scope, board_of(*tasks[:2]), 0, said)
+    assert said.qsize() == 2 * 2  # each of them is tried once more
+    assert "a mistake of the program" in said.get()

@@ -134,7 +134,7 @@ def search_with_margin_error(monkeypatch, surrogate_of) -> None:
 
 def test_half_precision_answers_like_the_model_and_fuses_what_can_be_fused():
     model = models.load("resnet20-pgd").eval()
-    surrogate = _half(model, _full(model, X), X)
+    surrogate = _half(model, _full(model, X), X, logits_and_gradients(model, X))
     assert surrogate is not None
     assert surrogate.dtype == torch.float16
     assert 0 < surrogate.margin_error < 0.2
@@ -220,7 +220,8 @@ def test_a_model_beyond_the_range_of_half_precision_has_no_such_surrogate():
         def forward(self, x):
             return self.model(x) * 1e6
 
-    assert _half(Loud().eval(), None, X) is None
+    loud = Loud().eval()
+    assert _half(loud, None, X, logits_and_gradients(loud, X)) is None
 
 
 @pytest.mark.parametrize("attack", ["pgd:steps=3", pytest.param("square:steps=100", marks=pytest.mark.long)])
@@ -276,7 +277,7 @@ def test_a_surrogate_that_fails_is_left_for_the_model_itself(monkeypatch):
 def test_another_head_is_put_on_model_and_surrogate_and_its_error_is_measured_again():
     model = models.load("resnet20-pgd").eval()
     plain = LocalModel(model, 10, torch.device("cpu"), 8)
-    surrogate = _half(model, _full(model, X), X)
+    surrogate = _half(model, _full(model, X), X, logits_and_gradients(model, X))
     assert surrogate is not None
     half = SurrogateModel(plain, surrogate)
     binary = half.with_head(lambda module: nn.Sequential(module, Halves()), 2, X)

@@ -638,3 +638,35 @@ def test_an_error_in_the_backward_pass_is_a_failure_of_the_model():
         target.gradient(x, lambda logits, goal: logits[:, 0], Untargeted(torch.zeros(2, dtype=torch.int64)))
     with pytest.raises(ModelFailed, match=r"gradient could not be computed.*no gradient here"):
         target.jacobian(x, torch.zeros(2, 1, dtype=torch.int64))
+
+
+# ---------------------------------------------------------------- precision
+
+
+class NotesPrecision(nn.Module):
+    """Remembers whether products may be computed in TF32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.allowed: set[tuple[bool, str]] = set()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.allowed.add((torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()))
+        return torch.stack((x.flatten(1).sum(1), -x.flatten(1).sum(1)), 1)
+
+
+def test_tf32_is_used_only_where_it_is_asked_for() -> None:
+    module, x = NotesPrecision(), grey(3)
+    model = LocalModel.of(module, x, CPU)
+    model.logits(x)
+    model.gradient(x, lambda logits, goal: logits[..., 0], Untargeted(zeros(3)))
+    assert module.allowed == {(False, "highest")}
+    module.allowed.clear()
+    quick = model.in_tf32().with_module(module).with_head(lambda inner: inner, 2)
+    quick.logits(x)
+    quick.gradient(x, lambda logits, goal: logits[..., 0], Untargeted(zeros(3)))
+    assert module.allowed == {(True, "high")}
+    assert torch.get_float32_matmul_precision() == "highest"
+    module.allowed.clear()
+    model.logits(x)
+    assert module.allowed == {(False, "highest")}

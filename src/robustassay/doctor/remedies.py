@@ -92,7 +92,8 @@ def _run_cross_checks(probes: ProbeSet, searched: ProbeSet, gradients: float) ->
     of the model, so they search as that attack did: `searched` has its target.
     """
     failed, tried = 0, 0
-    repaired = ((probes, candidate) for candidate in build_cross_checks(probes))
+    quick = replace(probes, target=probes.target.in_tf32())
+    repaired = ((quick, candidate) for candidate in build_cross_checks(probes))
     others = ((searched, candidate) for candidate in (other_kinds(searched) if gradients else ()))
     with seeded("cross-check", probes.target.device):
         for attacked, candidate in chain(repaired, others):

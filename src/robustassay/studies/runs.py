@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, final
 
+import torch
+
 from robustassay import models
 from robustassay.data import Dataset
 from robustassay.evaluation import Execution, Result, Search, evaluate
@@ -45,6 +47,7 @@ class AttackRun:
     limit: int | None = None  # fewer samples than the study has, for costly runs
     source: str | None = None
     keep_images: bool = False
+    whole_on_gpu: bool = False  # all samples in one wave there, as a few take as long as many
 
     def folder(self, seed: int) -> Path:
         """Return the run's place below the folder of runs; other settings or weights give another one."""
@@ -152,7 +155,6 @@ class RunTask(Task):
 
     def _evaluate(self, progress: Progress) -> Result:
         run, device, samples = self.attack_run, choose_device(self.workspace.device), self.samples
-        in_time = int(_SECONDS_PER_WAVE / max(self.seconds_per_sample(), 1e-9))
         return evaluate(
             load_once(run.model),
             samples,
@@ -161,11 +163,18 @@ class RunTask(Task):
             seed=self.workspace.seed,
             device=device,
             search=Search(query_budget=run.query_budget, eot=run.eot, smallest_eps=run.smallest_eps, self_test=0),
-            execution=Execution(wave_size=min(default_wave_size(device, samples), max(8, in_time))),
+            execution=Execution(wave_size=self._wave_size(device)),
             out=self.folder,
             keep_images=run.keep_images,
             progress=progress,
         )
+
+    def _wave_size(self, device: torch.device) -> int:
+        """Return how many samples are attacked together, at most."""
+        most = default_wave_size(device, self.samples)
+        if device.type == "cuda" and self.attack_run.whole_on_gpu:
+            return most
+        return min(most, max(8, int(_SECONDS_PER_WAVE / max(self.seconds_per_sample(), 1e-9))))
 
 
 def is_available(model: str) -> bool:

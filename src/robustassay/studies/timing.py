@@ -3,13 +3,14 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, final
 
 import torch
 from torch import Tensor
 
+from robustassay import models
 from robustassay.data import Dataset
 from robustassay.data.photo_frames import photo_reader_of
 from robustassay.evaluation.model_ref import ModelRef
@@ -19,6 +20,9 @@ from robustassay.threat import Untargeted
 
 EOT_DRAWS: Final = 20
 """Passes that a gradient of a random model is averaged over."""
+
+EMBEDDED_KEPT: Final = 64
+"""Models of the zoo that stay loaded: they are small, and studies ask for them again and again."""
 
 _TIMED: Final = 16
 """Images whose passes are timed before a study starts."""
@@ -45,7 +49,16 @@ class PassTimes:
 
 @lru_cache(maxsize=2)
 def load_once(model: str) -> ModelRef:
-    """Load a model once for its timing and all its tasks, which run one after the other."""
+    """Load a model once for its timing and all its tasks, which run one after the other.
+
+    Embedded models are small, so all of them stay loaded; what was found out about them, which may hold much memory of
+    a GPU, is kept for two models only.
+    """
+    return replace(_load_embedded(model), inspections={}) if model in models.names() else ModelRef.of(model)
+
+
+@lru_cache(maxsize=EMBEDDED_KEPT)
+def _load_embedded(model: str) -> ModelRef:
     return ModelRef.of(model)
 
 

@@ -16,11 +16,13 @@ LossOf = Callable[[Tensor], Tensor]
 """From the logits of a batch, `[draws, n, classes]`, to one number: the sum of the rows' losses."""
 
 
-def differentiate(value: Tensor, images: Tensor, device: torch.device, keep_graph: bool = False) -> Tensor | None:
+def differentiate(
+    value: Tensor, images: Tensor, device: torch.device, keep_graph: bool = False, tf32: bool = False
+) -> Tensor | None:
     """Return the gradient of one number; None where no graph connects it to the images."""
     if not value.requires_grad:
         return None
-    with full_precision(device):
+    with full_precision(device, tf32):
         (gradient,) = torch.autograd.grad(value, images, retain_graph=keep_graph, allow_unused=True)
     return gradient
 

@@ -59,9 +59,13 @@ class FullPrecision(Forward):
     """
 
     def __init__(
-        self, module: nn.Module, device: torch.device, differentiable: Callable[[Tensor], Tensor] | None = None
+        self,
+        module: nn.Module,
+        device: torch.device,
+        differentiable: Callable[[Tensor], Tensor] | None = None,
+        tf32: bool = False,
     ) -> None:
-        self._module, self._device, self._differentiable = module, device, differentiable
+        self._module, self._device, self._differentiable, self._tf32 = module, device, differentiable, tf32
         self.is_adaptive = differentiable is not None
 
     @property
@@ -82,12 +86,12 @@ class FullPrecision(Forward):
         return self._call(self._differentiable or self._module, images)
 
     def _call(self, function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-        with full_precision(self._device), callers_environment():
+        with full_precision(self._device, self._tf32), callers_environment():
             return function(images.to(self.dtype)).float()
 
     def gradient(self, logits: Tensor, loss_of: LossOf, images: Tensor) -> Tensor | None:
         """Differentiate the loss of the logits."""
-        return differentiate(loss_of(logits), images, self._device)
+        return differentiate(loss_of(logits), images, self._device, tf32=self._tf32)
 
 
 @final

@@ -8,11 +8,11 @@ from torch import nn
 
 
 @contextmanager
-def full_precision(device: torch.device) -> Iterator[None]:
-    """Compute in the model's own precision: no autocast, no TF32, no kernels selected by timing."""
+def full_precision(device: torch.device, tf32: bool = False) -> Iterator[None]:
+    """Compute in the model's own precision: no autocast, no kernels selected by timing, TF32 only where asked for."""
     matmul = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32)
     try:
         with torch.autocast(device.type, enabled=False), exact:
             yield

@@ -48,6 +48,9 @@ MARGIN_ERROR_FACTOR: Final = 4.0
 MIN_MARGIN_ERROR: Final = 1e-6
 """The margin error of a surrogate in half precision without any error on the images tried."""
 
+CLEARLY: Final = 0.5
+"""A surrogate that takes less than this part of the model's time is faster, without a second look."""
+
 FOLDED: Final = "batch norms folded"
 HALF: Final = "float16"
 AUTOCAST: Final = "float16 by autocast"
@@ -180,12 +183,19 @@ def _full(module: nn.Module, tried: Tensor) -> Surrogate | None:
 
 def _in_half(module: nn.Module, full: Surrogate | None, tried: Tensor) -> Iterator[Surrogate | None]:
     """Yield surrogates in half precision, the faster one first."""
-    if image_dtype(module) == torch.float32:
-        yield _half(module, full, tried)
-        yield _compared(module, _Autocast(deepcopy(module)), AUTOCAST, tried)
+    if image_dtype(module) != torch.float32:
+        return
+    try:
+        expected = logits_and_gradients(module, tried)
+    except Exception:  # such as a model without a gradient
+        return
+    yield _half(module, full, tried, expected)
+    yield _compared(_Autocast(deepcopy(module)), AUTOCAST, tried, expected)
 
 
-def _half(module: nn.Module, full: Surrogate | None, tried: Tensor) -> Surrogate | None:
+def _half(
+    module: nn.Module, full: Surrogate | None, tried: Tensor, expected: tuple[Tensor, Tensor]
+) -> Surrogate | None:
     """Return a surrogate whose every value is float16, with batch norms and ReLUs fused."""
     try:
         fast = deepcopy(full.module) if full else _traced(module) or deepcopy(module)
@@ -194,7 +204,7 @@ def _half(module: nn.Module, full: Surrogate | None, tried: Tensor) -> Surrogate
         _make_fast(fast.half())
     except Exception:  # not every model can be copied so
         return None
-    return _compared(module, fast, f"{HALF}, {full.name}" if full else HALF, tried)
+    return _compared(fast, f"{HALF}, {full.name}" if full else HALF, tried, expected)
 
 
 @final
@@ -212,10 +222,10 @@ class _Autocast(nn.Module):
         return logits
 
 
-def _compared(module: nn.Module, fast: nn.Module, name: str, tried: Tensor) -> Surrogate | None:
+def _compared(fast: nn.Module, name: str, tried: Tensor, expected: tuple[Tensor, Tensor]) -> Surrogate | None:
     """Return a surrogate in half precision, if its logits and gradients agree with the model's on most images."""
     try:
-        expected, found = logits_and_gradients(module, tried), logits_and_gradients(fast, tried.half())
+        found = logits_and_gradients(fast, tried.half())
     except Exception:  # not every model has a half precision
         return None
     near = relative_difference(expected[0], found[0]) <= HALF_TOLERANCE
@@ -233,20 +243,24 @@ def is_aligned(gradient: Tensor, found: Tensor) -> Tensor:
 
 
 def _is_slower(surrogate: Surrogate, module: nn.Module, tried: Tensor) -> bool:
-    """Compare the times of gradients on a GPU, as the search computes them."""
-    return _seconds(ReplayedModule(surrogate.module, surrogate.dtype), tried) > _seconds(module, tried)
+    """Compare the times of gradients on a GPU, as the search computes them.
+
+    The model has computed these gradients before, so that its kernels are loaded; a second look is for close times.
+    """
+    fast = ReplayedModule(surrogate.module, surrogate.dtype)
+    for _ in range(CALLS_BEFORE_RECORDING):  # loads kernels and records graphs
+        logits_and_gradients(fast, tried)
+    shorter = min(_seconds(fast, tried), _seconds(fast, tried))
+    return shorter > CLEARLY * _seconds(module, tried) and shorter > _seconds(module, tried)
 
 
 def _seconds(module: Callable[[Tensor], Tensor], images: Tensor) -> float:
-    """Return the time of a gradient: the shorter of two, after some that load kernels and record graphs."""
-    times = []
-    for _ in range(CALLS_BEFORE_RECORDING + 2):
-        torch.cuda.synchronize(images.device)
-        started = time.perf_counter()
-        logits_and_gradients(module, images)
-        torch.cuda.synchronize(images.device)
-        times.append(time.perf_counter() - started)
-    return min(times[-2:])
+    """Return the time of a gradient."""
+    torch.cuda.synchronize(images.device)
+    started = time.perf_counter()
+    logits_and_gradients(module, images)
+    torch.cuda.synchronize(images.device)
+    return time.perf_counter() - started
 
 
 @torch.enable_grad()

@@ -88,6 +88,10 @@ class TargetModel(ABC):
         The margin error of a surrogate in half precision is measured again, on the images `tried`.
         """
 
+    def in_tf32(self) -> "TargetModel":
+        """Return the target for searches on a GPU whose finds are verified on the model; others are as they were."""
+        return self
+
     def for_search(self, seeks_minimum: bool) -> "TargetModel":
         """Return the target to search with: for the nearest point of a boundary, margins must be exact."""
         return self.exact if seeks_minimum and self.margin_error else self

@@ -77,7 +77,7 @@ class CraftingSetup:
 
 
 @dataclass(frozen=True, eq=False)
-class _ExamplesTask(Task):
+class ExamplesTask(Task):
     """A table made of adversarial examples."""
 
     setup: CraftingSetup = field(repr=False)
@@ -87,6 +87,11 @@ class _ExamplesTask(Task):
     def key(self) -> Key:
         """Name of the result."""
         return self.name
+
+    @property
+    def needs(self) -> tuple[Key, ...]:
+        """It crafts its examples itself."""
+        return ()
 
     @property
     @abstractmethod
@@ -118,7 +123,7 @@ class _ExamplesTask(Task):
 
 @final
 @dataclass(frozen=True, eq=False)
-class AdversarialPredictionsTask(_ExamplesTask):
+class AdversarialPredictionsTask(ExamplesTask):
     """A model's predictions on its own adversarial examples."""
 
     @cached_property
@@ -133,7 +138,7 @@ class AdversarialPredictionsTask(_ExamplesTask):
 
 @final
 @dataclass(frozen=True, eq=False)
-class TransferTask(_ExamplesTask):
+class TransferTask(ExamplesTask):
     """What several models answer to the examples of one: target, sample_id, label, predicted."""
 
     targets: tuple[str, ...]

@@ -9,7 +9,7 @@ from typing import Any, final
 import pandas as pd
 import torch
 
-from robustassay import attacks
+from robustassay import attacks, models
 from robustassay.data import Dataset
 from robustassay.errors import BadRequest
 from robustassay.evaluation.checks import check_model
@@ -29,7 +29,7 @@ from robustassay.studies.photographs import as_seen_by
 from robustassay.studies.runs import AttackRun, RunTask, Workspace
 from robustassay.studies.study import Plan
 from robustassay.studies.task import ComputeTask, Key, Results, Task
-from robustassay.studies.timing import EOT_DRAWS, Passes, load_once
+from robustassay.studies.timing import EMBEDDED_KEPT, EOT_DRAWS, Passes, load_once
 from robustassay.target import LocalModel, TargetModel
 from robustassay.threat import LInf, ThreatModel
 
@@ -89,6 +89,7 @@ class AnalysisSetup:
                 self._lipschitz_table(measurement),
                 lambda _: self.estimate_lipschitz(measurement),
                 lambda: self._lipschitz_seconds(measurement),
+                independent=True,
             )
         table = self._table(measurement, self.data(measurement), [])
         return ComputeTask.of_table(
@@ -98,6 +99,7 @@ class AnalysisSetup:
             table,
             lambda _: self.predict(measurement),
             lambda: self.seconds(measurement, Passes(forwards=1)),
+            independent=True,
         )
 
     def run_task(self, model: str, data: str = TEST) -> RunTask:
@@ -106,7 +108,8 @@ class AnalysisSetup:
         guessed = attack.planned_steps or 100
         passes = self.passes or Passes(2, guessed)
         limit = self.limits.get(model, self.robust_images) if data == TEST else None
-        run = AttackRun(key("run", model, data), model, self.threat, self.attack, passes, limit=limit)
+        name = key("run", model, data)
+        run = AttackRun(name, model, self.threat, self.attack, passes, limit=limit, whole_on_gpu=True)
         return RunTask(run, replace(self.workspace, dataset=self.datasets[data]))
 
     def crafting(self, measurement: Key) -> CraftingSetup:
@@ -140,7 +143,7 @@ class AnalysisSetup:
 
     def target(self, model: str) -> TargetModel:
         """Return a model as it is queried; a randomized one is averaged."""
-        return _target(self, model)
+        return _embedded_target(self, model) if model in models.names() else _target(self, model)
 
     def seconds(self, measurement: Key, passes: Passes) -> float:
         """Estimate the seconds of some passes per image of a dataset."""
@@ -167,6 +170,12 @@ class AnalysisSetup:
     @property
     def _lipschitz(self) -> LipschitzEstimate:
         return LipschitzEstimate(self.threat.norm, self.lipschitz_steps, seed=self.seed)
+
+
+@lru_cache(maxsize=EMBEDDED_KEPT)
+def _embedded_target(setup: AnalysisSetup, model: str) -> TargetModel:
+    """Keep more of the small models of the zoo: in transfer, the examples of each go to all."""
+    return _target(setup, model)
 
 
 @lru_cache(maxsize=2)

@@ -46,8 +46,8 @@ def make(measured: ModelMeasurements) -> Analysis:
         panels.append(Panel(f"shift-{slug(name)}", f"Accuracy under shift: {name}",
                             Points(points.assign(y=wide[name]), axis, "accuracy", note)))  # fmt: skip
         panels.append(Panel(f"shift-{slug(name)}-kept", f"Share of clean accuracy kept: {name}",
-                            Points(points.assign(y=wide[f"{name}, share kept"]), axis, "accuracy / clean accuracy",
-                                   note)))  # fmt: skip
+                            Points(points.assign(y=wide[f"{name}, share kept"])[wide[TEST] > 0], axis,
+                                   "accuracy / clean accuracy", note)))  # fmt: skip
         notes.append(f"Robust accuracy and accuracy on {name}: {trend(wide['robust'], wide[name])}.")
         kept = trend(wide["robust"], wide[f"{name}, share kept"])
         notes.append(f"Robust accuracy and the share of clean accuracy kept on {name}: {kept}.")

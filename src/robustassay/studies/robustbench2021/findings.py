@@ -7,7 +7,7 @@ import pandas as pd
 
 from robustassay.analysis.compare import mcnemar, pair
 from robustassay.analysis.shift import trend
-from robustassay.studies.analyses.analysis import ADVERSARIAL, L2_TRAINED, NATURAL, group
+from robustassay.studies.analyses.analysis import ADVERSARIAL, NATURAL, group
 from robustassay.studies.analyses.model_measurements import MEMBERS, ModelMeasurements
 from robustassay.studies.page import Finding, Verdict, combined
 from robustassay.studies.robustbench2021.answers import (
@@ -19,6 +19,7 @@ from robustassay.studies.robustbench2021.answers import (
     trend_text,
     unknown,
 )
+from robustassay.studies.robustbench2021.l2_models import l2_models
 from robustassay.studies.robustbench2021.measurements import RobustBenchMeasurements
 from robustassay.studies.robustbench2021.published_entries import CLAIMS as PUBLISHED_CLAIMS
 from robustassay.studies.robustbench2021.repeated_runs import restarts, seeds
@@ -225,12 +226,6 @@ def _transfer(study: RobustBenchMeasurements) -> Outcome:
     return Outcome(combined(verdicts), text, because, reasons)
 
 
-def _l2_models(study: RobustBenchMeasurements) -> Outcome:
-    if not any(group(model) == L2_TRAINED for model in study.measured.models):
-        return unknown("the zoo has no model trained against L2 attacks")
-    return unknown("too few models trained against L2 attacks to compare with the others")
-
-
 def _gap(measured: ModelMeasurements, model: str) -> tuple[float, float]:
     """Return the 95 % interval of accuracy minus mean confidence."""
     from robustassay.analysis.calibration import confidences
@@ -249,7 +244,7 @@ CLAIMS: Final[tuple[Claim[RobustBenchMeasurements], ...]] = (
     Claim("Most models trained against L∞ attacks are underconfident",
           "all but 2 models (Figure 4); ECE 21 % on average, up to 70 %, of the standard model 4 %", _calibration),
     Claim("L2-robust models are better calibrated, and detect out-of-distribution inputs like standard models",
-          "Appendix F, no number in the main text", _l2_models),
+          "Appendix F, no number in the main text", l2_models),
     Claim("Training against L∞ attacks makes out-of-distribution inputs harder to detect", "Figure 5, no number", _ood),
     Claim("Higher robust accuracy goes with less difference between classes",
           "Figure 6: strong linear trend, no number", _fairness),

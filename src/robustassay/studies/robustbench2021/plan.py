@@ -17,10 +17,11 @@ from robustassay.studies.robustbench2021.further_runs import further_tasks
 from robustassay.studies.robustbench2021.leaderboards import study_boards
 from robustassay.studies.robustbench2021.measurements import RobustBenchMeasurements
 from robustassay.studies.robustbench2021.mixture import mixture
+from robustassay.studies.robustbench2021.order import in_order
 from robustassay.studies.robustbench2021.settings import (
-    EXPRESS,
     FALLS,
     FEW_CLASSES,
+    PASSES,
     RANDOM_RECIPES,
     SETTINGS,
     RobustBenchSettings,
@@ -51,7 +52,7 @@ def plan(scope: Scope) -> Plan[RobustBenchMeasurements]:
     if scope.quick:
         images = f"{len(setup.datasets[TEST])} images, {setup.robust_images} of them under attack"
         notes.insert(0, f"Quick: {images}; {settings.description}.")
-    return Plan((*inner.tasks, *further), measure, tuple(notes), partial=True)
+    return Plan(in_order((*inner.tasks, *further)), measure, tuple(notes), partial=True)
 
 
 def finished_analyses(
@@ -109,7 +110,7 @@ def analysis_setup(names: tuple[str, ...], test: Dataset, settings: RobustBenchS
         scope.out,
         settings.threat,
         settings.attack,
-        EXPRESS if settings.attack == "express" else None,
+        PASSES.get(settings.attack),
         None if settings.robust_images is None else min(settings.robust_images, len(test)),
         _limits(names, scope.extra.robust_limit, len(test)),
         settings.lipschitz_images,
@@ -139,7 +140,7 @@ def _datasets(test: Dataset, settings: RobustBenchSettings, extra: ExtraData, se
     chosen |= {f"{SHIFT}{other.name}": other for other in shifted}
     if images := settings.attacked_shift_images:
         chosen |= {f"{ATTACKED}corruptions": mixture(test, images, seed)}
-        chosen |= {f"{ATTACKED}{other.name}": other.take(min(images, len(other))) for other in shifted}
+        chosen |= {f"{ATTACKED}{other.name}": _spread(other, images) for other in shifted}
     if not extra.ood:
         chosen |= {f"{OOD}{kind}": out_of_distribution_images(test, kind, seed) for kind in settings.ood}
     chosen |= {f"{OOD}{other.name}": other for other in (_as_many(name, test) for name in extra.ood)}
@@ -149,5 +150,11 @@ def _datasets(test: Dataset, settings: RobustBenchSettings, extra: ExtraData, se
 
 
 def _as_many(name: str, test: Dataset) -> Dataset:
-    whole = datasets.load(name)
-    return whole.take(min(len(whole), len(test)))
+    return _spread(datasets.load(name), len(test))
+
+
+def _spread(dataset: Dataset, images: int) -> Dataset:
+    """Return so many images at equal steps: datasets often come in the order of their classes."""
+    if images >= len(dataset):
+        return dataset
+    return dataset.select([at * len(dataset) // images for at in range(images)])

@@ -27,7 +27,8 @@ def seeds(study: RobustBenchMeasurements) -> Outcome:
         )
     if not verdicts:
         return unknown("not measured yet")
-    because = f"range over seeds against the interval over images; {study.settings.attack}, not AutoAttack"
+    other = "" if study.settings.attack == "autoattack" else f"; {study.settings.attack}, not AutoAttack"
+    because = f"range over seeds against the interval over images{other}"
     return Outcome(combined(verdicts), "; ".join(texts), because, tuple(reasons))
 
 

@@ -17,6 +17,12 @@ FEW_CLASSES: Final = 100
 EXPRESS: Final = Passes(forwards=80, gradients=200)
 """Passes of `express` on a sample that it does not break; most are broken early."""
 
+AUTOATTACK: Final = Passes(forwards=6000, gradients=1900)
+"""The same of AutoAttack."""
+
+PASSES: Final = {"express": EXPRESS, "autoattack": AUTOATTACK}
+"""By attack."""
+
 FALLS: Final = 0.02
 """Robust accuracy under PGD up to which a model falls at once; on others an attack takes its full length."""
 
@@ -38,7 +44,7 @@ class RobustBenchSettings:
     models: tuple[str, ...] = ()  # all of the zoo, by default
     shifts: tuple[CorruptionSpec, ...] = tuple(corruption_grid())
     shift_images: int = 100  # under each corruption
-    attacked_shift_images: int = 150  # two for each kind and severity
+    attacked_shift_images: int = 300  # four for each kind and severity
     ood: tuple[str, ...] = ("noise", "scrambled", "shuffled")  # made from the test images, where no others are given
     crafting_images: int = 100  # for transfer and for adversarial images in privacy
     transfer: bool = True
@@ -46,8 +52,9 @@ class RobustBenchSettings:
     lipschitz_steps: int = 50
     lipschitz_stages: int = 4
     attack: str = "express"
+    compared_attack: str | None = None  # runs on the same images, too
     threat: ThreatModel = THREAT
-    l2_images: int = 200
+    l2_images: int = 500
     seed_models: tuple[str, ...] = ("resnet20-pgd", "resnet20-alp", "convnet-ibp")
     seeds: tuple[int, ...] = (1, 2, 3, 4)  # beside that of the study
     seed_images: int = 500
@@ -55,7 +62,9 @@ class RobustBenchSettings:
     restart_images: int = 200
 
 
-FULL: Final = RobustBenchSettings("all of the zoo whose forward pass is deterministic")
+FULL: Final = RobustBenchSettings(
+    "all of the zoo whose forward pass is deterministic", attack="autoattack", compared_attack="express"
+)
 QUICK: Final = RobustBenchSettings(
     "a small part of it",
     images=300,

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+import pandas as pd
+
 from robustassay.studies.analyses.model_measurements import MEMBERS, OOD, SHIFT, TEST, key
 from robustassay.studies.page import Scale, Setup, comma_list
 from robustassay.studies.robustbench2021.further_runs import SQUARE, seed_name
@@ -52,8 +54,7 @@ def _deviations(study: RobustBenchMeasurements) -> list[str]:
     data, results, models = study.setup.datasets, study.results, study.setup.models
     lines = [
         "The networks are the small ones of this zoo: the paper's need weights that are not embedded.",
-        "`express` replaces AutoAttack, which takes many times as long; their agreement is measured in the page on "
-        "express.",
+        *_about_the_attack(study),
         "Models with a random forward pass are left out, as the paper does not admit them.",
         "Years and venues are those of the methods' papers; the weights are newer.",
         "Limits of words such as 'highly' and 'noticeable' are ours; that of 50 images per class was set after a first "
@@ -88,6 +89,29 @@ def _deviations(study: RobustBenchMeasurements) -> list[str]:
     if study.settings.seed_images and not seeds:
         lines.append("Runs with other seeds (appendix E) are not measured yet.")
     return lines
+
+
+def _about_the_attack(study: RobustBenchMeasurements) -> list[str]:
+    """Say what replaces AutoAttack, or how the second attack agrees with it."""
+    attack, other = study.settings.attack, study.settings.compared_attack
+    if attack == "express":
+        return [
+            "`express` replaces AutoAttack, which takes many times as long; their agreement is measured in the page on "
+            "express."
+        ]
+    both = [model for model in study.measured.models if other and key("run", model, other) in study.results]
+    if not other or not both:
+        return []
+    pairs = [(study.measured.records(model), study.results[key("run", model, other)].records) for model in both]
+    merged = pd.concat([one.merge(two, on="sample_id", suffixes=("", "_other")) for one, two in pairs])
+    only, only_other = (
+        int((merged[a] & ~merged[b]).sum()) for a, b in (("success", "success_other"), ("success_other", "success"))
+    )
+    return [
+        f"`{other}` ran beside `{attack}` on the same images of {len(both)} models: of {len(merged):,} verdicts "
+        f"{len(merged) - only - only_other:,} are equal, {only} samples fall to `{attack}` only and {only_other} to "
+        f"`{other}` only."
+    ]
 
 
 def _trained_for_l2(model: str) -> bool:
