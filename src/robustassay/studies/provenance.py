@@ -93,6 +93,11 @@ def provenance_of(out: Path, command: str) -> Provenance:
     return Provenance(tuple(found), today().isoformat(), commit(), command)
 
 
+def devices(out: Path) -> frozenset[str]:
+    """Name the devices that the records of a study were measured on; none where there are no records."""
+    return frozenset(str(json.loads(path.read_text())["device"]) for path in (out / FOLDER).glob("*.json"))
+
+
 @cache
 def commit() -> str:
     """Return the commit of the source that runs, marked where it was changed since; else the version."""

@@ -28,6 +28,9 @@ _PREFLIGHT: Final = Passes(forwards=100, gradients=50)
 _SECONDS_PER_WAVE: Final = 600
 """An interrupt loses the wave in progress, so a wave of slow samples holds fewer of them."""
 
+_LEAST_PER_WAVE: Final = {"cuda": 128}
+"""Samples that a wave holds at least; a GPU takes as long for a few."""
+
 
 @final
 @dataclass(frozen=True)
@@ -144,6 +147,7 @@ class RunTask(Task):
     def _evaluate(self, progress: Progress) -> Result:
         run, device, samples = self.attack_run, choose_device(self.workspace.device), self.samples
         in_time = int(_SECONDS_PER_WAVE / max(self.seconds_per_sample(), 1e-9))
+        least = _LEAST_PER_WAVE.get(device.type, 8)
         return evaluate(
             load_once(run.model),
             samples,
@@ -152,7 +156,7 @@ class RunTask(Task):
             seed=self.workspace.seed,
             device=device,
             search=Search(query_budget=run.query_budget, eot=run.eot, smallest_eps=run.smallest_eps, self_test=0),
-            execution=Execution(wave_size=min(default_wave_size(device, samples), max(8, in_time))),
+            execution=Execution(wave_size=min(default_wave_size(device, samples), max(least, in_time))),
             out=self.folder,
             keep_images=run.keep_images,
             progress=progress,

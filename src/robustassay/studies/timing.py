@@ -43,9 +43,9 @@ class PassTimes:
     gradient: float
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=16)
 def load_once(model: str) -> ModelRef:
-    """Load a model once for its timing and all its tasks, which run one after the other."""
+    """Load a model once for its timing and all its tasks; those of several models may take turns."""
     return ModelRef.of(model)
 
 
