@@ -113,7 +113,7 @@ def run(study: str, scope: Scope, processes: int, seconds: float, grace: float) 
         os.environ["OMP_NUM_THREADS"] = "1"  # the processes are as many as the cores
         context = multiprocessing.get_context("spawn")
         queue, said = context.Queue(), context.Queue()
-        for at in [*missing, *[None] * processes]:
+        for at in [*groups(tasks, missing), *[None] * processes]:
             queue.put(at)
         workers = [context.Process(target=work, args=(study, scope, queue, said)) for _ in range(processes)]
         with graceful_interrupt():  # Ctrl-C ends the wait, and then the processes
@@ -127,21 +127,39 @@ def run(study: str, scope: Scope, processes: int, seconds: float, grace: float) 
     return left
 
 
-def work(study: str, scope: Scope, queue: "Queue[int | None]", said: "Queue[str]") -> None:
+def groups(tasks: Sequence[Task], chosen: Sequence[int]) -> list[list[int]]:
+    """Put neighbours that show the same crafted images to several models into one group, for one process."""
+    found: dict[object, list[int]] = {}
+    for at in chosen:
+        task = tasks[at]
+        run = task.attack_run if isinstance(task, RunTask) else None
+        shared = run is not None and run.source is not None and not run.smallest_eps
+        found.setdefault((run.attack, str(run.threat)) if run and shared else at, []).append(at)
+    return list(found.values())
+
+
+def work(study: str, scope: Scope, queue: "Queue[list[int] | None]", said: "Queue[str]") -> None:
     """Run tasks from the queue until it is empty or this process is asked to stop."""
     parent = os.getppid()  # another one once the first process was killed
     with graceful_interrupt() as stop:
         tasks = independent_tasks(study, scope)
-        while not stop.asked and os.getppid() == parent and (at := queue.get()) is not None:
-            start, task = time.monotonic(), tasks[at]
-            try:
-                task.run({}, NoProgress())
-            except Interrupted:
-                return
-            except AssayError as error:  # one run that fails must not end the others
-                said.put(f"{' '.join(task.key)} failed: {error}")
-            else:
-                said.put(f"{' '.join(task.key)}: {time.monotonic() - start:.1f} s")
+        while not stop.asked and os.getppid() == parent and (group := queue.get()) is not None:
+            for at in group:
+                if not stop.asked:
+                    _run(tasks[at], said)
+
+
+def _run(task: Task, said: "Queue[str]") -> None:
+    """Run one task, and say how long it took; one that fails must not end the others."""
+    start = time.monotonic()
+    try:
+        task.run({}, NoProgress())
+    except Interrupted:
+        return
+    except AssayError as error:
+        said.put(f"{' '.join(task.key)} failed: {error}")
+    else:
+        said.put(f"{' '.join(task.key)}: {time.monotonic() - start:.1f} s")
 
 
 def _wait(workers: Sequence[BaseProcess], said: "Queue[str]", until: float, first: bool = True) -> None:

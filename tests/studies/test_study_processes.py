@@ -3,8 +3,10 @@
 import tarfile
 
 import pytest
+import torch
 from benchmarks import study_processes
 
+from robustassay.studies import running
 from robustassay.studies.scope import Scope
 
 MODEL = """
@@ -32,6 +34,20 @@ def test_the_time_limit_ends_it_and_the_same_call_resumes(scope, capsys):
     assert sorted((scope.out / "runs").rglob("*.parquet")) == before
     assert f"{len(tasks)} of {len(tasks)} runs are finished" in capsys.readouterr().out
     assert len(list((scope.out / "provenance").iterdir())) == 1
+
+
+def test_models_that_see_the_same_crafted_images_go_to_one_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "choose_device", lambda device: torch.device("cuda"))
+    names = ("resnet20-natural", "resnet20-pgd", "resnet20x3-trades")
+    tasks = study_processes.independent_tasks("dong2020", Scope(tmp_path, limit=1, models=names))
+    groups = study_processes.groups(tasks, range(len(tasks)))
+    assert sorted(at for group in groups for at in group) == list(range(len(tasks)))
+    kinds = {tuple(tasks[at].key for at in group) for group in groups}
+    crafted = ("Linf", "transfer-BIM", "fixed")
+    assert tuple((name, *crafted) for name in names[:2]) in kinds
+    assert (("TRADES", *crafted),) in kinds  # of another substitute
+    assert ((names[0], "Linf", "transfer-BIM", "eps"),) in kinds
+    assert all(tasks[at].attack_run.source for group in groups if len(group) > 1 for at in group)
 
 
 def test_packs_hold_every_file_once_but_images(tmp_path, monkeypatch):
