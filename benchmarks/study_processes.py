@@ -33,6 +33,8 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any, Final
 
+import torch
+
 from robustassay.cli.study.command import run_study
 from robustassay.errors import AssayError, BadRequest, Interrupted
 from robustassay.evaluation.progress import NoProgress
@@ -49,6 +51,9 @@ PACK_BYTES: Final = 14 << 20
 """A pack is closed when it is larger than this; one more file adds much less than a MiB."""
 
 POLL_SECONDS: Final = 0.5
+
+MEMORY: Final = "ASSAY_GPU_SHARE"
+"""The variable that names the part of a GPU's memory which one process may take; by default 0.9 / cores."""
 
 
 def main(words: Sequence[str]) -> int:
@@ -141,6 +146,7 @@ def groups(tasks: Sequence[Task], chosen: Sequence[int]) -> list[list[int]]:
 def work(study: str, scope: Scope, queue: "Queue[list[int] | None]", said: "Queue[str]") -> None:
     """Run tasks from the queue until it is empty or this process is asked to stop."""
     parent = os.getppid()  # another one once the first process was killed
+    _limit_memory()
     with graceful_interrupt() as stop:
         tasks = independent_tasks(study, scope)
         while not stop.asked and os.getppid() == parent and (group := queue.get()) is not None:
@@ -149,9 +155,17 @@ def work(study: str, scope: Scope, queue: "Queue[list[int] | None]", said: "Queu
                     _run(tasks[at], said)
 
 
+def _limit_memory() -> None:
+    """Leave each other process its part of a GPU: one without memory makes its calls smaller, whoever took it."""
+    if torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(float(os.environ.get(MEMORY, 0.9 / (os.cpu_count() or 1))))
+
+
 def _run(task: Task, said: "Queue[str]") -> None:
     """Run one task, and say how long it took; one that fails must not end the others."""
     start = time.monotonic()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()  # passes are recorded only while half of the memory is free
     try:
         task.run({}, NoProgress())
     except Interrupted:

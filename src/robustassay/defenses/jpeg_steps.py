@@ -57,7 +57,7 @@ def _coded(plane: Tensor, table: tuple[tuple[int, ...], ...], quality: int) -> T
     """Transform blocks, round their coefficients to multiples of the table's, and transform back."""
     n, channels, height, width = plane.shape
     matrix, steps = (values.to(plane.device) for values in (_matrix(), _steps(table, quality)))
-    blocks = plane.view(n, channels, height // BLOCK, BLOCK, width // BLOCK, BLOCK).transpose(3, 4) - 128
+    blocks = plane.reshape(n, channels, height // BLOCK, BLOCK, width // BLOCK, BLOCK).transpose(3, 4) - 128
     found = _shift(matrix @ _shift(blocks @ matrix.T, 11), 15)
     whole = 8 * steps
     found = found.sign() * ((found.abs() + (whole / 2).floor()) / whole).floor() * steps
