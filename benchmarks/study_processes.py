@@ -57,6 +57,9 @@ POLL_SECONDS: Final = 0.5
 WORTH_SAYING: Final = 1.0
 """Seconds; some studies have thousands of tasks that take less."""
 
+MEMORY: Final = "ASSAY_GPU_SHARE"
+"""The variable that names the part of a GPU's memory which one process may take; by default 0.9 / cores."""
+
 
 def main(words: Sequence[str]) -> int:
     """Run what is missing within the time, then write and pack what was asked for."""
@@ -136,6 +139,7 @@ def run(study: str, scope: Scope, processes: int, seconds: float, grace: float) 
 def work(study: str, scope: Scope, board: Board, process: int, said: "Queue[str]") -> None:
     """Run tasks until none is left or this process is asked to stop."""
     parent, last = os.getppid(), ""  # another one once the first process was killed
+    _limit_memory()
     with graceful_interrupt() as stop:
         tasks = independent_tasks(study, scope)
         while not stop.asked and os.getppid() == parent and (at := board.claim(process)) is not None:
@@ -164,8 +168,14 @@ def work(study: str, scope: Scope, board: Board, process: int, said: "Queue[str]
                     said.put(f"{name}: {seconds:.1f} s")
 
 
+def _limit_memory() -> None:
+    """Leave each other process its part of a GPU: one without memory makes its calls smaller, whoever took it."""
+    if torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(float(os.environ.get(MEMORY, 0.9 / (os.cpu_count() or 1))))
+
+
 def _free_memory() -> None:
-    """Give back what the models before held: other processes use the same GPU."""
+    """Give back what models before held: other processes use the GPU, and record passes only while half is free."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
+from robustassay.studies.runs import RunTask
 from robustassay.studies.task import Key, Task
 
 WAITING, RUNNING, FINISHED, FAILED = range(4)
 NOTHING: Final = -1
+CRAFTED: Final = "crafted by "
 ATTEMPTS: Final = 2
 """A failure may be one of memory that other processes held; the second one is final."""
 
@@ -23,13 +25,13 @@ class Order:
     """What is known of the tasks before any runs: stage, model and needed tasks of each, by number."""
 
     stages: tuple[int, ...]
-    models: tuple[str, ...]
+    models: tuple[str, ...]  # or what else one process should do alone, such as crafted images
     needs: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, tasks: Sequence[Task]) -> "Order":
         """Read the stages off the order of a plan: a new one starts where a model comes back after another."""
-        models = tuple(_model(task.key) for task in tasks)
+        models = tuple(_crafted(task) or _model(task.key) for task in tasks)
         numbers = {task.key: number for number, task in enumerate(tasks)}
         needs = tuple(tuple(numbers[key] for key in task.needs or ()) for task in tasks)
         stages: list[int] = []
@@ -81,24 +83,28 @@ class Board:
         with self.lock:
             waiting = [at for at, state in enumerate(self.states) if state == WAITING]
             ready = [at for at in waiting if all(self.states[one] == FINISHED for one in self.order.needs[at])]
-            if not ready:
-                return NOTHING if waiting and RUNNING in list(self.states) else None
             at = self._choose(process, ready)
+            if at is None:
+                return NOTHING if waiting and RUNNING in list(self.states) else None
             self.had.add(self.order.models[at])
             self.states[at], self.running[process] = RUNNING, at
             return at
 
-    def _choose(self, process: int, ready: Sequence[int]) -> int:
+    def _choose(self, process: int, ready: Sequence[int]) -> int | None:
         """Stay with a model, or take one that no other process is at, a known one first; of the earliest stage."""
         models, stages = self.order.models, self.order.stages
-        first = min(stages[at] for at in ready)
-        here = [at for at in ready if stages[at] == first]
         own = self.running[process]
         others = {models[at] for one, at in enumerate(self.running) if at != NOTHING and one != process}
-        stay = (at for at in here if own != NOTHING and models[at] == models[own])
-        free = [at for at in here if models[at] not in others]
-        known = (at for at in free if models[at] in self.had)
-        return next(itertools.chain(stay, known, free, here))
+        for stage in sorted({stages[at] for at in ready}):
+            here = [at for at in ready if stages[at] == stage]
+            stay = (at for at in here if own != NOTHING and models[at] == models[own])
+            free = [at for at in here if models[at] not in others]
+            known = (at for at in free if models[at] in self.had)
+            shared = (at for at in here if not models[at].startswith(CRAFTED))
+            found = next(itertools.chain(stay, known, free, shared), None)
+            if found is not None:
+                return found
+        return None
 
     def finish(self, at: int) -> None:
         """Note that a task is finished."""
@@ -121,6 +127,13 @@ class Board:
     def needed(self, at: int) -> tuple[int, ...]:
         """Return the tasks whose results a task reads."""
         return self.order.needs[at]
+
+
+def _crafted(task: Task) -> str:
+    """Name the crafted images that several models are shown: one process crafts them and keeps them."""
+    run = task.attack_run if isinstance(task, RunTask) else None
+    shared = run is not None and run.source is not None and not run.smallest_eps
+    return f"{CRAFTED}{run.attack} {run.threat}" if run and shared else ""
 
 
 def _model(key: Key) -> str:

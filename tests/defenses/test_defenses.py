@@ -30,6 +30,7 @@ from robustassay.defenses import (
     create,
     defense_names,
     insert_after,
+    jpeg_steps,
     spell,
 )
 from robustassay.defenses.defense import Transform
@@ -276,6 +277,17 @@ def test_what_cannot_be_is_refused_in_a_sentence(spec, says):
 
 
 # ---------------------------------------------------------------- each defense by itself
+
+
+@pytest.mark.parametrize("quality", [1, 20, 50, 75, 95])
+def test_jpeg_in_tensor_operations_is_pillows_to_the_bit(quality):
+    noise = torch.rand(40, 3, 64, 48, generator=torch.Generator().manual_seed(quality))
+    for x in (data.load("cifar10-1k").images(slice(0, 100)), noise, noise.round()):
+        assert jpeg_steps.is_covered(x)
+        found = jpeg_steps.encode_and_decode((x * 255).round(), quality).float() / 255
+        assert torch.equal(found, defenses.JPEG(quality=quality)(x))
+    assert not jpeg_steps.is_covered(torch.rand(1, 3, 28, 32))
+    assert not jpeg_steps.is_covered(torch.rand(1, 1, 32, 32))
 
 
 @pytest.mark.parametrize("quality", [10, 75])

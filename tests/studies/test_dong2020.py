@@ -23,9 +23,10 @@ from robustassay.studies.dong2020.attacks import ATTACKS, NORMS
 from robustassay.studies.dong2020.crossings import crossings
 from robustassay.studies.dong2020.defenses import BenchmarkDefense
 from robustassay.studies.dong2020.measurements import DongMeasurements, run_key
-from robustassay.studies.dong2020.plan import attack_runs
-from robustassay.studies.dong2020.settings import FULL, FULL_ON_CPU, ON_CPU, QUICK, SETTINGS
+from robustassay.studies.dong2020.plan import STAGES, attack_runs
+from robustassay.studies.dong2020.settings import FULL, FULL_ON_CPU, ON_CPU, ON_GPU, QUICK, SETTINGS
 from robustassay.studies.paper_models import find, resolve
+from robustassay.studies.provenance import Measured
 from robustassay.studies.runs import AttackRun, Workspace
 from robustassay.studies.scope import Scope
 from robustassay.studies.study import Plan
@@ -218,10 +219,39 @@ def test_a_cpu_measures_a_part_of_every_group():
         assert chosen.left_out
 
 
+def test_runs_of_one_attack_stand_together_and_the_main_text_comes_first():
+    rows = defenses.DEFENSES
+    for scope, chosen in ON_GPU.items():
+        names = [run.key[1:] for run in attack_runs(rows, chosen)]
+        blocks = [name for at, name in enumerate(names) if at == 0 or name != names[at - 1]]
+        assert len(blocks) == len(set(blocks)), scope
+        first = [(attack, kind) for _, attack, kind in blocks]
+        assert {attack.partition("-")[0] for attack, _ in first[: first.index(("score-NES", "fixed"))]} == {
+            "white",
+            "transfer",
+        }
+        assert first.index(("decision-Evolutionary", "both")) < first.index(("transfer-BIM", "eps"))
+        full = {run.key for run in attack_runs(rows, SETTINGS[scope])}
+        assert {run.key for run in attack_runs(rows, chosen)} < full
+        assert chosen.left_out
+    assert len({pattern for stage in STAGES for pattern in stage}) == sum(map(len, STAGES))
+
+
+def test_a_folder_of_a_gpu_keeps_its_settings_on_a_cpu(models, tmp_path, monkeypatch):
+    monkeypatch.setitem(ON_GPU, "full", dataclasses.replace(TINY, queries=30))
+    monkeypatch.setitem(ON_CPU, "full", TINY)
+    scope = Scope(tmp_path, limit=1, models=(models[0].model,), device="cpu")
+    assert {task.attack_run.query_budget for task in STUDY.plan(scope).tasks} == {None, 40}
+    Measured("2026-11-19", "0", 6, "CPU").keep(tmp_path)
+    assert {task.attack_run.query_budget for task in STUDY.plan(scope).tasks} == {None, 40}
+    Measured("2026-11-19", "0", 6, "NVIDIA H200").keep(tmp_path)
+    assert {task.attack_run.query_budget for task in STUDY.plan(scope).tasks} == {None, 30}
+
+
 def test_each_group_of_runs_has_its_number_of_images():
     rows = [row for row in defenses.DEFENSES if row.label in ("Res-56", "RSE")]
     chosen = dataclasses.replace(
-        FULL, query_images=50, search_images=25, white_box_search_images=40, random_images=30,
+        FULL, query_images=50, search_images=25, white_box_search_images=40, random_images=30, cw_images=20,
         without=frozenset({"white-box BIM eps random", "white-box MIM eps"}),
     )  # fmt: skip
     limits = {run.key: run.limit for run in attack_runs(rows, chosen)}
@@ -231,6 +261,8 @@ def test_each_group_of_runs_has_its_number_of_images():
     assert limits["RSE", "Linf", "transfer-BIM", "fixed"] is limits["RSE", "Linf", "transfer-BIM", "eps"] is None
     assert limits["RSE", "Linf", "score-NES", "fixed"] == 50
     assert limits["RSE", "Linf", "score-NES", "eps"] == limits["Res-56", "Linf", "score-NES", "eps"] == 25
+    assert limits["RSE", "L2", "white-box-C&W", "both"] == 20
+    assert limits["Res-56", "L2", "white-box-C&W", "both"] == 20
     assert ("RSE", "Linf", "white-box-BIM", "eps") not in limits
     assert not any(attack == "white-box-MIM" and kind == "eps" for _, _, attack, kind in limits)
     assert ("Res-56", "L2", "white-box-MIM", "fixed") in limits

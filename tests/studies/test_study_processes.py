@@ -8,10 +8,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from benchmarks import study_processes
-from benchmarks.task_board import FAILED, NOTHING, Board, runnable
+from benchmarks.task_board import FAILED, NOTHING, Board, Order, runnable
 
-from robustassay.studies import provenance
+from robustassay.studies import provenance, running
 from robustassay.studies.catalogue import PAPERS
 from robustassay.studies.scope import Scope
 from robustassay.studies.su2018.plan import settings_for
@@ -46,6 +47,25 @@ def test_the_time_limit_ends_it_and_the_same_call_resumes(scope, capsys):
     assert sorted((scope.out / "runs").rglob("*.parquet")) == before
     assert f"{len(tasks)} of {len(tasks)} tasks are finished" in capsys.readouterr().out
     assert len(list((scope.out / "provenance").iterdir())) == 1
+
+
+def test_models_that_see_the_same_crafted_images_go_to_one_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "choose_device", lambda device: torch.device("cuda"))
+    names = ("resnet20-natural", "resnet20-pgd", "resnet20x3-trades")
+    tasks = study_processes.independent_tasks("dong2020", Scope(tmp_path, limit=1, models=names))
+    owners = dict(zip((each.key for each in tasks), Order.of(tasks).models, strict=True))
+    crafted = ("Linf", "transfer-BIM", "fixed")
+    first, second, third = (owners[name, *crafted] for name in (*names[:2], "TRADES"))
+    assert first == second != third  # of another substitute
+    assert owners[names[0], "Linf", "transfer-BIM", "eps"] == names[0]
+    board = board_of(*tasks)
+    held = [board.claim(0)]
+    while tasks[held[-1]].key != (names[0], *crafted):
+        board.finish(held[-1])
+        held.append(board.claim(0))
+    beside = [board.claim(1) for _ in range(5)]  # another process takes other tasks
+    assert not any(tasks[at].key == (names[1], *crafted) for at in beside)
+    assert tasks[board.claim(0)].key == (names[1], *crafted)
 
 
 def test_packs_hold_every_file_once_but_images(tmp_path, monkeypatch):

@@ -69,7 +69,7 @@ def check_model(
                 "The model's output for an image depends on the other images of its batch, or on their number: use the "
                 "batch statistics of training (model.eval())."
             )
-    _check_labels(dataset, logits.shape[1])
+    check_labels(dataset, logits.shape[1])
     return ModelTraits(logits.shape[1], random, probabilities)
 
 
@@ -163,7 +163,8 @@ def _are_probabilities(logits: Tensor) -> bool:
     return inside and torch.allclose(sums, torch.ones_like(sums), atol=1e-3)
 
 
-def _check_labels(dataset: Dataset, classes: int) -> None:
+def check_labels(dataset: Dataset, classes: int) -> None:
+    """Refuse labels that the model has no class for."""
     highest = int(dataset.labels.max())
     if highest >= classes:
         row = int((dataset.labels >= classes).nonzero()[0])

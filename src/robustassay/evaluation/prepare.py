@@ -15,7 +15,7 @@ from robustassay.errors import BadRequest
 from robustassay.evaluation.adaptive import Advice, ask_adviser
 from robustassay.evaluation.arguments import as_dataset, as_list, as_threat, distinct_names
 from robustassay.evaluation.backends import Backend, choose_backend
-from robustassay.evaluation.checks import ModelTraits, check_attack
+from robustassay.evaluation.checks import ModelTraits, check_attack, check_labels
 from robustassay.evaluation.flags import Flag
 from robustassay.evaluation.inspection import InspectedModel, inspect_model
 from robustassay.evaluation.model_ref import ModelRef, choose_device
@@ -26,6 +26,7 @@ from robustassay.evaluation.spec import RunSpec
 from robustassay.models.input_frame import as_model_input
 from robustassay.registry import describe, name_of
 from robustassay.target import TargetModel, check_supports
+from robustassay.target.batching import LANES
 from robustassay.threat import ThreatModel
 
 
@@ -161,8 +162,10 @@ def inspect_once(
 ) -> InspectedModel:
     """Inspect a model, unless this `ModelRef` was inspected before on the same data and in the same way."""
     options = (device, batch_size, search.eot, despite_flags, search.precision)
-    key = (dataset.sha256, tuple(dataset.ids), options)
-    if key not in model_ref.inspections:
+    key = (dataset.sha256, tuple(dataset.ids[:LANES]), options)  # more images are taken from the whole dataset
+    if key in model_ref.inspections:
+        check_labels(dataset, model_ref.inspections[key].traits.classes)
+    else:
         model_ref.inspections[key] = inspect_model(model_ref.module, dataset, *options)
     found: InspectedModel = model_ref.inspections[key]
     found.target.discard_unchecked_outputs()

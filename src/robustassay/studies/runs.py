@@ -30,6 +30,9 @@ _PREFLIGHT: Final = Passes(forwards=100, gradients=50)
 _SECONDS_PER_WAVE: Final = 600
 """An interrupt loses the wave in progress, so a wave of slow samples holds fewer of them."""
 
+_LEAST_PER_WAVE: Final = {"cuda": 128}
+"""Samples that a wave holds at least; a GPU takes as long for a few."""
+
 
 @final
 @dataclass(frozen=True)
@@ -174,7 +177,10 @@ class RunTask(Task):
         most = default_wave_size(device, self.samples)
         if device.type == "cuda" and self.attack_run.whole_on_gpu:
             return most
-        return min(most, max(8, int(_SECONDS_PER_WAVE / max(self.seconds_per_sample(), 1e-9))))
+        return min(
+            most,
+            max(_LEAST_PER_WAVE.get(device.type, 8), int(_SECONDS_PER_WAVE / max(self.seconds_per_sample(), 1e-9))),
+        )
 
 
 def is_available(model: str) -> bool:

@@ -47,12 +47,12 @@ class PassTimes:
     gradient: float
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=6)
 def load_once(model: str) -> ModelRef:
     """Load a model once for its timing and all its tasks, which run one after the other.
 
     Embedded models are small, so all of them stay loaded; what was found out about them, which may hold much memory of
-    a GPU, is kept for two models only.
+    a GPU, is kept for few models only.
     """
     return replace(_load_embedded(model), inspections={}) if model in models.names() else ModelRef.of(model)
 

@@ -181,7 +181,8 @@ class DecisionAccess:
 
     def mark_finished(self, finished: Tensor) -> None:
         """Finish rows on which the attack has nothing more to try; the next `drop_finished` drops them."""
-        self._ledger.marked_finished[self._rows[finished.view(-1, self._copies).all(1)]] = True
+        marked = self._ledger.marked_finished
+        marked[self._rows] = marked[self._rows] | finished.view(-1, self._copies).all(1)
 
     def require_margin(self, margin: float) -> None:
         """Claim, from now on, only points that reach the goal by this margin or more."""

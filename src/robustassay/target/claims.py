@@ -71,23 +71,21 @@ class BestClaims:
         """Compare the stored candidates with the claims, in the order they came."""
         pending, self._pending = self._pending, []
         for candidates in pending:
-            counts = candidates.counts
-            any_counts = counts.any(1) if counts.shape[1] > 1 else counts[:, 0]
-            with_any = any_counts.nonzero().squeeze(1)
-            if len(with_any):
-                self._compare(candidates, with_any)
+            self._compare(candidates)
         return self
 
-    def _compare(self, candidates: Candidates, within: Tensor) -> None:
-        rows, counts = candidates.rows[within], candidates.counts[within]
-        distance = candidates.distance[within]
+    def _compare(self, candidates: Candidates) -> None:
+        rows, counts = candidates.rows, candidates.counts
         if self._closest:
-            least, at = torch.where(counts, distance, torch.inf).min(1)
+            least, at = torch.where(counts, candidates.distance, torch.inf).min(1)
             better = least < self.distance[rows]
         else:
             at = counts.int().argmax(1)
-            better = ~self.made[rows]
-        rows, within, at = rows[better], within[better], at[better]
+            better = counts.any(1) & ~self.made[rows]
+        within = better.nonzero().squeeze(1)  # the only wait for the device
+        if not len(within):
+            return
+        rows, at = rows[within], at[within]
         self.x_adv[rows] = candidates.x[within, at]
         self.distance[rows] = candidates.distance[within, at]
         self.margin[rows] = candidates.margin[within, at]

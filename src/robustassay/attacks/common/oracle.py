@@ -16,17 +16,19 @@ class Oracle:
     budget leaves at the next `drop_finished`. Points beyond the budget are not sent; they count as failures.
     """
 
-    def __init__(self, view: DecisionAccess, budget: Tensor, at: Tensor) -> None:
+    def __init__(self, view: DecisionAccess, budget: Tensor, at: Tensor, least: list[int]) -> None:
         self.view = view
         self._budget = budget  # shared with the oracles of subsets, so that their queries count here too
         self._at = at
+        self._least = least  # one number that no budget is below, known without a copy from the device; shared, too
 
     @classmethod
     def of(cls, view: DecisionAccess, queries: int) -> "Oracle":
         """Give every row its budget."""
         labels, left = view.goal.labels, view.queries_left()
         budget = torch.full_like(labels, queries) if left is None else left.clone()
-        return cls(view, budget, torch.arange(len(labels), device=labels.device))
+        least = int(budget.min()) if len(budget) else 0
+        return cls(view, budget, torch.arange(len(labels), device=labels.device), [least])
 
     @property
     def left(self) -> Tensor:
@@ -37,6 +39,11 @@ class Oracle:
         """Clip points to the box, one per row or several, and return which of them reach the goal."""
         points = x.clamp(0, 1)
         points = points if (many := x.dim() > self.view.ball.centre.dim()) else points[:, None]
+        if self._least[0] >= points.shape[1]:
+            answers = self.view.goal.met(self.view.decisions(points))
+            self._budget[self._at] -= points.shape[1]
+            self._least[0] -= points.shape[1]
+            return answers if many else answers[:, 0]
         counts = self.left.clamp(max=points.shape[1])
         answers = torch.zeros(points.shape[:2], dtype=torch.bool, device=x.device)
         for count in set(counts.tolist()):
@@ -47,14 +54,16 @@ class Oracle:
                 some = self.view.subset(rows)
                 answers[rows, :count] = some.goal.met(some.decisions(points[rows, :count]))
         self._budget[self._at] -= counts
+        self._least[0] = max(0, self._least[0] - points.shape[1])
         return answers if many else answers[:, 0]
 
     def drop_finished(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """End an iteration as the view does, and drop the rows without budget too."""
-        self.view.mark_finished(self.left == 0)
+        if not self._least[0]:
+            self.view.mark_finished(self.left == 0)
         *kept, self._at = self.view.drop_finished(*tensors, self._at)
         return tuple(kept)
 
     def subset(self, mask: Tensor) -> "Oracle":
         """Return the oracle of some rows, for an inner loop without the others."""
-        return Oracle(self.view.subset(mask), self._budget, self._at[mask])
+        return Oracle(self.view.subset(mask), self._budget, self._at[mask], self._least)

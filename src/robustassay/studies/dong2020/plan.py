@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Final
 
 from robustassay.errors import BadRequest
-from robustassay.evaluation.model_ref import choose_device
 from robustassay.studies.dong2020.attacks import ATTACKS, QUERY_GROUPS, BenchmarkAttack, RunKind
 from robustassay.studies.dong2020.defenses import (
     DEFENSES,
@@ -16,15 +16,37 @@ from robustassay.studies.dong2020.defenses import (
     substitute_for,
 )
 from robustassay.studies.dong2020.measurements import DongMeasurements, run_key
-from robustassay.studies.dong2020.settings import ON_CPU, SETTINGS, DongSettings
+from robustassay.studies.dong2020.settings import ON_CPU, ON_GPU, SETTINGS, DongSettings
 from robustassay.studies.page import comma_list
 from robustassay.studies.photographs import pixels
+from robustassay.studies.running import measured_on_cpu
 from robustassay.studies.runs import AttackRun, Workspace
 from robustassay.studies.scope import Scope
 from robustassay.studies.study import Plan
 from robustassay.studies.task import Results
 from robustassay.studies.timing import Passes
 from robustassay.threat import L2, Norm, RandomTarget, ThreatModel
+
+STAGES: Final = (
+    ("white-box * Linf untargeted fixed", "transfer * Linf untargeted fixed"),
+    ("white-box * Linf untargeted eps",),
+    ("white-box * L2 untargeted fixed",),
+    ("score NES Linf untargeted fixed",),
+    ("decision Evolutionary L2 untargeted both",),
+    ("transfer * Linf untargeted eps",),
+    ("transfer * L2 untargeted fixed",),
+    ("score SPSA Linf untargeted fixed",),
+    ("white-box [!C]* untargeted *",),
+    ("decision Boundary L2 untargeted both",),
+    ("score NAttack Linf untargeted fixed",),
+    ("transfer * untargeted steps-*",),
+    ("white-box * targeted fixed", "transfer * targeted fixed"),
+    ("score ZOO L2 untargeted both", "white-box C&W L2 untargeted both"),
+    ("score * Linf untargeted eps",),
+    ("transfer * untargeted *", "score * untargeted *"),
+    ("white-box *",),
+)
+"""The order of runs: what the paper's main text shows comes first, so that a study which is ended early has it."""
 
 ATTEMPTS: Final = 6
 """Attacks that the search of a sample's smallest eps takes, about; half of their gradients, as a success ends early."""
@@ -33,8 +55,7 @@ ATTEMPTS: Final = 6
 def plan(scope: Scope) -> Plan[DongMeasurements]:
     """Plan the runs of the defenses that are available."""
     settings = scope.settings(SETTINGS)
-    if choose_device(scope.device).type == "cpu":
-        settings = ON_CPU.get(scope.name, settings)
+    settings = (ON_CPU if measured_on_cpu(scope) else ON_GPU).get(scope.name, settings)
     names = scope.models or settings.rows
     defenses, missing = choose(names, imagenet_defenses() if scope.on_imagenet else DEFENSES)
     if not defenses:
@@ -64,24 +85,29 @@ def _unit(model: str, workspace: Workspace) -> float:
 def attack_runs(
     defenses: Sequence[BenchmarkDefense], settings: DongSettings, units: Mapping[str, float] = MappingProxyType({})
 ) -> tuple[AttackRun, ...]:
-    """List the runs, the cheapest and most needed first; `units` are those of normalised L2, by row."""
+    """List the runs, the cheapest and most needed first; `units` are those of normalised L2, by row.
+
+    Runs of one attack stand together, as a page shows what is finished for every row.
+    """
     runs = [
-        (_stage(attack, targeted, kind), _attack_run(defense, attack, norm, targeted, kind, text, settings, units))
-        for defense in defenses
+        (_stage(attack, norm, targeted, kind),
+         _attack_run(defense, attack, norm, targeted, kind, text, settings, units))
         for norm in settings.norms
         for targeted in settings.goals
         for attack in ATTACKS
         if attack.can_target or not targeted
         for kind, text in _kinds(attack, norm, settings)
+        for defense in defenses
         if not settings.leaves_out(attack, norm, targeted, kind, defense.role == "randomized")
-    ]
+    ]  # fmt: skip
     return tuple(run for _, run in sorted(runs, key=lambda staged: staged[0]))
 
 
-def _stage(attack: BenchmarkAttack, targeted: bool, kind: RunKind) -> tuple[bool, bool, bool, bool]:
-    """Order runs: white-box, transfer, then queries; of these fixed eps before searches; untargeted first."""
-    by_query = attack.group in QUERY_GROUPS
-    return by_query, by_query and kind == "eps", attack.group == "transfer", targeted
+def _stage(attack: BenchmarkAttack, norm: Norm, targeted: bool, kind: RunKind) -> int:
+    """Return the place of a run in the order of `STAGES`."""
+    name = f"{attack.group} {attack.name} {norm.name} {'targeted' if targeted else 'untargeted'} {kind}"
+    stages = (at for at, patterns in enumerate(STAGES) if any(fnmatchcase(name, pattern) for pattern in patterns))
+    return next(stages, len(STAGES))
 
 
 def _kinds(attack: BenchmarkAttack, norm: Norm, settings: DongSettings) -> list[tuple[RunKind, str]]:

@@ -27,7 +27,11 @@ class DongSettings:
     query_images: int | None = None  # for score- and decision-based attacks
     search_images: int | None = None  # for searches of the smallest eps by score-based attacks
     white_box_search_images: int | None = None  # for those by white-box attacks
+    transfer_search_images: int | None = None  # for those by transfer attacks
+    cw_images: int | None = None  # for C&W, whose every image takes all steps
     random_images: int | None = None  # for white-box attacks on random models, whose gradients take several passes
+    random_transfer_images: int | None = None  # for transfer attacks on them, as verification draws every success anew
+    random_query_images: int | None = None  # for score- and decision-based attacks on them
     transfer_steps: tuple[int, ...] = TRANSFER_STEPS
     without: frozenset[str] = frozenset()  # groups, attacks or kinds of run: of a norm, targeted, of random models, all
     norms: tuple[Norm, ...] = NORMS
@@ -47,11 +51,14 @@ class DongSettings:
 
     def images_of(self, attack: BenchmarkAttack, kind: RunKind, random: bool = False) -> int | None:
         """Return on how many images a run takes place, at most; None for all."""
+        searches = kind == "eps"
         if attack.group in QUERY_GROUPS:
-            return self.search_images if kind == "eps" else self.query_images
-        if attack.group != "white-box":
-            return None
-        limits = (self.white_box_search_images if kind == "eps" else None, self.random_images if random else None)
+            limits = [self.search_images if searches else self.query_images, *[self.random_query_images] * random]
+        elif attack.group == "transfer":
+            limits = [*[self.transfer_search_images] * searches, *[self.random_transfer_images] * random]
+        else:
+            limits = [*[self.white_box_search_images] * searches, *[self.random_images] * random]
+            limits += [self.cw_images] * (attack.name == "C&W")
         return min((limit for limit in limits if limit is not None), default=None)
 
     def fill(self, text: str, source: str) -> str:
@@ -63,6 +70,22 @@ class DongSettings:
 
 
 FULL: Final = DongSettings(images=1_000, query_images=100, search_images=25)
+FULL_ON_GPU: Final = DongSettings(
+    images=1_000,
+    query_images=100,
+    search_images=25,
+    white_box_search_images=500,
+    transfer_search_images=250,
+    cw_images=250,
+    random_images=200,
+    transfer_steps=(1, 2, 5, 10, 20),
+    eot=10,
+    without=frozenset({"C&W random", "score targeted", "score eps L2", "transfer steps L2", "transfer steps targeted",
+                       "transfer eps targeted"}),
+    left_out="C&W on random models; score-based attacks with a target, and their searches of the smallest eps under "
+    "L2; transfer attacks by steps under L2; and by transfer attacks with a target the smallest eps and those by "
+    "steps: for their time on one GPU",
+)  # fmt: skip
 FULL_ON_CPU: Final = DongSettings(
     queries=1_000,
     samples=20,
@@ -105,6 +128,28 @@ IMAGENET_NORMS: Final[tuple[Norm, ...]] = (LInf(16 / 255), L2(math.sqrt(0.001)))
 IMAGENET: Final = DongSettings(
     images=200, query_images=20, search_images=10, norms=IMAGENET_NORMS, description="photographs"
 )
+IMAGENET_ON_GPU: Final = DongSettings(
+    queries=2_000,
+    samples=50,
+    images=200,
+    query_images=40,
+    search_images=10,
+    white_box_search_images=100,
+    transfer_search_images=50,
+    cw_images=50,
+    random_images=50,
+    random_transfer_images=50,
+    random_query_images=20,
+    transfer_steps=(1, 2, 5, 10, 20),
+    norms=IMAGENET_NORMS,
+    eot=4,
+    without=frozenset({"score eps", "score L2", "score targeted", "decision targeted", "transfer steps L2",
+                       "transfer steps targeted", "transfer eps targeted", "white-box eps targeted", "C&W random",
+                       "white-box eps random"}),
+    left_out="of attacks with a target all but white-box and transfer attacks at the fixed eps; searches of the "
+    "smallest eps by score-based attacks, and by white-box attacks on random models; score-based attacks under L2; "
+    "transfer attacks by steps under L2; and C&W on random models: for their time on one GPU",
+)  # fmt: skip
 IMAGENET_ON_CPU: Final = DongSettings(
     queries=200,
     samples=20,
@@ -145,5 +190,7 @@ SETTINGS: Final[dict[ScopeName, DongSettings]] = {
     "imagenet": IMAGENET,
     "imagenet-quick": IMAGENET_QUICK,
 }
+ON_GPU: Final[dict[ScopeName, DongSettings]] = {"full": FULL_ON_GPU, "imagenet": IMAGENET_ON_GPU}
+"""What one GPU measures in minutes; pages name the runs that did not end in time."""
 ON_CPU: Final[dict[ScopeName, DongSettings]] = {"full": FULL_ON_CPU, "imagenet": IMAGENET_ON_CPU}
 """What a CPU measures instead; pages name the runs that did not end in time."""

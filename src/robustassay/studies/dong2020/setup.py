@@ -16,6 +16,8 @@ from robustassay.studies.page import Scale, Setup, comma_list
 from robustassay.studies.task import Key
 from robustassay.threat import L2
 
+CARLINI_WAGNER: Final = "white-box-C&W"
+
 MANY_TESTS: Final = 1_000
 """More comparisons than any finding here makes, but the first."""
 
@@ -61,11 +63,17 @@ def scale(measured: DongMeasurements) -> list[Scale]:
     """List the numbers of images, queries and steps beside the paper's."""
     images = "1,000 of the validation set" if measured.photographs else "10,000"
     kinds = {
-        "images, white-box attacks": lambda key: key[2].startswith("white-box") and key[3] != "eps",
+        "images, white-box attacks": (
+            lambda key: key[2].startswith("white-box") and key[2] != CARLINI_WAGNER and key[3] != "eps"
+        ),
+        "images, C&W": lambda key: key[2] == CARLINI_WAGNER,
         "images, searches of the smallest eps by white-box attacks": (
             lambda key: key[2].startswith("white-box") and key[3] == "eps"
         ),
-        "images, transfer-based attacks": lambda key: key[2].startswith("transfer"),
+        "images, transfer-based attacks": lambda key: key[2].startswith("transfer") and key[3] != "eps",
+        "images, searches of the smallest eps by transfer-based attacks": (
+            lambda key: key[2].startswith("transfer") and key[3] == "eps"
+        ),
         "images, score- and decision-based attacks": lambda key: key[2].startswith(QUERY_GROUPS) and key[3] != "eps",
         "images, searches of the smallest eps by score-based attacks": (
             lambda key: key[2].startswith(QUERY_GROUPS) and key[3] == "eps"
@@ -104,7 +112,7 @@ def _efforts(measured: DongMeasurements) -> tuple[tuple[tuple[str, ...], str, st
     return (
         (("white-box-BIM", "white-box-MIM"), "steps of BIM and MIM at the fixed eps", f"{settings.fixed_steps}",
          f"100 {scripts}"),
-        (("white-box-C&W",), "steps of C&W", f"{settings.searches} x {settings.cw_steps}", f"12 x 100 {scripts}"),
+        ((CARLINI_WAGNER,), "steps of C&W", f"{settings.searches} x {settings.cw_steps}", f"12 x 100 {scripts}"),
         (("white-box",), "draws per gradient of random models", f"{settings.eot}", "not stated"),
         (QUERY_GROUPS, "queries of score- and decision-based attacks", f"{settings.queries:,}", "20,000"),
         (("score",), "queries per step of NES, SPSA and NAttack", f"{settings.samples}", f"500 {scripts}"),
