@@ -10,7 +10,7 @@ from robustassay.data import Dataset
 from robustassay.errors import ModelFailed
 from robustassay.evaluation.checks import DependsOnBatch, ModelTraits, check_model
 from robustassay.evaluation.first_state import FirstState
-from robustassay.evaluation.flags import RANDOMISED, SAMPLES, Flag, find_flags
+from robustassay.evaluation.flags import NO_GRADIENTS, RANDOMISED, SAMPLES, Flag, find_flags
 from robustassay.evaluation.gradient_noise import DRAWS, STEADY, GradientNoise, measure_gradient_noise
 from robustassay.evaluation.options import Precision
 from robustassay.evaluation.repeatability import History, compare_with_unused, unused_copy
@@ -18,6 +18,7 @@ from robustassay.remote import as_service, open_remote
 from robustassay.rng import seeded
 from robustassay.target import LocalModel, SurrogateModel, TargetModel
 from robustassay.target.batching import LANES
+from robustassay.target.nan_watch import NAN_GRADIENT
 from robustassay.target.surrogate import find_surrogate
 
 CONTRADICTS: Final = Flag(
@@ -31,6 +32,13 @@ STATEFUL: Final = Flag(
     "The model's output for an image depends on the images that it has seen before. Where the model can be copied, "
     "every call was made on a copy that had seen none; otherwise every number depends on the order of queries. Make "
     "the forward pass leave the model unchanged.",
+)
+
+
+NAN_GRADIENTS: Final = Flag(
+    NO_GRADIENTS,
+    "The gradient is NaN on every sample tried, and counts as zero: look for a square root, a norm or a division at "
+    "zero, and until it is mended trust only attacks without gradients.",
 )
 
 
@@ -98,12 +106,10 @@ def _inspect(
             flags = find_flags(local, dataset.whole, traits.probabilities)
             local.check()
         except ModelFailed:  # perhaps on some samples only
-            local = local.on(device)
-            flags = find_flags(local, _without_failing(local, dataset.whole), traits.probabilities)
-            local.check()
+            local, flags = _flags_without_failing(local.on(device), dataset.whole, traits.probabilities)
     if noise is not None and noise.cosine(local.draws) < STEADY:
         flags = (*flags, _unsteady(noise, local.draws))
-    if precision == "fast" and not (traits.random or local.is_adaptive):
+    if precision == "fast" and not (traits.random or local.is_adaptive or local.nan_gradient_is_zero):
         surrogate = find_surrogate(module, _first_images(dataset, device))
         if surrogate is not None:
             return InspectedModel(SurrogateModel(local, surrogate), traits, flags)
@@ -136,6 +142,23 @@ def _told_apart(flags: tuple[Flag, ...], history: History) -> tuple[Flag, ...]:
 
 def _first_images(dataset: Dataset, device: torch.device) -> Tensor:
     return dataset.images(slice(0, min(LANES, len(dataset)))).to(device)
+
+
+def _flags_without_failing(
+    local: LocalModel, dataset: Dataset, probabilities: bool
+) -> tuple[LocalModel, tuple[Flag, ...]]:
+    """Find the flags on images on which the model does not fail; where every gradient is NaN, go on without any."""
+    try:
+        flags = find_flags(local, _without_failing(local, dataset), probabilities)
+        local.check()
+        return local, flags
+    except ModelFailed as error:
+        if str(error) != NAN_GRADIENT:
+            raise
+    local = local.on(local.device).without_gradients()
+    flags = find_flags(local, dataset, probabilities)
+    local.check()
+    return local, (NAN_GRADIENTS, *(flag for flag in flags if flag.name != NO_GRADIENTS))
 
 
 def _without_failing(local: LocalModel, dataset: Dataset) -> Dataset:
