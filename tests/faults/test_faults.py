@@ -144,6 +144,12 @@ def test_a_model_whose_gradient_is_always_nan_is_attacked_without_gradients(data
     assert result.robust_accuracy == plain.robust_accuracy
 
 
+def test_gradients_that_are_nan_on_many_images_count_as_zero_there(data):
+    result = ra.evaluate(Steep(data.images(slice(0, 12))), data, THREAT, ATTACK, name="Net")
+    assert not result.failures
+    assert "NaN on 12 of 32" in result.flags["zero-gradients"]
+
+
 def test_an_attack_without_gradients_judges_samples_whose_gradient_is_nan(data):
     result = ra.evaluate(Steep(data.images([0, 20])), data, THREAT, "square:steps=5", limit=24)
     assert not result.failures

@@ -10,10 +10,11 @@ from robustassay.data import Dataset
 from robustassay.errors import ModelFailed
 from robustassay.evaluation.checks import DependsOnBatch, ModelTraits, check_model
 from robustassay.evaluation.first_state import FirstState
-from robustassay.evaluation.flags import NO_GRADIENTS, RANDOMISED, SAMPLES, Flag, find_flags
+from robustassay.evaluation.flags import NO_GRADIENTS, RANDOMISED, SAMPLES, ZERO_GRADIENTS, Flag, find_flags
 from robustassay.evaluation.gradient_noise import DRAWS, STEADY, GradientNoise, measure_gradient_noise
 from robustassay.evaluation.options import Precision
 from robustassay.evaluation.repeatability import History, compare_with_unused, unused_copy
+from robustassay.evaluation.wave_result import MAX_FAILED
 from robustassay.remote import as_service, open_remote
 from robustassay.rng import seeded
 from robustassay.target import LocalModel, SurrogateModel, TargetModel
@@ -35,11 +36,7 @@ STATEFUL: Final = Flag(
 )
 
 
-NAN_GRADIENTS: Final = Flag(
-    NO_GRADIENTS,
-    "The gradient is NaN on every sample tried, and counts as zero: look for a square root, a norm or a division at "
-    "zero, and until it is mended trust only attacks without gradients.",
-)
+_NO_SLOPE: Final = (NO_GRADIENTS, ZERO_GRADIENTS)
 
 
 @final
@@ -147,23 +144,34 @@ def _first_images(dataset: Dataset, device: torch.device) -> Tensor:
 def _flags_without_failing(
     local: LocalModel, dataset: Dataset, probabilities: bool
 ) -> tuple[LocalModel, tuple[Flag, ...]]:
-    """Find the flags on images on which the model does not fail; where every gradient is NaN, go on without any."""
-    try:
-        flags = find_flags(local, _without_failing(local, dataset), probabilities)
+    """Find the flags on images on which the model does not fail; where many gradients are NaN, they count as zero."""
+    kept, errors = _split_failing(local, dataset)
+    tried, others = len(kept) + len(errors), [error for error in errors if str(error) != NAN_GRADIENT]
+    if others or (kept and len(errors) <= max(1, int(MAX_FAILED * tried))):
+        if not kept:
+            raise errors[-1]
+        flags = find_flags(local, dataset.select(kept), probabilities)
         local.check()
         return local, flags
-    except ModelFailed as error:
-        if str(error) != NAN_GRADIENT:
-            raise
     local = local.on(local.device).without_gradients()
     flags = find_flags(local, dataset, probabilities)
     local.check()
-    return local, (NAN_GRADIENTS, *(flag for flag in flags if flag.name != NO_GRADIENTS))
+    return local, (_nan_gradients(len(errors), tried), *(flag for flag in flags if flag.name not in _NO_SLOPE))
 
 
-def _without_failing(local: LocalModel, dataset: Dataset) -> Dataset:
-    """Return the first images without those on which the model or its gradient fails; raise if it fails on all."""
+def _nan_gradients(count: int, tried: int) -> Flag:
+    where = "every sample" if count == tried else f"{count} of {tried} samples"
+    return Flag(
+        NO_GRADIENTS if count == tried else ZERO_GRADIENTS,
+        f"The gradient is NaN on {where} tried, and counts as zero there: look for a square root, a norm or a division "
+        "at zero, and until it is mended trust only attacks without gradients.",
+    )
+
+
+def _split_failing(local: LocalModel, dataset: Dataset) -> tuple[list[int], list[ModelFailed]]:
+    """Return the first images on which neither the model nor its gradient fails, and the errors on the others."""
     kept: list[int] = []
+    errors: list[ModelFailed] = []
     for row in range(min(SAMPLES, len(dataset))):
         try:
             find_flags(local, dataset.select([row]), probabilities=False)
@@ -171,7 +179,5 @@ def _without_failing(local: LocalModel, dataset: Dataset) -> Dataset:
             kept.append(row)
         except ModelFailed as error:
             local.discard_unchecked_outputs()
-            last = error
-    if not kept:
-        raise last
-    return dataset.select(kept)
+            errors.append(error)
+    return kept, errors
