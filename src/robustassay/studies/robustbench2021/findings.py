@@ -153,7 +153,7 @@ def _ood(study: RobustBenchMeasurements) -> Outcome:
             f"{name}: mean AUROC {natural.mean():.3f} of {len(natural)} natural models, {against.mean():.3f} of "
             f"{len(against)} trained against L∞ attacks (p = {chance:.1g})"
         )
-        reasons.append(f"{text}.")
+        reasons += [f"{text}.", *_same_architecture_areas(own.set_index("model")["auroc"])]
         lower = natural.mean() > against.mean()
         verdicts.append("cannot be said" if chance >= LEVEL else "holds" if lower else "does not hold")
         texts.append(text)
@@ -161,6 +161,16 @@ def _ood(study: RobustBenchMeasurements) -> Outcome:
         "; images made from the test images only" if made else ""
     )
     return Outcome(combined(verdicts), "; ".join(texts), because, tuple(reasons))
+
+
+def _same_architecture_areas(areas: "pd.Series[float]") -> list[str]:
+    """Compare within each architecture, as the two kinds of models differ in theirs, too."""
+    return [
+        f"Of one architecture: {one} {areas[one]:.3f}, {other} {areas[other]:.3f}."
+        for one in areas.index
+        for other in areas.index
+        if (group(one), group(other)) == (NATURAL, ADVERSARIAL) and same_architecture(one, other)
+    ]
 
 
 def _privacy(study: RobustBenchMeasurements) -> Outcome:
