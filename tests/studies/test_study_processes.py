@@ -143,6 +143,7 @@ def test_the_kinds_of_tasks_can_be_chosen_and_the_page_says_so(tmp_path):
     tasks = study_processes.independent_tasks("robustbench2021", scope, ("transfer", "lipschitz"))
     assert [task.key[1] for task in tasks] == ["lipschitz"] * 2 + ["transfer"] * 2
     provenance.Measured.here("NVIDIA H200").keep(tmp_path)
+    provenance.Measured.here("CPU", "transfer").keep(tmp_path)
     provenance.Measured.here("CPU", "transfer, lipschitz").keep(tmp_path)
     sentence = provenance.provenance_of(tmp_path, "assay study robustbench2021").sentence
     assert "on CPU (transfer, lipschitz), NVIDIA H200." in sentence
