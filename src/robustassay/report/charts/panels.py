@@ -21,6 +21,9 @@ CROWD: Final = 0.04
 ROW: Final = 4
 """Reliability diagrams per row."""
 
+PAIRS: Final = 4
+"""Groups whose legend has two rows of two."""
+
 
 def draw(panel: Panel, path: Path) -> None:
     """Draw a panel to a file."""
@@ -61,7 +64,8 @@ def _points(found: Points, title: str, path: Path) -> None:
         axes.set(xlabel=found.x, ylabel=found.y)
         if not found.percent[0] and np.allclose(frame["x"], frame["x"].round()):
             axes.set_xticks(sorted({int(x) for x in frame["x"]}))
-        figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+        ncols = 3 if frame["group"].nunique() != PAIRS else 2
+        figure.legend(loc="outside lower center", ncols=ncols, columnspacing=1.2, frameon=False, fontsize=9)
         figure.suptitle(title_with_note(title, found.note), fontsize=10, x=0.02, ha="left")
         points = frame[["x", "y"]].to_numpy(float)
         kept, names = _chosen(found, points)
@@ -79,7 +83,7 @@ def _bars(found: Bars, title: str, path: Path) -> None:
             y = np.arange(rows) + (at - (columns - 1) / 2) * height
             axes.barh(y, frame[name], 0.92 * height, color=COLOURS[at % len(COLOURS)], label=str(name))
         axes.set_yticks(range(rows), [str(model) for model in frame.index])
-        axes.invert_yaxis()
+        axes.set_ylim(rows - 0.4, -0.6)  # the first model on top, no empty ends
         axes.set(xlabel=found.axis)
         axes.grid(visible=False, axis="y")
         _percent(axes, found.percent, False)
@@ -130,6 +134,8 @@ def _reliabilities(found: Reliabilities, title: str, path: Path) -> None:
             axes.set_title(model, fontsize=9)
             axes.annotate(f"ECE {found.errors[model]:.1%}", (0.04, 0.9), fontsize=8)
             axes.set(xlim=(0, 1.03), ylim=(0, 1.03))
+        for axes in panels[max(0, len(found.bins) - columns) : len(found.bins)]:
+            axes.tick_params(labelbottom=True)  # the last row may have gaps
         for axes in panels[len(found.bins) :]:
             axes.set_visible(False)
         figure.supxlabel("confidence", fontsize=10)
