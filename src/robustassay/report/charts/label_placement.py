@@ -9,6 +9,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
     from matplotlib.transforms import Bbox
 
 Points = npt.NDArray[np.float64]
@@ -19,6 +20,8 @@ POINT_SIZE: Final = 9.0
 """Half the side of the square around a point that is kept free, in pixels."""
 LINE_FROM: Final = 26.0
 """A name farther than this from its point gets a thin line to it."""
+NEAR: Final = (120.0, 40.0)
+"""Width and height of a crowd, in pixels."""
 NO_BARS: Final[Points] = np.empty((0, 3))
 
 
@@ -32,7 +35,11 @@ def place_names(
     reaches: Sequence[float] = REACHES,
     point_size: float = POINT_SIZE,
 ) -> None:
-    """Write each name beside its point; all `points` and vertical `bars` (x, low, high) are kept free of names."""
+    """Write each name beside its point; all `points` and vertical `bars` (x, low, high) are kept free of names.
+
+    Names of crowded points are placed first, as they have the fewest places. Where none is free, the place that
+    overlaps the least is taken: no name is left out.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.patheffects import withStroke
 
@@ -40,18 +47,26 @@ def place_names(
     canvas.draw()
     taken = _taken(axes, points, bars, point_size)
     offsets = _offsets(reaches)
-    for (x, y), name in zip(named, names, strict=True):
-        for dx, dy in offsets:
-            line = {"arrowstyle": "-", "color": "#999999", "lw": 0.6} if float(np.hypot(dx, dy)) > LINE_FROM else None
-            text = axes.annotate(
-                name, (float(x), float(y)), (dx, dy), textcoords="offset points", ha=_side(dx), va="center",
-                fontsize=8, zorder=4, arrowprops=line, path_effects=[withStroke(linewidth=2.5, foreground="white")],
-            )  # fmt: skip
-            box = text.get_window_extent(canvas.get_renderer()).padded(1.5)
-            if (dx, dy) == offsets[-1] or _is_free(box, taken, axes.bbox):  # no name is left out
-                taken.append(box)
-                break
+
+    def write(at: int, dx: float, dy: float) -> "Annotation":
+        line = {"arrowstyle": "-", "color": "#999999", "lw": 0.6} if float(np.hypot(dx, dy)) > LINE_FROM else None
+        return axes.annotate(
+            names[at], (float(named[at, 0]), float(named[at, 1])), (dx, dy), textcoords="offset points", ha=_side(dx),
+            va="center", fontsize=8, zorder=4, arrowprops=line,
+            path_effects=[withStroke(linewidth=2.5, foreground="white")],
+        )  # fmt: skip
+
+    for at in _crowded_first(axes, named):
+        best, least = offsets[-1], np.inf
+        for offset in offsets:
+            text = write(at, *offset)
+            overlap = _overlap(text.get_window_extent(canvas.get_renderer()).padded(1.5), taken, axes.bbox)
             text.remove()
+            if overlap < least:
+                best, least = offset, overlap
+            if overlap == 0:
+                break
+        taken.append(write(at, *best).get_window_extent(canvas.get_renderer()).padded(1.5))
 
 
 def _taken(axes: "Axes", points: Points, bars: Points, size: float) -> "list[Bbox]":
@@ -72,6 +87,18 @@ def _side(dx: float) -> Literal["left", "center", "right"]:
     return "left" if dx > 4 else "right" if dx < -4 else "center"
 
 
-def _is_free(box: "Bbox", taken: "list[Bbox]", inside: "Bbox") -> bool:
-    fits = inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1
-    return fits and not any(box.overlaps(other) for other in taken)
+def _crowded_first(axes: "Axes", named: Points) -> list[int]:
+    """Order points by the number of others within a name's reach, the most first."""
+    at = axes.transData.transform(named)
+    near = (np.abs(at[:, None] - at) < NEAR).all(2).sum(1)
+    return [int(index) for index in np.argsort(-near, kind="stable")]
+
+
+def _overlap(box: "Bbox", taken: "list[Bbox]", inside: "Bbox") -> float:
+    """Return the area that a name would share with others and with the outside of the axes, in pixels."""
+    from matplotlib.transforms import Bbox
+
+    fits = Bbox.intersection(box, inside)
+    outside = box.width * box.height - (fits.width * fits.height if fits else 0.0)
+    shared = [Bbox.intersection(box, other) for other in taken]
+    return float(round(outside, 6) + sum(both.width * both.height for both in shared if both))
