@@ -35,6 +35,10 @@ EVERYWHERE: Final = (
     "The law is judged over all models. The paper fits the models on the Pareto frontier alone, where the slope cannot "
     "be negative.",
 )
+HALF: Final = (
+    "A GPU computes gradients in float16 here, and every success is verified in float32. The one step of FGSM takes "
+    "the signs of such a gradient: with float32 its success differs on some images."
+)
 MOST: Final = 10
 """Lines of the conclusion."""
 
@@ -42,7 +46,8 @@ MOST: Final = 10
 def setup(measured: SuMeasurements) -> Setup:
     """Describe the scale, the deviations, the scale of distances, the conclusion, and the flags of runs."""
     flags = {name: text for result in measured.results.values() for name, text in result.flags.items()}
-    deviations = (*(PHOTOGRAPHS if measured.settings.photographs else SMALL_IMAGES), *EVERYWHERE, *_left(measured))
+    of_images = PHOTOGRAPHS if measured.settings.photographs else SMALL_IMAGES
+    deviations = (*of_images, *EVERYWHERE, *_precision(measured), *_left(measured))
     return Setup(
         scale=tuple(_scale(measured)),
         deviations=deviations,
@@ -76,6 +81,12 @@ def _scale(measured: SuMeasurements) -> list[Scale]:
         Scale("CLEVER", clever_text if clever else "not run", "100 images, points as in Weng et al. (2018)"),
         Scale("targets", _goals(measured), "untargeted, random, least likely"),
     ]
+
+
+def _precision(measured: SuMeasurements) -> list[str]:
+    """Say where gradients were not those of float32."""
+    searches = [result.manifest["spec"].get("model", {}).get("search", "") for result in measured.results.values()]
+    return [HALF] if any("float16" in search for search in searches) else []
 
 
 def _left(measured: SuMeasurements) -> list[str]:
