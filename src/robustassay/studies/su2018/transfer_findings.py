@@ -33,8 +33,8 @@ def transfer_findings(measured: SuMeasurements) -> list[Finding]:
             *(measured, "Untargeted, FGSM transfers best, then I-FGSM, then EAD-L1, then C&W"),
             "FGSM ≽ I-FGSM ≽ EAD-L1 ≽ C&W",
             (
-                *((fast[-1], iterated[0]), (iterated[0], elastic[-1]), (elastic[-1], carlini[-1])),
                 *(((small, fixed),) if ("untargeted", small) in measured.outcomes else ()),
+                *((fast[-1], iterated[0]), (iterated[0], elastic[-1]), (elastic[-1], carlini[-1])),
             ),
         ),
         _chain(measured, "FGSM transfers better with a larger eps", "no number", ((fast[-1], fast[0]),)),
