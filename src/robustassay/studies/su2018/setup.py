@@ -15,8 +15,8 @@ SMALL_IMAGES: Final = (
     "Images are those of CIFAR-10, and the models are small networks of the paper's families, trained here; of the "
     "paper's 18 networks there are no weights here. Their accuracies lie closer together than on ImageNet.",
     "Targets are matched by the top 1, in the paper by the top 5: of ten classes, half would be among five.",
-    "Of ten classes, an image that is destroyed still has its label one time in ten, and its target one time in nine of "
-    "the others: at eps 0.3, FGSM's rates are near these of chance.",
+    "Of ten classes, an image that is destroyed still has its label about one time in ten, and its target as often: at "
+    "eps 0.3 the rates of FGSM are near chance.",
 )
 PHOTOGRAPHS: Final = (
     "The networks are those whose weights are here.",
