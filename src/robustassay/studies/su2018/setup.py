@@ -179,7 +179,7 @@ def _share(measured: SuMeasurements) -> str:
     points, fitted = measured.models_by(LINF), measured.scatter(LINF).of_all
     if fitted is None or fitted.b_interval[0] <= 0:
         return ""
-    most = points.loc[points["value"].idxmax()]
+    most = points.iloc[int(points["value"].to_numpy(float).argmax())]
     return (
         f" Per halving of the error, the law over all models loses {fitted.halving() / most['value']:.0%} of the "
         f"distortion of {most['model']}, the most robust here; the paper's law, on its frontier, 60 % of AlexNet's."

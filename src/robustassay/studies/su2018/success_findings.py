@@ -207,8 +207,8 @@ def _compared(measured: SuMeasurements, claim: str, published: str, parts: Parts
     found, reasons = [], []
     for what, (goal, first, second) in parts.items():
         met = attacked(measured, goal, first, second)
-        pair = (by_image(measured, goal, attack, met) for attack in (first, second))
-        found.append(Difference.of(*pair, comparisons=len(parts)))
+        one, two = (by_image(measured, goal, attack, met) for attack in (first, second))
+        found.append(Difference.of(one, two, len(parts)))
         some = "" if len(met) == len(measured.models) else f", {len(met)} of {len(measured.models)} models"
         reasons.append(f"{what}{some}: not run." if found[-1] is None else f"{what}{some}: {found[-1].text}.")
     verdict = combined(["cannot be said" if one is None else one.verdict for one in found])
