@@ -119,7 +119,8 @@ def _lines(found: Lines, title: str, path: Path) -> None:
         _percent(axes, False, found.percent)
         axes.set(xlabel=found.x, ylabel=found.y)
         if found.percent and frame.max().max() <= 1:
-            axes.set_ylim(top=min(1.02, axes.get_ylim()[1]))  # no rate is above 100 %
+            low, high = axes.get_ylim()
+            axes.set_ylim(low, min(high, 1 + 0.04 * (1 - low)))  # no rate is above 100 %
         meaning = f"solid: {found.meaning[0]}, dotted: {found.meaning[1]}" if found.dotted is not None else ""
         figure.legend(loc="outside lower center", ncols=4 if many else 3, frameon=False, fontsize=8 if many else 9,
                       handlelength=3)  # fmt: skip
