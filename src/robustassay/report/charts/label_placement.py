@@ -21,6 +21,8 @@ BAR_SIZE: Final = 2.0
 """The same around a bar."""
 LINE_FROM: Final = 26.0
 """A name farther than this from its point gets a thin line to it."""
+NEAR: Final = (120.0, 40.0)
+"""Width and height of a crowd, in pixels."""
 NO_BARS: Final[Points] = np.empty((0, 3))
 
 OUTSIDE, NAME, POINT, LINE, BAR, OTHER_POINT = 1000.0, 200.0, 60.0, 6.0, 2.0, 3.0
@@ -39,7 +41,11 @@ def place_names(
     reaches: Sequence[float] = REACHES,
     point_size: float = POINT_SIZE,
 ) -> None:
-    """Write each name beside its point; all `points` and vertical `bars` (x, low, high) are kept free of names."""
+    """Write each name beside its point; all `points` and vertical `bars` (x, low, high) are kept free of names.
+
+    Names of crowded points are placed first, as they have the fewest places. Where none is free, the place that
+    overlaps the least is taken: no name is left out.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.patheffects import withStroke
 
@@ -47,7 +53,8 @@ def place_names(
     canvas.draw()
     taken = _Taken.of(axes, points, bars, point_size)
     offsets = _offsets(reaches)
-    for (x, y), name in zip(named, names, strict=True):
+    for number in _crowded_first(axes, named):
+        (x, y), name = named[number], names[number]
         text = axes.annotate(
             name, (float(x), float(y)), offsets[0], textcoords="offset points", va="center", fontsize=8, zorder=4,
             path_effects=[withStroke(linewidth=2.5, foreground="white")],
@@ -164,3 +171,10 @@ def _offsets(reaches: Sequence[float]) -> list[tuple[float, float]]:
 
 def _side(dx: float) -> Literal["left", "center", "right"]:
     return "left" if dx > 4 else "right" if dx < -4 else "center"
+
+
+def _crowded_first(axes: "Axes", named: Points) -> list[int]:
+    """Order points by the number of others within a name's reach, the most first."""
+    at = axes.transData.transform(named)
+    near = (np.abs(at[:, None] - at) < NEAR).all(2).sum(1)
+    return [int(index) for index in np.argsort(-near, kind="stable")]
