@@ -17,9 +17,8 @@ from robustassay.evaluation.repeatability import History, compare_with_unused, u
 from robustassay.evaluation.wave_result import MAX_FAILED
 from robustassay.remote import as_service, open_remote
 from robustassay.rng import seeded
-from robustassay.target import LocalModel, SurrogateModel, TargetModel
+from robustassay.target import NAN_GRADIENT, LocalModel, SurrogateModel, TargetModel
 from robustassay.target.batching import LANES
-from robustassay.target.nan_watch import NAN_GRADIENT
 from robustassay.target.surrogate import find_surrogate
 
 CONTRADICTS: Final = Flag(

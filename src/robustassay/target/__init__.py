@@ -9,12 +9,14 @@ from robustassay.target.forward import call_module
 from robustassay.target.gradient_access import GradientAccess
 from robustassay.target.ledger import Ledger
 from robustassay.target.local_model import LocalModel
+from robustassay.target.nan_watch import NAN_GRADIENT
 from robustassay.target.start_images import StartImages
 from robustassay.target.support import check_supports
 from robustassay.target.surrogate_model import SurrogateFailed, SurrogateModel
 from robustassay.target.target_model import TargetModel
 
 __all__ = [
+    "NAN_GRADIENT",
     "DecisionAccess",
     "EnsembleModel",
     "GradientAccess",
