@@ -68,7 +68,7 @@ def pointwise(measured: DongMeasurements, norm: Norm, targeted: bool) -> Table:
     searched = printed or any(entry["median_samples"] for entry in entries)
     for attack, found in by_attack.items():
         if any(found):
-            cells = (_cell(entry, searched) if entry else MISSING for entry in found)
+            cells = (_cell(entry, searched, 3 + measured.photographs) if entry else MISSING for entry in found)
             lines.append((attack.group, attack.name, *cells))
         if any(found) and printed and (attack.group, attack.name, ROWS[0]) in TABLE3:
             published = [TABLE3.get((attack.group, attack.name, row)) for row in measured.labels]
@@ -143,9 +143,9 @@ def _entry(
     return entry
 
 
-def _cell(entry: "dict[str, object]", searched: bool) -> str:
+def _cell(entry: "dict[str, object]", searched: bool, digits: int) -> str:
     median, rate = float(str(entry["median_distance"])), float(str(entry.get("accuracy", entry.get("success"))))
-    distance = MISSING if math.isnan(median) else "∞" if math.isinf(median) else f"{median:.3f}"
+    distance = MISSING if math.isnan(median) else "∞" if math.isinf(median) else f"{median:.{digits}f}"
     return f"{distance} / {rate:.1%}" if searched else f"{rate:.1%}"
 
 
