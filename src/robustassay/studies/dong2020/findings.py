@@ -24,7 +24,7 @@ from robustassay.studies.dong2020.comparisons import (
 from robustassay.studies.dong2020.crossings import SHOWN, crossings, paired_at
 from robustassay.studies.dong2020.measurements import DongMeasurements
 from robustassay.studies.dong2020.query_findings import randomized, transformed
-from robustassay.studies.page import Finding, Verdict, combined, comma_list
+from robustassay.studies.page import Finding, Verdict, combined, comma_list, either
 
 ALIKE: Final = 0.05
 """Two attacks perform alike if the interval of their difference stays within this; the paper's own differences between
@@ -195,8 +195,8 @@ def _transfer(measured: DongMeasurements) -> Finding:
     compared = compare(tests)
     sizes = sorted({paired.samples for *_, paired in tests})
     ends = [points(change) for change in sorted(-one.difference for one in compared)]
-    n = " or ".join(f"{size:,}" for size in sizes)
-    summary = f"MIM or DIM − BIM {ends[0]} to {ends[-1]} points over {len(tests)} comparisons, n = {n}"
+    ends_to = f"{ends[0]} to {ends[-1]} points"
+    summary = f"MIM or DIM − BIM {ends_to} over {len(tests)} comparisons, n = {either(sizes)}"
     reasons = tuple(one.sentence for one in compared)
     if measured.photographs:
         better, worse = sum(one.better for one in compared), sum(one.worse for one in compared)

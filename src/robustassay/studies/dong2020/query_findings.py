@@ -19,7 +19,7 @@ from robustassay.studies.dong2020.comparisons import (
 )
 from robustassay.studies.dong2020.measurements import DongMeasurements
 from robustassay.studies.dong2020.settings import FULL
-from robustassay.studies.page import Finding, Verdict, combined
+from robustassay.studies.page import Finding, Verdict, combined, either
 
 MUCH: Final = 0.10
 """What "much higher accuracy" means: a gain of ten points."""
@@ -57,7 +57,7 @@ def randomized(measured: DongMeasurements) -> Finding:
     missing = _not_run(asked)
     verdict: Verdict = "cannot be said" if missing else most(compared)  # the claim is about both groups
     sizes = sorted({paired.samples for *_, paired in tests})
-    summary = f"{'; '.join(ours)}; n = {' or '.join(map(str, sizes))}"
+    summary = f"{'; '.join(ours)}; n = {either(sizes)}"
     because = "; ".join((because + _queries(measured), *missing))
     return Finding(3, claim, verdict, tuple(one.sentence for one in compared), published, summary, because)
 
@@ -121,7 +121,7 @@ def _white_box_summary(tests: Sequence[tuple[str, str, str, Curve, Curve]], foun
     for (_, row, *_), one in zip(tests, found, strict=True):
         better.setdefault(row, []).append(one.better)
     rows = ", ".join(f"{row} {sum(flags)} of {len(flags)}" for row, flags in better.items())
-    sizes = " or ".join(map(str, sorted({len(one.breaks_at) for *_, one, _ in tests})))
+    sizes = either(sorted({len(one.breaks_at) for *_, one, _ in tests}))
     count = f"{sum(one.better for one in found)} of {len(found)} comparisons" + f" ({rows})" * (len(better) > 1)
     return f"white-box: significantly larger distance in {count}, n = {sizes}"
 

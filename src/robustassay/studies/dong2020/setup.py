@@ -13,7 +13,7 @@ from robustassay.studies.dong2020.comparisons import LEVEL
 from robustassay.studies.dong2020.defenses import ADDED
 from robustassay.studies.dong2020.figures import BANDS_FROM, absent
 from robustassay.studies.dong2020.measurements import DongMeasurements
-from robustassay.studies.page import Scale, Setup, comma_list
+from robustassay.studies.page import Scale, Setup, comma_list, either
 from robustassay.studies.task import Key
 from robustassay.threat import L2
 
@@ -34,6 +34,10 @@ PHOTOGRAPHS: Final = (
     "those that some network classifies correctly.",
 )
 
+ROUNDED: Final = (
+    "JPEG rounds images to 8 bits first, so that it does not see changes below 0.5/255: its curves over eps have steps."
+)
+
 
 def setup(measured: DongMeasurements) -> Setup:
     """Describe the scale, the deviations, and the flags of runs."""
@@ -42,6 +46,7 @@ def setup(measured: DongMeasurements) -> Setup:
         f"within a finding, Holm-corrected unless marked. {_least(measured)}Bands in figures are pointwise 95 % Wilson "
         f"intervals; panels of fewer than {BANDS_FROM} images have none, as they would cover each other. The command "
         "above measures what is missing; with `--publish FOLDER` it only writes this page, from kept records.",
+        *(ROUNDED,) * ("JPEG" in measured.labels and _has(measured, ("white-box",), "eps")),
     )
     dataset = "ImageNet" if measured.photographs else "CIFAR-10"
     return Setup(tuple(scale(measured)), tuple(deviations(measured)), notes, tuple(flags(measured)), dataset)
@@ -135,12 +140,8 @@ def _sizes(measured: DongMeasurements, chosen: Callable[[Key], bool]) -> str:
     if not rows:
         return ""
     usual = max(rows, key=lambda sizes: len(rows[sizes]))
-    others = [f"{comma_list(labels)}: {_either(sizes)}" for sizes, labels in rows.items() if sizes != usual]
-    return _either(usual) + f" ({'; '.join(others)})" * bool(others)
-
-
-def _either(sizes: tuple[int, ...]) -> str:
-    return " or ".join(f"{size:,}" for size in sizes)
+    others = [f"{comma_list(labels)}: {either(sizes)}" for sizes, labels in rows.items() if sizes != usual]
+    return either(usual) + f" ({'; '.join(others)})" * bool(others)
 
 
 def deviations(measured: DongMeasurements) -> list[str]:

@@ -11,7 +11,7 @@ from robustassay.studies.dong2020.attacks import ATTACKS, BenchmarkAttack
 from robustassay.studies.dong2020.measurements import DongMeasurements
 from robustassay.studies.dong2020.published import ROWS, TABLE3
 from robustassay.studies.dong2020.spot_checks import spot_checks
-from robustassay.studies.page import MISSING, Table
+from robustassay.studies.page import MISSING, Table, either
 from robustassay.threat import L2, Norm
 
 
@@ -90,7 +90,7 @@ def _sizes(entries: "list[dict[str, object]]") -> tuple[str, ...]:
     if not sizes:
         return ()
     low, high = Rate(sizes[0] // 2, sizes[0]).interval()
-    n, searched = (" or ".join(f"{size:,}" for size in found if size) for found in (sizes, medians))
+    n, searched = (either(size for size in found if size) for found in (sizes, medians))
     less = f", medians of {searched}" if searched not in ("", n) else ""
     return (
         f"n = {n} images{less}. The CSV has the 95 % interval of every rate; that of {sizes[0] // 2} of {sizes[0]} "
