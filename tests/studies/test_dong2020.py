@@ -286,7 +286,7 @@ def test_an_attack_counts_only_where_every_row_has_a_finished_run(models, tmp_pa
     assert len(results) == len(plan.tasks) - 1 == 9
     measured = plan.measure(results)
     assert set(measured.unfinished) == {(row, "Linf", "score-NES", "fixed") for row in ("one", "two")}
-    assert "2 of 10 runs are missing, as they are not finished for every row: score NES (L∞)." in (
+    assert "2 of 10 runs are missing, as the time for them ended before every row had one: score NES (L∞)." in (
         STUDY.setup(measured).deviations
     )
     shown = next(table for table in STUDY.tables(measured) if table.name == "table3").frame
@@ -364,9 +364,9 @@ def test_the_scale_names_the_rows_that_have_fewer_images():
 def test_the_page_names_other_devices_half_precision_and_why_random_rows_have_fewer_images():
     measured = measurements(
         {
-            ("Res-56", "white-box", "BIM", LINF, "fixed"): ("bim", NEAR),
-            ("PGD-AT", "white-box", "BIM", LINF, "fixed"): ("bim", NEAR),
-            ("RSE", "white-box", "BIM", LINF, "fixed"): ("bim", [0.1] * 10),
+            ("Res-56", "white-box", "FGSM", LINF, "fixed"): ("fgsm", NEAR),
+            ("PGD-AT", "white-box", "FGSM", LINF, "fixed"): ("fgsm", NEAR),
+            ("RSE", "white-box", "FGSM", LINF, "fixed"): ("fgsm", [0.1] * 10),
         }
     )
     text = " ".join(STUDY.setup(measured).deviations)
@@ -379,6 +379,7 @@ def test_the_page_names_other_devices_half_precision_and_why_random_rows_have_fe
     third.manifest["hardware"] = {"device": "cpu"}
     text = " ".join(STUDY.setup(measured).deviations)
     assert "1 of 3 runs searched on a copy of the model in float16" in text
+    assert f"FGSM breaks up to {N} of {N} images more than by its one step (Res-56, L∞)." in text
     assert "Computed on a CPU, all others on NVIDIA H200: all runs of RSE." in text
     assert not any("fewer" in line for line in STUDY.setup(measurements({NES: ("nes", NEAR)})).deviations)
 

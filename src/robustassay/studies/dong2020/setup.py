@@ -212,11 +212,26 @@ def _half_precision(measured: DongMeasurements) -> list[str]:
         key for key, result in measured.results.items()
         if str(result.manifest["spec"].get("model", {}).get("search", "")).startswith("float16")
     ]  # fmt: skip
+    one_step = {key: _after_first_step(measured, key) for key in halved if key[2:] == ("white-box-FGSM", "fixed")}
+    most = max(one_step, key=lambda key: one_step[key], default=None)
+    further = (
+        f", and FGSM breaks up to {one_step[most]} of {len(measured.results[most].records):,} images more than by its "
+        f"one step ({most[0]}, {most[1].replace('inf', '∞')})"
+        if most is not None and one_step[most]
+        else ""
+    )
     return [
         f"{len(halved)} of {len(measured.results)} runs searched on a copy of the model in float16, where a GPU is "
         "faster with it. Every success is verified in float32, and samples near the decision take a few more steps in "
-        "float32, so that curves over iterations can end a few steps later."
+        f"float32, so that curves over iterations can end a few steps later{further}."
     ] * bool(halved)
+
+
+def _after_first_step(measured: DongMeasurements, key: Key) -> int:
+    """Count the images that a run broke after its first step."""
+    records = measured.results[key].records
+    later = records["claimed_at_iteration"].astype("Float64") > 1
+    return int((records["success"] & later).fillna(False).sum())
 
 
 def _other_device(measured: DongMeasurements) -> list[str]:
