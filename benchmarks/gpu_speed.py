@@ -1,5 +1,6 @@
 """Times AutoAttack and express beside the reference on a GPU: the second part of docs/speed.md (see speed.py)."""
 
+import datetime
 import statistics
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ def on_gpu(name: str, images: int, repeat: int) -> dict[str, Any]:
         missed = [result.records["sample_id"][at] for at in (unbroken & ~standing).nonzero().flatten().tolist()]
         row[f"{attack} missed"], row[f"{attack} not in doubt"] = len(missed), len({*missed} - {*result.doubtful})
         row["search"] = result.manifest["spec"]["model"].get("search", "the model itself")
+    row["date"] = datetime.date.today().isoformat()
     print(row, flush=True)
     return row
 
@@ -63,7 +65,8 @@ def lines_of_page(known: dict[str, Any]) -> list[str]:
     lines = [f"\n## AutoAttack and express compared with pyautoattack on {known['machine']}\n"]
     lines += [
         "One process per row, on networks trained for this (`benchmarks/train_networks.py`). Medians without the "
-        "first run of the process, which stands in brackets: it also loads kernels. "
+        "first run of the process, which stands in brackets: it also loads kernels; where both are equal, the attack "
+        "ran once. "
         "Our seconds hold the inspection of the model, the self-test and the cross-check, which the reference has not; "
         '"alone" is the ratio without self-test and cross-check. '
         '"Equal" is the part of the samples with the reference\'s verdict; "missed" counts the samples that only '
@@ -71,20 +74,16 @@ def lines_of_page(known: dict[str, Any]) -> list[str]:
     ]
     lines += [
         "| model | threat | images | reference | autoattack (first) | times | alone | equal | express (first) | times "
-        "| alone | equal | missed (not in doubt) | search |"
+        "| alone | equal | missed (not in doubt) | search | date |"
     ]
-    lines += ["|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"]
+    lines += ["|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"]
     for row in known["rows"]:
-        cells = [
-            f"{row['model']}, {row['measured']}" if "measured" in row else row["model"],
-            format_norm(row["threat"]),
-        ]
-        cells += [f"{row['images']:,}", f"{row['reference']:.1f} s"]
+        cells = [row["model"], format_norm(row["threat"]), f"{row['images']:,}", f"{row['reference']:.1f} s"]
         for attack in ("autoattack", "express"):
             alone = row[attack] - row.get(f"{attack} checks", row[attack])
             cells += [f"{row[attack]:.2f} s ({row[f'{attack} first']:.2f})", f"{row['reference'] / row[attack]:.1f}"]
             cells += [f"{row['reference'] / alone:.1f}" if alone else "–"]
             cells += [f"{row[f'{attack} equal']:.1%}" if f"{attack} equal" in row else "–"]
         cells += [f"{row['express missed']} ({row['express not in doubt']})" if "express missed" in row else "–"]
-        lines.append(f"| {' | '.join([*cells, row['search']])} |")
+        lines.append(f"| {' | '.join([*cells, row['search'], row['date']])} |")
     return lines

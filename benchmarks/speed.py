@@ -55,8 +55,7 @@ def main() -> None:
             row["model"]: row
             for row in (gpu_speed.on_gpu(name, chosen.images, chosen.repeat) for name in chosen.models)
         }
-        measured = f"{machine('cuda')}, {datetime.date.today().isoformat()}"
-        known["gpu"] = {"machine": measured, "rows": list(rows.values())}
+        known["gpu"] = {"machine": machine("cuda"), "rows": list(rows.values())}
     chosen.out.write_text(json.dumps(known, indent=1) + "\n")
     if chosen.out == FILE:
         PAGE.write_text(page(known))

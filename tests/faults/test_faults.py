@@ -129,8 +129,25 @@ def test_a_sample_whose_gradient_is_nan_is_recorded_and_the_rest_goes_on(data, w
 
 
 def test_a_model_whose_gradient_is_nan_on_all_first_images_is_refused_before_the_run(data):
-    with pytest.raises(errors.ModelFailed, match="gradient is NaN on an image"):
+    with pytest.raises(errors.BadModel, match="gradient is NaN on every image"):
         ra.evaluate(Steep(data.images(slice(None))), data, THREAT, ATTACK)
+
+
+def test_a_model_whose_gradient_is_always_nan_is_attacked_without_gradients(data):
+    """The attack moves too little to leave the neighbourhoods in which the gradient is NaN."""
+    model = Steep(data.images(slice(None)))
+    result = ra.evaluate(model, data, THREAT, "square:steps=50")
+    assert not result.failures
+    assert "NaN" in result.flags["no-gradients"]
+    assert len(result.doubtful) == int((result.records["clean_ok"] & ~result.records["success"]).sum())
+    plain = ra.evaluate(Net(), data, THREAT, "square:steps=50", name=type(model).__name__)
+    assert result.robust_accuracy == plain.robust_accuracy
+
+
+def test_gradients_that_are_nan_on_many_images_count_as_zero_there(data):
+    result = ra.evaluate(Steep(data.images(slice(0, 12))), data, THREAT, ATTACK, name="Net")
+    assert not result.failures
+    assert "NaN on 12 of 32" in result.flags["zero-gradients"]
 
 
 def test_an_attack_without_gradients_judges_samples_whose_gradient_is_nan(data):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from robustassay.attacks.attack import Attack
 from robustassay.data import Dataset
 from robustassay.errors import AssayError, BadData, BadModel, BadRequest, WrongFolder
-from robustassay.evaluation.flags import Flag
+from robustassay.evaluation.flags import NO_GRADIENTS, Flag
 from robustassay.evaluation.repeatability import (
     MANY_REPEATS,
     REPEATS,
@@ -33,6 +33,9 @@ class ModelTraits:
     classes: int
     random: bool  # two forward passes over one image differ
     probabilities: bool  # outputs are probabilities instead of logits
+
+
+_STOPS_GRADIENTS: Final = "a no_grad block, a rounding, sign or argmax"
 
 
 class DependsOnBatch(BadModel):
@@ -82,11 +85,13 @@ def check_attack(attack: Attack[Any], threat: ThreatModel, flags: Sequence[Flag]
     if threat.target is not None and not attack.can_target:
         raise BadRequest(f"{name} cannot be targeted: use it untargeted, or choose another attack.")
     gradient_free = not issubclass(attack.access, GradientAccess) or attack.tries_without_gradients
-    if "no-gradients" in {flag.name for flag in flags} and not (gradient_free or despite_flags):
+    missing = next((flag for flag in flags if flag.name == NO_GRADIENTS), None)
+    if missing is not None and not (gradient_free or despite_flags):
+        what = "NaN" if "NaN" in missing.text else "exactly zero"
+        why = "a square root, a norm or a division at zero" if what == "NaN" else _STOPS_GRADIENTS
         raise BadModel(
-            "The gradient is exactly zero on every image tried (a no_grad block, a rounding, sign or argmax is in the "
-            f"way), so {name} would not move and the model would look robust: declare how to differentiate it, or use "
-            "square or autoattack."
+            f"The gradient is {what} on every image tried ({why} is in the way), so {name} would not move and the "
+            "model would look robust: declare how to differentiate it, or use square or autoattack."
         )
 
 

@@ -25,6 +25,8 @@ from robustassay.threat import Goal, Untargeted
 SAMPLES: Final = 32
 
 RANDOMISED: Final = "randomised"
+NO_GRADIENTS: Final = "no-gradients"
+ZERO_GRADIENTS: Final = "zero-gradients"
 UNREACHABLE: Final = "unreachable-class"
 
 SATURATED: Final = 0.95
@@ -83,11 +85,11 @@ def find_flags(target: TargetModel, dataset: Dataset, probabilities: bool) -> tu
         and float(logits.amax(1).median()) > SATURATED
         and "All outputs lie between 0 and 1, as after a sigmoid, which saturates where the model is confident: "
         "return the values before it.",
-        "no-gradients": zero_count == len(x)
+        NO_GRADIENTS: zero_count == len(x)
         and not is_constant(target, x)
         and "The gradient is exactly zero on every sample tried, so gradient attacks do not move: declare how to "
         "differentiate the model, and until then trust only attacks without gradients.",
-        "zero-gradients": 0 < zero_count < len(x)
+        ZERO_GRADIENTS: 0 < zero_count < len(x)
         and zero_matters
         and f"The gradient is exactly zero on {zero_count} of {len(x)} samples, where gradient attacks do not move: "
         "trust attacks without gradients more, or declare how to differentiate the model.",

@@ -10,14 +10,16 @@ from robustassay.data import Dataset
 from robustassay.errors import ModelFailed
 from robustassay.evaluation.checks import DependsOnBatch, ModelTraits, check_model
 from robustassay.evaluation.first_state import FirstState
-from robustassay.evaluation.flags import RANDOMISED, SAMPLES, Flag, find_flags
+from robustassay.evaluation.flags import NO_GRADIENTS, RANDOMISED, SAMPLES, ZERO_GRADIENTS, Flag, find_flags
 from robustassay.evaluation.gradient_noise import DRAWS, STEADY, GradientNoise, measure_gradient_noise
 from robustassay.evaluation.options import Precision
 from robustassay.evaluation.repeatability import History, compare_with_unused, unused_copy
+from robustassay.evaluation.wave_result import MAX_FAILED
 from robustassay.remote import as_service, open_remote
 from robustassay.rng import seeded
 from robustassay.target import LocalModel, SurrogateModel, TargetModel
 from robustassay.target.batching import LANES
+from robustassay.target.nan_watch import NAN_GRADIENT
 from robustassay.target.surrogate import find_surrogate
 
 CONTRADICTS: Final = Flag(
@@ -32,6 +34,9 @@ STATEFUL: Final = Flag(
     "every call was made on a copy that had seen none; otherwise every number depends on the order of queries. Make "
     "the forward pass leave the model unchanged.",
 )
+
+
+_NO_SLOPE: Final = (NO_GRADIENTS, ZERO_GRADIENTS)
 
 
 @final
@@ -98,12 +103,10 @@ def _inspect(
             flags = find_flags(local, dataset.whole, traits.probabilities)
             local.check()
         except ModelFailed:  # perhaps on some samples only
-            local = local.on(device)
-            flags = find_flags(local, _without_failing(local, dataset.whole), traits.probabilities)
-            local.check()
+            local, flags = _flags_without_failing(local.on(device), dataset.whole, traits.probabilities)
     if noise is not None and noise.cosine(local.draws) < STEADY:
         flags = (*flags, _unsteady(noise, local.draws))
-    if precision == "fast" and not (traits.random or local.is_adaptive):
+    if precision == "fast" and not (traits.random or local.is_adaptive or local.nan_gradient_is_zero):
         surrogate = find_surrogate(module, _first_images(dataset, device))
         if surrogate is not None:
             return InspectedModel(SurrogateModel(local, surrogate), traits, flags)
@@ -138,9 +141,37 @@ def _first_images(dataset: Dataset, device: torch.device) -> Tensor:
     return dataset.images(slice(0, min(LANES, len(dataset)))).to(device)
 
 
-def _without_failing(local: LocalModel, dataset: Dataset) -> Dataset:
-    """Return the first images without those on which the model or its gradient fails; raise if it fails on all."""
+def _flags_without_failing(
+    local: LocalModel, dataset: Dataset, probabilities: bool
+) -> tuple[LocalModel, tuple[Flag, ...]]:
+    """Find the flags on images on which the model does not fail; where many gradients are NaN, they count as zero."""
+    kept, errors = _split_failing(local, dataset)
+    tried, others = len(kept) + len(errors), [error for error in errors if str(error) != NAN_GRADIENT]
+    if others or (kept and len(errors) <= max(1, int(MAX_FAILED * tried))):
+        if not kept:
+            raise errors[-1]
+        flags = find_flags(local, dataset.select(kept), probabilities)
+        local.check()
+        return local, flags
+    local = local.on(local.device).without_gradients()
+    flags = find_flags(local, dataset, probabilities)
+    local.check()
+    return local, (_nan_gradients(len(errors), tried), *(flag for flag in flags if flag.name not in _NO_SLOPE))
+
+
+def _nan_gradients(count: int, tried: int) -> Flag:
+    where = "every sample" if count == tried else f"{count} of {tried} samples"
+    return Flag(
+        NO_GRADIENTS if count == tried else ZERO_GRADIENTS,
+        f"The gradient is NaN on {where} tried, and counts as zero there: look for a square root, a norm or a division "
+        "at zero, and until it is mended trust only attacks without gradients.",
+    )
+
+
+def _split_failing(local: LocalModel, dataset: Dataset) -> tuple[list[int], list[ModelFailed]]:
+    """Return the first images on which neither the model nor its gradient fails, and the errors on the others."""
     kept: list[int] = []
+    errors: list[ModelFailed] = []
     for row in range(min(SAMPLES, len(dataset))):
         try:
             find_flags(local, dataset.select([row]), probabilities=False)
@@ -148,7 +179,5 @@ def _without_failing(local: LocalModel, dataset: Dataset) -> Dataset:
             kept.append(row)
         except ModelFailed as error:
             local.discard_unchecked_outputs()
-            last = error
-    if not kept:
-        raise last
-    return dataset.select(kept)
+            errors.append(error)
+    return kept, errors

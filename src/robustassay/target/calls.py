@@ -67,9 +67,11 @@ class BatchedCalls:
         watch: NanWatch,
         draws: Draws,
         error: type[Exception] = ModelFailed,
+        nan_gradient_is_zero: bool = False,
     ) -> None:
         self.forward, self.batching = forward, batching
         self._classes, self._device, self._watch, self._draws, self._error = classes, device, watch, draws, error
+        self._nan_gradient_is_zero = nan_gradient_is_zero
 
     def logits(self, x: Tensor) -> Tensor:
         """Return the logits of images `[n, ...]` in float32, without a graph."""
@@ -150,6 +152,8 @@ class BatchedCalls:
             gradient = back(images)
         if gradient is None:
             return torch.zeros_like(images)
+        if self._nan_gradient_is_zero:
+            gradient = gradient.masked_fill(gradient.isnan(), 0)
         self._watch.see_gradient(gradient)
         return gradient
 

@@ -21,7 +21,8 @@ class LocalModel(TargetModel):
 
     Gradients go the way that the module declares in a method `differentiable` (BPDA), logits never. Gradients of a
     random model are means over `draws` passes (EOT). With `checks_late`, NaN is reported by `check` only. With `tf32`,
-    a GPU computes products in TF32, several times as fast: for searches whose finds are verified elsewhere.
+    a GPU computes products in TF32, several times as fast: for searches whose finds are verified elsewhere. With
+    `nan_gradient_is_zero`, NaN in a gradient is no failure: attacks without gradients need none.
     """
 
     def __init__(
@@ -34,14 +35,17 @@ class LocalModel(TargetModel):
         random: bool = False,
         checks_late: bool = False,
         tf32: bool = False,
+        nan_gradient_is_zero: bool = False,
     ) -> None:
         module = module.to(device)
         watch = NanWatch(ModelFailed, checks_late)
         forward = FullPrecision(module, device, getattr(module, "differentiable", None), tf32)
         batching = Batching(device, batch_size, module=module)
-        calls = BatchedCalls(forward, classes, device, batching, watch, Draws(draws))
+        calls = BatchedCalls(
+            forward, classes, device, batching, watch, Draws(draws), nan_gradient_is_zero=nan_gradient_is_zero
+        )
         super().__init__(module, calls, classes, device, watch, draws, random)
-        self.checks_late, self._tf32 = checks_late, tf32
+        self.checks_late, self._tf32, self.nan_gradient_is_zero = checks_late, tf32, nan_gradient_is_zero
 
     @classmethod
     def of(cls, module: nn.Module, x: Tensor, device: torch.device, batch_size: int | None = None) -> "LocalModel":
@@ -57,6 +61,10 @@ class LocalModel(TargetModel):
     def in_tf32(self) -> "LocalModel":
         """Return a copy that computes products in TF32."""
         return self._copy(tf32=True)
+
+    def without_gradients(self) -> "LocalModel":
+        """Return a copy whose gradient is zero where that of the model is NaN."""
+        return self._copy(nan_gradient_is_zero=True)
 
     def on(self, device: torch.device) -> "LocalModel":
         """Return a fresh copy on a device."""
@@ -90,5 +98,6 @@ class LocalModel(TargetModel):
             "random": self.random,
             "checks_late": self.checks_late,
             "tf32": self._tf32,
+            "nan_gradient_is_zero": self.nan_gradient_is_zero,
         }
         return LocalModel(**{**held, **changes})
