@@ -27,7 +27,7 @@ from robustassay.studies.dong2020.plan import STAGES, attack_runs
 from robustassay.studies.dong2020.settings import FULL, FULL_ON_CPU, ON_CPU, ON_GPU, QUICK, SETTINGS
 from robustassay.studies.paper_models import find, resolve
 from robustassay.studies.provenance import Measured
-from robustassay.studies.runs import AttackRun, Workspace
+from robustassay.studies.runs import AttackRun, RunTask, Workspace
 from robustassay.studies.scope import Scope
 from robustassay.studies.study import Plan
 from robustassay.studies.timing import Passes, PassTimes
@@ -237,15 +237,20 @@ def test_runs_of_one_attack_stand_together_and_the_main_text_comes_first():
     assert len({pattern for stage in STAGES for pattern in stage}) == sum(map(len, STAGES))
 
 
+def budgets(scope):
+    """Return the query budgets of all planned runs."""
+    return {task.attack_run.query_budget for task in STUDY.plan(scope).tasks if isinstance(task, RunTask)}
+
+
 def test_a_folder_of_a_gpu_keeps_its_settings_on_a_cpu(models, tmp_path, monkeypatch):
     monkeypatch.setitem(ON_GPU, "full", dataclasses.replace(TINY, queries=30))
     monkeypatch.setitem(ON_CPU, "full", TINY)
     scope = Scope(tmp_path, limit=1, models=(models[0].model,), device="cpu")
-    assert {task.attack_run.query_budget for task in STUDY.plan(scope).tasks} == {None, 40}
+    assert budgets(scope) == {None, 40}
     Measured("2026-11-19", "0", 6, "CPU").keep(tmp_path)
-    assert {task.attack_run.query_budget for task in STUDY.plan(scope).tasks} == {None, 40}
+    assert budgets(scope) == {None, 40}
     Measured("2026-11-19", "0", 6, "NVIDIA H200").keep(tmp_path)
-    assert {task.attack_run.query_budget for task in STUDY.plan(scope).tasks} == {None, 30}
+    assert budgets(scope) == {None, 30}
 
 
 def test_each_group_of_runs_has_its_number_of_images():
