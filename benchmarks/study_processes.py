@@ -71,7 +71,7 @@ def main(words: Sequence[str]) -> int:
         device=options.device,
         extra=ExtraData(options.members, tuple(options.shift), tuple(options.ood), robust_limit=options.robust_limit),
     )  # fmt: skip
-    left = run(options.study, scope, options.processes, options.seconds, options.grace)
+    left = run(options.study, scope, options.processes, options.seconds, options.grace, tuple(options.only))
     if options.publish is not None:
         from robustassay.cli.study.command import run_study  # with the packages of the command line
 
@@ -105,27 +105,28 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--limit", type=int)
     parser.add_argument("--models", nargs="*", default=[])
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", nargs="*", default=[], help="kinds of tasks, such as transfer: no others are run")
     return parser.parse_args(words)
 
 
-def independent_tasks(study: str, scope: Scope) -> list[Task]:
+def independent_tasks(study: str, scope: Scope, only: Sequence[str] = ()) -> list[Task]:
     """List the attack runs of a study, and other tasks that say which results they read, in the order of its plan."""
     found = PAPERS[study].study()
     tasks: Sequence[Task] = found.plan(resolve(found.paper_models, scope)[0]).tasks
-    return runnable(tasks)
+    return runnable([task for task in tasks if not only or {*task.key[1:]} & {*only}])
 
 
-def run(study: str, scope: Scope, processes: int, seconds: float, grace: float) -> int:
+def run(study: str, scope: Scope, processes: int, seconds: float, grace: float, only: tuple[str, ...] = ()) -> int:
     """Run the missing tasks in processes until the time is over; return how many are missing then."""
-    started, tasks = time.monotonic(), independent_tasks(study, scope)
+    started, tasks = time.monotonic(), independent_tasks(study, scope, only)
     missing = sum(bool(task.missing()) for task in tasks)
     print(f"{len(tasks) - missing} of {len(tasks)} tasks are finished", flush=True)
     if missing:
-        Measured.here(device_name(scope.device)).keep(scope.out)
+        Measured.here(device_name(scope.device), ", ".join(only)).keep(scope.out)
         os.environ["OMP_NUM_THREADS"] = "1"  # the processes are as many as the cores
         context = multiprocessing.get_context("spawn")
         board, said = Board.of(context, tasks, processes), context.Queue()
-        workers = [context.Process(target=work, args=(study, scope, board, at, said)) for at in range(processes)]
+        workers = [context.Process(target=work, args=(study, scope, board, at, said, only)) for at in range(processes)]
         with graceful_interrupt():  # Ctrl-C ends the wait, and then the processes
             for worker in workers:
                 worker.start()
@@ -136,12 +137,12 @@ def run(study: str, scope: Scope, processes: int, seconds: float, grace: float) 
     return left
 
 
-def work(study: str, scope: Scope, board: Board, process: int, said: "Queue[str]") -> None:
+def work(study: str, scope: Scope, board: Board, process: int, said: "Queue[str]", only: tuple[str, ...] = ()) -> None:
     """Run tasks until none is left or this process is asked to stop."""
     parent, last = os.getppid(), ""  # another one once the first process was killed
     _limit_memory()
     with graceful_interrupt() as stop:
-        tasks = independent_tasks(study, scope)
+        tasks = independent_tasks(study, scope, only)
         while not stop.asked and os.getppid() == parent and (at := board.claim(process)) is not None:
             if at == NOTHING:
                 time.sleep(POLL_SECONDS)

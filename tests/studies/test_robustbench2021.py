@@ -22,7 +22,8 @@ from robustassay.studies.analyses.model_measurements import ModelMeasurements
 from robustassay.studies.analyses.setup import AnalysisSetup
 from robustassay.studies.robustbench2021 import STUDY
 from robustassay.studies.robustbench2021.answers import findings_of
-from robustassay.studies.robustbench2021.findings import CLAIMS, _fairness, _ood, _shift, _transfer
+from robustassay.studies.robustbench2021.class_findings import deer, fairness
+from robustassay.studies.robustbench2021.findings import CLAIMS, _ood, _shift, _transfer
 from robustassay.studies.robustbench2021.l2_models import l2_models
 from robustassay.studies.robustbench2021.measurements import FIGURES, RobustBenchMeasurements
 from robustassay.studies.robustbench2021.mixture import mixture
@@ -127,9 +128,10 @@ def test_a_page_is_made_of_what_is_finished(folder, tmp_path):
     measured = plan.measure(some)
     assert plan.partial
     assert {"time", "calibration", "ood", "fairness", "robust-shift"} == set(measured.analyses)
-    assert measured.left_out["shift"] == 1
+    assert measured.left_out["shift"] == ("convnet-ibp",)
     text = "\n".join(STUDY.setup(measured).markdown)
     assert "Figure 3 (shift): not measured yet." in text
+    assert "under L2 0.5: 2 of 2 not measured" not in text
     by_claim = {one.claim: one for one in STUDY.findings(measured)}
     assert by_claim["Robust accuracy goes with accuracy under distribution shift"].verdict == "cannot be said"
 
@@ -173,7 +175,11 @@ def frame(rng, confidence, images=400):
 )
 def test_models_trained_for_l2_are_compared_with_both_other_kinds(of_l2, outside, verdict):
     rng = np.random.default_rng(0)
-    names = {NATURAL: ("Standard:Linf", "Standard:L2"), ADVERSARIAL: ("a", "b"), L2_TRAINED: ("a:L2", "b:L2")}
+    names = {
+        NATURAL: ("Standard:Linf", "Standard:L2"),
+        ADVERSARIAL: tuple("abcd"),
+        L2_TRAINED: tuple(f"{name}:L2" for name in "abcd"),
+    }
     answers = {NATURAL: (0.9, 0.7), ADVERSARIAL: (0.6, 0.6), L2_TRAINED: (of_l2, outside)}
     results: dict[Key, Any] = {}
     for kind, own in names.items():
@@ -188,6 +194,11 @@ def test_models_trained_for_l2_are_compared_with_both_other_kinds(of_l2, outside
     assert outcome.verdict == verdict
     assert "mean AUROC natural 1.000" in str(outcome.measured)
     assert l2_models(cast(Any, SimpleNamespace(analyses={}, measured=measured))).verdict == "cannot be said"
+    few = table[~table["model"].str.contains(":[cd]:L2")]  # no rank test can tell so few models apart
+    made = {name: analyses.Analysis(name, name, {name: few}, (), ()) for name in ("calibration", "ood")}
+    outcome = l2_models(cast(Any, SimpleNamespace(analyses=made, measured=measured)))
+    assert outcome.verdict == "cannot be said"
+    assert "2 and 4 models are too few" in outcome.because
 
 
 def test_the_command_plans_and_refuses(capsys, tmp_path):
@@ -238,7 +249,7 @@ def test_verdicts_follow_from_the_numbers():
         spread = table.assign(robust_rsd=2 - sign * robust, robust_rsd_by_chance=0.1)
         for images, expected in ((50, verdict), (10, "cannot be said")):
             classes = {"fairness-classes": table.assign(images=images)}
-            assert _fairness(study_of("fairness", spread, classes)).verdict == expected
+            assert fairness(study_of("fairness", spread, classes)).verdict == expected
 
     names = [name for name in models.names() if group(name) in (NATURAL, ADVERSARIAL)]
     for low, verdict in ((ADVERSARIAL, "holds"), (NATURAL, "does not hold"), ("", "cannot be said")):
@@ -253,6 +264,18 @@ def test_verdicts_follow_from_the_numbers():
         )
         sources = pd.DataFrame({"model": ["a", "b"], "training": [NATURAL, ADVERSARIAL], "on itself": 1.0})
         assert _transfer(study_of("transfer", sources, {"transfer-groups": kinds})).verdict == verdict
+
+
+@pytest.mark.parametrize(("kept", "verdict"), [(0.1, "holds"), (0.9, "does not hold"), (0.5, "cannot be said")])
+def test_deer_are_compared_with_all_other_classes(kept, verdict):
+    rows = [
+        {"model": name, "class": label, "images": 100, "clean": 0.8, "robust": 0.8 * (kept if label == "deer" else 0.5)}
+        for name in models.names() if group(name) == ADVERSARIAL for label in ("cat", "deer", "dog")
+    ]  # fmt: skip
+    table = pd.DataFrame(rows)
+    outcome = deer(study_of("fairness", table, {"fairness-classes": table}))
+    assert outcome.verdict == verdict
+    assert f"({80 * kept:.0f} of 80 images)" in outcome.reasons[0]
 
 
 def test_statements_about_published_entries_have_their_numbers():

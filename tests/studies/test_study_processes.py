@@ -138,6 +138,17 @@ def test_every_task_of_robustbench_is_independent(tmp_path):
     ]
 
 
+def test_the_kinds_of_tasks_can_be_chosen_and_the_page_says_so(tmp_path):
+    scope = Scope(tmp_path, quick=True, models=("alexnet-natural", "convnet-ibp"))
+    tasks = study_processes.independent_tasks("robustbench2021", scope, ("transfer", "lipschitz"))
+    assert [task.key[1] for task in tasks] == ["lipschitz"] * 2 + ["transfer"] * 2
+    provenance.Measured.here("NVIDIA H200").keep(tmp_path)
+    provenance.Measured.here("CPU", "transfer").keep(tmp_path)
+    provenance.Measured.here("CPU", "transfer, lipschitz").keep(tmp_path)
+    sentence = provenance.provenance_of(tmp_path, "assay study robustbench2021").sentence
+    assert "on CPU (transfer, lipschitz), NVIDIA H200." in sentence
+
+
 def test_one_task_that_fails_leaves_the_others(scope, monkeypatch):
     """In the process of the test, as a worker would do it."""
 

@@ -68,6 +68,7 @@ class Lines:
     note: str = ""
     percent: bool = True
     logarithmic: bool = False
+    groups: tuple[str, ...] = ()  # of each model: models of one group share a colour
 
 
 Content = Points | Bars | Reliabilities | Lines | HeatMap

@@ -31,11 +31,12 @@ class Measured:
     commit: str
     run_format: int
     device: str
+    what: str = ""  # the part that was measured there, where it is not all
 
     @classmethod
-    def here(cls, device: str) -> "Measured":
+    def here(cls, device: str, what: str = "") -> "Measured":
         """Return the provenance of what this process computes."""
-        return cls(today().isoformat(), commit(), SPEC_VERSION, device)
+        return cls(today().isoformat(), commit(), SPEC_VERSION, device, what)
 
     def keep(self, out: Path) -> None:
         """Write it beside the records of a study."""
@@ -69,7 +70,7 @@ class Provenance:
         days = sorted({one.day for one in self.measured})
         span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
         commits = ", ".join(f"`{name}`" for name in _unique(one.commit for one in self.measured))
-        devices = ", ".join(_unique(one.device for one in self.measured))
+        devices = ", ".join(_places(self.measured))
         return f"Measured on {span} with commit {commits} (run format {self.run_format}) on {devices}. {written}"
 
     def write(self, folder: Path) -> None:
@@ -121,6 +122,15 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except OSError:  # no git here
         return None
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _places(measured: Iterable[Measured]) -> list[str]:
+    """Name each device once, with the parts that it measured where these are not all."""
+    by_device: dict[str, list[str]] = {}
+    for one in measured:
+        by_device.setdefault(one.device, []).append(one.what)
+    parts = {device: ", ".join(_unique(", ".join(whats).split(", "))) for device, whats in by_device.items()}
+    return [f"{device} ({parts[device]})" if all(whats) else device for device, whats in by_device.items()]
 
 
 def _unique(values: Iterable[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -35,18 +35,21 @@ def draw_heat_map(
     """Draw a table as a heat map with a number in every cell; rows are labelled at the left, columns below."""
     rows, columns = values.shape
     longest = max(len(str(name)) for name in [*values.index, *values.columns])
-    size = (2.6 + 0.07 * longest + 0.62 * columns, 1.6 + 0.06 * longest + 0.42 * rows)
+    numbers = rows * columns <= CELLS_WITH_NUMBERS
+    wide, high = (0.62, 0.42) if numbers else (0.2, 0.2)  # inches of a cell
+    size = (2.6 + 0.07 * longest + wide * columns, 1.6 + 0.06 * longest + high * rows)
     with figure_of(size, path) as figure:
         axes = figure.add_subplot()
         shown = axes.imshow(values.to_numpy(float), cmap=MAP, vmin=ends[0], vmax=ends[1], aspect="auto")
-        axes.set_xticks(range(columns), [str(name) for name in values.columns], rotation=35, ha="right")
-        axes.set_yticks(range(rows), [str(name) for name in values.index])
+        look: dict[str, Any] = {"rotation": 35, "ha": "right"} if numbers else {"rotation": 90, "fontsize": 9}
+        axes.set_xticks(range(columns), [str(name) for name in values.columns], **look)
+        axes.set_yticks(range(rows), [str(name) for name in values.index], fontsize=10 if numbers else 9)
         axes.set(ylabel=axis_labels[0], xlabel=axis_labels[1])
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
         axes.grid(visible=False)
         for (row, column), value in np.ndenumerate(values.to_numpy(float)):
-            if rows * columns <= CELLS_WITH_NUMBERS and np.isfinite(value):
+            if numbers and np.isfinite(value):
                 dark = (value - ends[0]) / (ends[1] - ends[0]) < 0.55
                 text = f"{value:.{digits}f}"
                 colour = "white" if dark else "black"

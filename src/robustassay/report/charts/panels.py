@@ -18,8 +18,17 @@ if TYPE_CHECKING:
 CROWD: Final = 0.04
 """Points closer than this part of both axes share one name, with the number of the others."""
 
+MANY_LINES: Final = 9
+"""More lines than this get a taller figure and a smaller legend."""
+
+ONE_LINE: Final = 50
+"""Letters of an axis's names that fit side by side."""
+
 ROW: Final = 4
 """Reliability diagrams per row."""
+
+PAIRS: Final = 4
+"""Groups whose legend has two rows of two."""
 
 
 def draw(panel: Panel, path: Path) -> None:
@@ -61,7 +70,8 @@ def _points(found: Points, title: str, path: Path) -> None:
         axes.set(xlabel=found.x, ylabel=found.y)
         if not found.percent[0] and np.allclose(frame["x"], frame["x"].round()):
             axes.set_xticks(sorted({int(x) for x in frame["x"]}))
-        figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+        ncols = 3 if frame["group"].nunique() != PAIRS else 2
+        figure.legend(loc="outside lower center", ncols=ncols, columnspacing=1.2, frameon=False, fontsize=9)
         figure.suptitle(title_with_note(title, found.note), fontsize=10, x=0.02, ha="left")
         points = frame[["x", "y"]].to_numpy(float)
         kept, names = _chosen(found, points)
@@ -79,7 +89,7 @@ def _bars(found: Bars, title: str, path: Path) -> None:
             y = np.arange(rows) + (at - (columns - 1) / 2) * height
             axes.barh(y, frame[name], 0.92 * height, color=COLOURS[at % len(COLOURS)], label=str(name))
         axes.set_yticks(range(rows), [str(model) for model in frame.index])
-        axes.invert_yaxis()
+        axes.set_ylim(rows - 0.4, -0.6)  # the first model on top, no empty ends
         axes.set(xlabel=found.axis)
         axes.grid(visible=False, axis="y")
         _percent(axes, found.percent, False)
@@ -92,28 +102,45 @@ def _bars(found: Bars, title: str, path: Path) -> None:
 def _lines(found: Lines, title: str, path: Path) -> None:
     frame, numeric = found.solid, pd.api.types.is_numeric_dtype(found.solid.index)
     x = frame.index.to_numpy(float) if numeric else np.arange(len(frame))
-    with figure_of((7.2, 4.9), path) as figure:
+    many = len(frame.columns) > MANY_LINES
+    with figure_of((7.2, 5.6 if many else 4.9), path) as figure:
         axes = figure.add_subplot()
         for at, model in enumerate(frame.columns):
-            look: dict[str, Any] = {"color": COLOURS[at % len(COLOURS)], "linewidth": 1.6}
-            style = STYLES[at % len(STYLES)] if found.dotted is None else "-"
+            colour, style, mark = _look(found, at)
+            look: dict[str, Any] = {"color": colour, "linewidth": 1.6}
             known = frame[model].notna().to_numpy(bool)
-            mark = MARKS[(at + at // len(COLOURS)) % len(MARKS)]  # not the same with the same colour
             axes.plot(x[known], frame[model][known], style, marker=mark, ms=5, label=str(model), **look)
             if found.dotted is not None:
                 axes.plot(x, found.dotted[model], ":", **look)
         if not numeric:
-            axes.set_xticks(x, [str(name) for name in frame.index], rotation=30, ha="right")
+            names = [str(name) for name in frame.index]
+            turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if len("".join(names)) > ONE_LINE else {}
+            axes.set_xticks(x, names, **turned)
         elif np.allclose(x, x.round()):
             axes.set_xticks(x)
         if found.logarithmic:
             axes.set_yscale("log")
         _percent(axes, False, found.percent)
         axes.set(xlabel=found.x, ylabel=found.y)
+        if found.percent and frame.max().max() <= 1:
+            low, high = axes.get_ylim()
+            axes.set_ylim(low, min(high, 1 + 0.04 * (1 - low)))  # no rate is above 100 %
         meaning = f"solid: {found.meaning[0]}, dotted: {found.meaning[1]}" if found.dotted is not None else ""
-        figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+        figure.legend(loc="outside lower center", ncols=4 if many else 3, frameon=False, fontsize=8 if many else 9,
+                      handlelength=3)  # fmt: skip
         note = "; ".join(filter(None, (meaning, found.note)))
         figure.suptitle(title_with_note(title, note), fontsize=10, x=0.02, ha="left")
+
+
+def _look(found: Lines, at: int) -> tuple[str, str, str]:
+    """Return the colour, the style and the mark of a line: by group where there are groups, else by its place."""
+    if found.groups:
+        group = list(dict.fromkeys(found.groups)).index(found.groups[at])
+        member = found.groups[:at].count(found.groups[at])
+        style = STYLES[member % len(STYLES)] if found.dotted is None else "-"
+        return COLOURS[group % len(COLOURS)], style, MARKS[(group + member) % len(MARKS)]
+    mark = MARKS[(at + at // len(COLOURS)) % len(MARKS)]  # not the same with the same colour
+    return COLOURS[at % len(COLOURS)], STYLES[at % len(STYLES)] if found.dotted is None else "-", mark
 
 
 def _reliabilities(found: Reliabilities, title: str, path: Path) -> None:
@@ -130,6 +157,8 @@ def _reliabilities(found: Reliabilities, title: str, path: Path) -> None:
             axes.set_title(model, fontsize=9)
             axes.annotate(f"ECE {found.errors[model]:.1%}", (0.04, 0.9), fontsize=8)
             axes.set(xlim=(0, 1.03), ylim=(0, 1.03))
+        for axes in panels[max(0, len(found.bins) - columns) : len(found.bins)]:
+            axes.tick_params(labelbottom=True)  # the last row may have gaps
         for axes in panels[len(found.bins) :]:
             axes.set_visible(False)
         figure.supxlabel("confidence", fontsize=10)

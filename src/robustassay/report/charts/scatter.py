@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 
 ALL_MODELS, FRONTIER = "#444444", "#888888"
 POINT_SIZE: Final = 12.0
+CROWDED: Final = 9
+"""More points than this get a taller figure."""
 
 
 def draw(found: Scatter, path: Path, title: str = "") -> None:
     """Draw one point per model with its interval, one colour and mark per family, and the laws."""
-    with figure_of((7.2, 5.2), path) as figure:
+    with figure_of((7.2, 6.4 if len(found.points) > CROWDED else 5.2), path) as figure:
         axes = figure.add_subplot()
         _points(axes, found)
         accuracy = found.points["accuracy"].to_numpy(float)
@@ -29,7 +31,7 @@ def draw(found: Scatter, path: Path, title: str = "") -> None:
         if found.of_frontier is not None and not found.on_frontier.all():
             _line(axes, found.of_frontier, ends, FRONTIER, "--", "the frontier")
         _frontier(axes, found)
-        axes.set(xlim=ends, ylim=(0, _top(found)), xlabel="top-1 accuracy", ylabel=found.measure)
+        axes.set(xlim=ends, ylim=_ends(found), xlabel="top-1 accuracy", ylabel=found.measure)
         axes.xaxis.set_major_formatter("{x:.1%}")
         figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
         few, many = int(found.points["images"].min()), int(found.points["images"].max())
@@ -42,9 +44,11 @@ def draw(found: Scatter, path: Path, title: str = "") -> None:
         place_names(figure, axes, points, points, names, bars, point_size=POINT_SIZE)
 
 
-def _top(found: Scatter) -> float:
-    """Return the top of the picture: the longest bar, unless it would flatten all points."""
-    return min(1.1 * float(found.points["high"].max()), 1.6 * float(found.points["value"].max()))
+def _ends(found: Scatter) -> tuple[float, float]:
+    """Return the ends of the picture: the longest bars, unless these would flatten all points."""
+    top = min(1.1 * float(found.points["high"].max()), 1.6 * float(found.points["value"].max()))
+    low = float(found.points["low"].min())
+    return max(0.0, low - 0.2 * (top - low)), top
 
 
 def _points(axes: "Axes", found: Scatter) -> None:

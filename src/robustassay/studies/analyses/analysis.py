@@ -1,6 +1,6 @@
 """What every analysis returns: tables, figures and sentences; and the groups of models."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, final
@@ -13,6 +13,8 @@ from robustassay.studies.analyses.model_measurements import card_of
 
 NATURAL, ADVERSARIAL, OTHER = "natural training", "trained against L∞ attacks", "other defenses and models"
 L2_TRAINED: Final = "trained against L2 attacks"
+ENDS: Final = "of natural models the highest and the lowest are named"
+"""What figures say whose names `to_name` chooses."""
 _ADVERSARIAL_RECIPES: Final = frozenset({"pgd", "trades", "alp", "ibp"})
 
 
@@ -45,6 +47,13 @@ class Analysis:
 def groups(models: Iterable[str]) -> "pd.Categorical[str]":
     """Return how models were trained; the fixed order gives each group one colour everywhere."""
     return pd.Categorical([group(model) for model in models], categories=[NATURAL, ADVERSARIAL, OTHER, L2_TRAINED])
+
+
+def to_name(models: Sequence[str], values: Sequence[float]) -> frozenset[str]:
+    """Choose the models to name in a figure: of natural ones, which lie close together, the highest and the lowest."""
+    natural = sorted((value, model) for model, value in zip(models, values, strict=True) if group(model) == NATURAL)
+    ends = {model for _, model in (*natural[:1], *natural[-1:])}
+    return frozenset(ends | {model for model in models if group(model) != NATURAL})
 
 
 def group(model: str) -> str:

@@ -7,7 +7,7 @@ from robustassay.analysis.ood import auroc
 from robustassay.analysis.panels import Panel, Points
 from robustassay.analysis.shift import trend
 from robustassay.errors import BadRequest
-from robustassay.studies.analyses.analysis import Analysis, groups
+from robustassay.studies.analyses.analysis import ENDS, Analysis, groups, to_name
 from robustassay.studies.analyses.model_measurements import OOD, TEST, ModelMeasurements, key
 from robustassay.studies.analyses.setup import AnalysisSetup
 from robustassay.studies.task import Key
@@ -37,8 +37,10 @@ def make(measured: ModelMeasurements) -> Analysis:
     panels, notes = [], []
     for ood, own in table.groupby("ood", sort=False):
         frame = own.rename(columns={"robust": "x", "auroc": "y"}).assign(group=groups(own["model"]))
-        note = f"out of distribution: {ood}; bars: 95 % (DeLong)"
-        content = Points(frame, f"robust accuracy, {measured.threat}", "AUROC", note, (True, False), level=0.5)
+        note = f"bars: 95 % (DeLong); {ENDS}"
+        named = to_name(own["model"].tolist(), own["auroc"].tolist())
+        axis = f"robust accuracy, {measured.threat}"
+        content = Points(frame, axis, "AUROC", note, (True, False), level=0.5, named=named)
         panels.append(Panel(f"ood-{ood}".replace(":", "-"), f"Detection of {ood} among the test images", content))
         notes.append(f"Robust accuracy and AUROC on {ood}: {trend(own['robust'], own['auroc'])}.")
     return Analysis(

@@ -51,12 +51,12 @@ def make(measured: ModelMeasurements) -> Analysis:
     named = frozenset(model for model in measured.models if group(model) != NATURAL)
     for images, own in ((images, table[table["images"] == images]) for images in IMAGES.values()):
         frame = own.rename(columns={"inference_accuracy": "y"}).assign(group=groups(own["model"]))
-        note = f"{images} images; chance is 50 %; bars: 95 %"
+        note = "chance is 50 %; bars: 95 %; natural models are not named"
         for x, axis in (("robust", f"robust accuracy, {measured.threat}"), ("baseline", "baseline: (1 + gap) / 2")):
             content = Points(frame.assign(x=own[x]), axis, "membership inference accuracy", note, level=0.5,
                              diagonal=x == "baseline", named=named)  # fmt: skip
-            panels.append(Panel(f"privacy-{images}-{x}", f"Privacy leakage, {images} images", content))
             what = "robust accuracy" if x == "robust" else "the generalisation gap"
+            panels.append(Panel(f"privacy-{images}-{x}", f"Privacy leakage and {what}, {images} images", content))
             notes.append(f"Leakage on {images} images and {what}: {trend(own[x], own['inference_accuracy'])}.")
         above = (own["inference_accuracy"] - own["baseline"]).max()
         notes.append(

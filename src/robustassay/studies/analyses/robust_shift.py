@@ -38,6 +38,6 @@ def make(measured: ModelMeasurements) -> Analysis:
         note = f"{int(own['images'].max())} images of the shift; bars: 95 % Wilson"
         content = Points(frame, f"robust accuracy, {measured.threat}", "robust accuracy under shift", note)
         panels.append(Panel(f"robust-shift-{slug(str(shift))}", f"Robust accuracy under shift: {shift}", content))
-        notes.append(f"Robust accuracy on the test images and on {data}: {trend(own['robust'], frame['y'])}.")
+        notes.append(f"Robust accuracy on the test images and on {shift}: {trend(own['robust'], frame['y'])}.")
     return Analysis("robust-shift", "Robust accuracy under distribution shift", {"robust-shift": table},
                     tuple(panels), tuple(notes))  # fmt: skip

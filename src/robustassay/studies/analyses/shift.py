@@ -9,7 +9,7 @@ from robustassay.analysis.panels import Lines, Panel, Points
 from robustassay.analysis.shift import accuracy_table, trend
 from robustassay.errors import BadRequest
 from robustassay.names import slug
-from robustassay.studies.analyses.analysis import Analysis, groups
+from robustassay.studies.analyses.analysis import ENDS, Analysis, groups, to_name
 from robustassay.studies.analyses.fairness import shown
 from robustassay.studies.analyses.model_measurements import SHIFT, TEST, ModelMeasurements, key
 from robustassay.studies.analyses.setup import AnalysisSetup
@@ -42,12 +42,13 @@ def make(measured: ModelMeasurements) -> Analysis:
     for name in names:
         wide[f"{name}, share kept"] = wide[name] / wide[TEST]
         images = int(table[table["shift"] == name]["images"].sum() / len(wide))
-        note = f"{images:,} images per model"
+        note = f"{images:,} images per model; {ENDS}"
+        for_all, kept_of = (to_name(wide["model"].tolist(), wide[y].tolist()) for y in (name, f"{name}, share kept"))
         panels.append(Panel(f"shift-{slug(name)}", f"Accuracy under shift: {name}",
-                            Points(points.assign(y=wide[name]), axis, "accuracy", note)))  # fmt: skip
+                            Points(points.assign(y=wide[name]), axis, "accuracy", note, named=for_all)))  # fmt: skip
         panels.append(Panel(f"shift-{slug(name)}-kept", f"Share of clean accuracy kept: {name}",
                             Points(points.assign(y=wide[f"{name}, share kept"])[wide[TEST] > 0], axis,
-                                   "accuracy / clean accuracy", note)))  # fmt: skip
+                                   "accuracy / clean accuracy", note, named=kept_of)))  # fmt: skip
         notes.append(f"Robust accuracy and accuracy on {name}: {trend(wide['robust'], wide[name])}.")
         kept = trend(wide["robust"], wide[f"{name}, share kept"])
         notes.append(f"Robust accuracy and the share of clean accuracy kept on {name}: {kept}.")

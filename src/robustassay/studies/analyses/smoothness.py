@@ -5,7 +5,7 @@ import pandas as pd
 
 from robustassay.analysis.panels import Lines, Panel, Points
 from robustassay.analysis.shift import trend
-from robustassay.studies.analyses.analysis import Analysis, groups
+from robustassay.studies.analyses.analysis import ENDS, Analysis, groups, to_name
 from robustassay.studies.analyses.fairness import shown
 from robustassay.studies.analyses.model_measurements import ModelMeasurements, key
 from robustassay.studies.analyses.setup import AnalysisSetup
@@ -41,7 +41,8 @@ def make(measured: ModelMeasurements) -> Analysis:
     panels = (
         Panel("smoothness", "Local Lipschitz estimate at the output", Points(
             points.assign(y=np.log10(table["relative_slope"])), f"robust accuracy, {measured.threat}",
-            "log10 of slope / size of the logits", note, (True, False))),
+            "log10 of slope / size of the logits", f"{note}; {ENDS}", (True, False),
+            named=to_name(table["model"].tolist(), table["relative_slope"].tolist()))),
         Panel("smoothness-stages", "Local Lipschitz estimates at stages before the output", lines),
     )  # fmt: skip
     notes = (f"Robust accuracy and relative slope: {trend(table['robust'], table['relative_slope'])}.",)

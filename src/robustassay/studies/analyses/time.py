@@ -58,4 +58,5 @@ def make(measured: ModelMeasurements) -> Analysis:
         panels.append(Panel("time", "Robustness by year of the method", Points(
             frame, "year", f"robust accuracy, {measured.threat}", note, (False, True))))  # fmt: skip
     notes = (f"{len(dated)} of {len(table)} models have a card that names a year.",)
-    return Analysis("time", "Robustness over time", {"time": table, "venues": by_venue(table)}, tuple(panels), notes)
+    shown = table.rename(columns={"best_known": "robust"}).astype({"year": "Int64"})
+    return Analysis("time", "Robustness over time", {"time": shown, "venues": by_venue(table)}, tuple(panels), notes)

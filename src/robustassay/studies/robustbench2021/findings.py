@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from robustassay.analysis.compare import mcnemar, pair
+from robustassay.analysis.compare import pair
 from robustassay.analysis.shift import trend
 from robustassay.studies.analyses.analysis import ADVERSARIAL, NATURAL, group
 from robustassay.studies.analyses.model_measurements import MEMBERS, ModelMeasurements
@@ -19,17 +19,15 @@ from robustassay.studies.robustbench2021.answers import (
     trend_text,
     unknown,
 )
+from robustassay.studies.robustbench2021.class_findings import deer, fairness
 from robustassay.studies.robustbench2021.l2_models import l2_models
 from robustassay.studies.robustbench2021.measurements import RobustBenchMeasurements
 from robustassay.studies.robustbench2021.published_entries import CLAIMS as PUBLISHED_CLAIMS
 from robustassay.studies.robustbench2021.repeated_runs import restarts, seeds
-from robustassay.studies.robustbench2021.smoothness import smoothness
+from robustassay.studies.robustbench2021.smoothness import same_architecture, smoothness
 
 MADE: Final = frozenset({"noise", "scrambled", "shuffled"})
 """Out-of-distribution images made from the test images, where no other dataset is given."""
-
-PER_CLASS: Final = 50
-"""Images of every class without which the spread over classes is mostly chance; ours."""
 
 STRONG: Final = 0.5
 """Transfer is called strong where it misleads half as often as an attack on the target itself; ours."""
@@ -58,7 +56,21 @@ def _cost(study: RobustBenchMeasurements) -> Outcome:
     )
     sure = paired.chance < LEVEL
     verdict: Verdict = "holds" if sure and paired.difference > 0 else "does not hold" if sure else "cannot be said"
-    return Outcome(verdict, text, f"exact McNemar test, p = {paired.chance:.1g}", (f"{text}.",))
+    reasons = (f"{text}.", *_same_architecture_costs(measured, natural))
+    return Outcome(verdict, text, f"exact McNemar test, p = {paired.chance:.1g}", reasons)
+
+
+def _same_architecture_costs(measured: ModelMeasurements, natural: list[str]) -> list[str]:
+    """Compare clean accuracy within each architecture, as the best models of either kind differ in theirs."""
+    found = []
+    for one in natural:
+        for other in measured.models:
+            if group(other) == ADVERSARIAL and same_architecture(one, other):
+                paired = pair(*(pd.Series(measured.predictions(model).correct) for model in (one, other)))
+                low, high = paired.interval()
+                points = f"{100 * paired.difference:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
+                found.append(f"Of one architecture: {one} against {other} {points}.")
+    return found
 
 
 def _shift(study: RobustBenchMeasurements) -> Outcome:
@@ -74,7 +86,9 @@ def _shift(study: RobustBenchMeasurements) -> Outcome:
     reasons += [f"Robust and clean accuracy of the same models: {trend_text(clean)}.", *study.analyses["shift"].notes]
     verdict = combined([rises(one) for one in found.values()])
     text = "; ".join(f"{name}: {trend_text(one)}" for name, one in found.items())
-    because = {"holds": "on every shift", "does not hold": "not on every shift"}.get(verdict, "too few models to tell")
+    because = {"holds": "on every shift", "does not hold": "not on every shift"}.get(
+        verdict, f"chance may explain it, with {len(own)} models trained otherwise than naturally"
+    )
     return Outcome(verdict, text, because, tuple(reasons))
 
 
@@ -86,7 +100,8 @@ def _robust_shift(study: RobustBenchMeasurements) -> Outcome:
     found = {str(data): trend(part["robust"], part["robust_under_shift"]) for data, part in own.groupby("data")}
     verdict = combined([rises(one) for one in found.values()])
     text = "; ".join(f"{name}: {trend_text(one)}" for name, one in found.items())
-    because = "among models trained otherwise than naturally"
+    every = sum(group(model) != NATURAL for model in study.setup.models)
+    because = f"{own['model'].nunique()} of the {every} models trained otherwise than naturally"
     return Outcome(verdict, text, because, (*study.analyses["robust-shift"].notes, f"Among these: {text}."))
 
 
@@ -138,51 +153,24 @@ def _ood(study: RobustBenchMeasurements) -> Outcome:
             f"{name}: mean AUROC {natural.mean():.3f} of {len(natural)} natural models, {against.mean():.3f} of "
             f"{len(against)} trained against L∞ attacks (p = {chance:.1g})"
         )
-        reasons.append(f"{text}.")
+        reasons += [f"{text}.", *_same_architecture_areas(own.set_index("model")["auroc"])]
         lower = natural.mean() > against.mean()
         verdicts.append("cannot be said" if chance >= LEVEL else "holds" if lower else "does not hold")
         texts.append(text)
-    because = "Mann-Whitney test over models" + ("; images made from the test images only" if made else "")
+    because = f"Mann-Whitney test over models, {len(texts)} dataset{'s' * (len(texts) > 1)}" + (
+        "; images made from the test images only" if made else ""
+    )
     return Outcome(combined(verdicts), "; ".join(texts), because, tuple(reasons))
 
 
-def _fairness(study: RobustBenchMeasurements) -> Outcome:
-    """Correlate robust accuracy with the spread over classes that chance does not explain."""
-    if "fairness" not in study.analyses:
-        return unknown("too few images per class, or not measured yet")
-    table = study.analyses["fairness"].table
-    own = table[(table["robust"] > 0) & (table["model"].map(group) != NATURAL)]
-    classes = study.analyses["fairness"].tables["fairness-classes"]
-    images = int(classes[classes["model"].isin(own["model"])]["images"].min())
-    if images < PER_CLASS:
-        return unknown(f"{images} images of a class are too few: chance explains most of the spread")
-    beyond = np.sqrt((own["robust_rsd"] ** 2 - own["robust_rsd_by_chance"] ** 2).clip(lower=0))
-    found = trend(own["robust"], -beyond)
-    text = f"robust accuracy and RSD beyond chance: {trend_text(trend(own['robust'], beyond))}"
-    return Outcome(
-        rises(found), text, "RSD less what equal classes would show by chance", study.analyses["fairness"].notes
-    )
-
-
-def _deer(study: RobustBenchMeasurements) -> Outcome:
-    """Compare the share of clean accuracy that deer keep with that of the other classes, model by model."""
-    classes = study.analyses["fairness"].tables["fairness-classes"] if "fairness" in study.analyses else pd.DataFrame()
-    if "deer" not in set(classes.get("class", ())):
-        return unknown("no class of this name, or not measured yet")
-    own = classes[[group(model) == ADVERSARIAL for model in classes["model"]]]
-    kept = own.assign(kept=own["robust"] / own["clean"]).pivot(index="model", columns="class", values="kept")
-    below = int((kept["deer"] < kept.drop(columns="deer").median(axis=1)).sum())
-    chance = mcnemar(below, len(kept) - below)
-    reasons = tuple(
-        f"{model}: deer keep {row['deer']:.0%} of their clean accuracy, the median of the other classes is "
-        f"{row.drop('deer').median():.0%}; lowest: {row.idxmin()}."
-        for model, row in kept.iterrows()
-    )
-    verdict: Verdict = "cannot be said"
-    if chance < LEVEL:
-        verdict = "holds" if below > len(kept) / 2 else "does not hold"
-    text = f"deer keep less than the median class in {below} of {len(kept)} models trained against L∞ attacks"
-    return Outcome(verdict, text, f"sign test over models, p = {chance:.1g}", reasons)
+def _same_architecture_areas(areas: "pd.Series[float]") -> list[str]:
+    """Compare within each architecture, as the two kinds of models differ in theirs, too."""
+    return [
+        f"Of one architecture: {one} {areas[one]:.3f}, {other} {areas[other]:.3f}."
+        for one in areas.index
+        for other in areas.index
+        if (group(one), group(other)) == (NATURAL, ADVERSARIAL) and same_architecture(one, other)
+    ]
 
 
 def _privacy(study: RobustBenchMeasurements) -> Outcome:
@@ -199,6 +187,7 @@ def _privacy(study: RobustBenchMeasurements) -> Outcome:
     if verdict == "holds" and robust.p_value < LEVEL:
         verdict = "does not hold"
     because = "it must follow the gap, and not robust accuracy"
+    because = "chance may explain the correlation with the gap" if verdict == "cannot be said" else because
     return Outcome(verdict, text, because, study.analyses["privacy"].notes)
 
 
@@ -222,6 +211,8 @@ def _transfer(study: RobustBenchMeasurements) -> Outcome:
     text = "; ".join(f"{name} {rate:.0%} ({share:.0%} of white-box)" for name, (share, rate, _) in parts.items())
     wrong = [name for name, verdict in zip(parts, verdicts, strict=True) if verdict != "holds"]
     because = f"not so: {', '.join(wrong)}" if wrong else "all four directions"
+    robust = int((made.table["training"] == ADVERSARIAL).sum())
+    because += f"; {len(made.table)} models, {robust} of them trained against L∞ attacks"
     reasons = (*made.notes, f"Strong means half as often as an attack on the target itself, or more: {text}.")
     return Outcome(combined(verdicts), text, because, reasons)
 
@@ -246,9 +237,9 @@ CLAIMS: Final[tuple[Claim[RobustBenchMeasurements], ...]] = (
     Claim("L2-robust models are better calibrated, and detect out-of-distribution inputs like standard models",
           "Appendix F, no number in the main text", l2_models),
     Claim("Training against L∞ attacks makes out-of-distribution inputs harder to detect", "Figure 5, no number", _ood),
-    Claim("Higher robust accuracy goes with less difference between classes",
-          "Figure 6: strong linear trend, no number", _fairness),
-    Claim("Under L∞ attacks the class deer loses more than other classes", "Figure 6, no number", _deer),
+    Claim("Higher robust accuracy goes with a lower relative standard deviation (RSD) over classes",
+          "Figure 6: RSD falls, strong linear trend, no number", fairness),
+    Claim("Under L∞ attacks the class deer suffers a significant degradation", "Figure 6, no number", deer),
     Claim("Privacy leakage follows the generalisation gap, not robustness", "Figure 7, no number", _privacy),
     Claim("Adversarial examples transfer strongly, but poorly from robust to natural models",
           "Appendix F, no number in the main text", _transfer),

@@ -1,9 +1,11 @@
 """The finding about models trained against L2 attacks: their calibration, and out-of-distribution detection.
 
-There are few such models, so intervals are over images, and the verdict is about these models.
+Intervals are over images, so they are about these models. A verdict on such models in general needs so many of them
+that a rank test over models could tell the kinds apart.
 """
 
 from collections.abc import Mapping, Sequence
+from math import comb
 from typing import Final
 
 import numpy as np
@@ -14,7 +16,7 @@ from robustassay.analysis.ood import auroc
 from robustassay.studies.analyses.analysis import ADVERSARIAL, L2_TRAINED, NATURAL, group
 from robustassay.studies.analyses.model_measurements import OOD, ModelMeasurements
 from robustassay.studies.page import Verdict, combined
-from robustassay.studies.robustbench2021.answers import Outcome, unknown
+from robustassay.studies.robustbench2021.answers import LEVEL, Outcome, unknown
 from robustassay.studies.robustbench2021.measurements import RobustBenchMeasurements
 
 RESAMPLES: Final = 500
@@ -47,8 +49,16 @@ def l2_models(study: RobustBenchMeasurements) -> Outcome:
         f"{table['ece_held_out'].loc[model]:.1%}."
         for model in kinds[L2_TRAINED]
     ]
-    because = f"95 % intervals over images, {len(kinds[L2_TRAINED])} models trained against L2 attacks"
-    return Outcome(combined(verdicts), "; ".join(texts), because, (*(f"{text}." for text in texts), *each))
+    counts = len(kinds[L2_TRAINED]), len(kinds[ADVERSARIAL])
+    verdict, because = combined(verdicts), f"95 % intervals over images, {counts[0]} models trained against L2 attacks"
+    alone = f"For these models alone: better calibrated {verdicts[0]}; detection {combined(verdicts[1:])}."
+    if (least := 2 / comb(sum(counts), counts[0])) >= LEVEL:
+        verdict = "cannot be said"
+        because = (
+            f"{counts[0]} and {counts[1]} models are too few: no rank test over them gives less than p = {least:.2f}; "
+            "intervals are over images"
+        )
+    return Outcome(verdict, "; ".join(texts), because, (*(f"{text}." for text in texts), alone, *each))
 
 
 def _calibration(measured: ModelMeasurements, kinds: ByKind) -> tuple[Verdict, str]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import isnan
 from pathlib import Path
 from typing import Final, final
 
@@ -15,7 +16,7 @@ from robustassay.names import slug
 from robustassay.studies.analyses import Analysis
 from robustassay.studies.analyses.model_measurements import ModelMeasurements, key
 from robustassay.studies.analyses.setup import AnalysisSetup
-from robustassay.studies.page import Figure, Table
+from robustassay.studies.page import MISSING, Figure, Table
 from robustassay.studies.robustbench2021.published_figures import published_figures, published_tables
 from robustassay.studies.robustbench2021.settings import RobustBenchSettings
 from robustassay.studies.task import Results
@@ -48,7 +49,7 @@ class RobustBenchMeasurements:
     boards: tuple[Board, ...] = field(repr=False)
     problems: tuple[str, ...]  # runs that the leaderboard could not read
     settings: RobustBenchSettings
-    left_out: Mapping[str, int]  # models without a finished measurement, by analysis
+    left_out: Mapping[str, tuple[str, ...]]  # models without a finished measurement, by analysis
 
     @cached_property
     def measured(self) -> ModelMeasurements:
@@ -112,4 +113,6 @@ def _tables(analysis: Analysis) -> list[Table]:
 
 
 def _cell(value: object) -> str:
+    if value is pd.NA or (isinstance(value, float) and isnan(value)):
+        return MISSING
     return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -57,17 +57,17 @@ def plan(scope: Scope) -> Plan[RobustBenchMeasurements]:
 
 def finished_analyses(
     setup: AnalysisSetup, kinds: Sequence[str], results: Results
-) -> tuple[dict[str, analyses.Analysis], dict[str, int]]:
-    """Make every analysis of the models whose measurements are finished; count the models that are left out of each."""
+) -> tuple[dict[str, analyses.Analysis], dict[str, tuple[str, ...]]]:
+    """Make every analysis of the models whose measurements are finished; list the models that are left out of each."""
     made: dict[str, analyses.Analysis] = {}
-    left_out: dict[str, int] = {}
+    left_out: dict[str, tuple[str, ...]] = {}
     for kind in kinds:
         ready = tuple(
             model
             for model in setup.models
             if all(name in results for name in analyses.requires(replace(setup, models=(model,)), [kind]))
         )
-        left_out[kind] = len(setup.models) - len(ready)
+        left_out[kind] = tuple(model for model in setup.models if model not in ready)
         if len(ready) > 1:
             measured = ModelMeasurements(ready, setup.datasets, setup.threat, results)
             made |= {analysis.name: analysis for analysis in analyses.make(measured, [kind])}

@@ -6,8 +6,8 @@ import pandas as pd
 
 from robustassay.studies.analyses.model_measurements import MEMBERS, OOD, SHIFT, TEST, key
 from robustassay.studies.page import Scale, Setup, comma_list
-from robustassay.studies.robustbench2021.further_runs import SQUARE, seed_name
 from robustassay.studies.robustbench2021.measurements import FIGURES, RobustBenchMeasurements
+from robustassay.studies.robustbench2021.missing import not_measured
 
 REQUIREMENTS: Final = {
     "privacy": "it needs images the models were trained on (--members)",
@@ -51,14 +51,14 @@ def _images(counts: list[int]) -> str:
 
 
 def _deviations(study: RobustBenchMeasurements) -> list[str]:
-    data, results, models = study.setup.datasets, study.results, study.setup.models
+    data, models = study.setup.datasets, study.setup.models
     lines = [
         "The networks are the small ones of this zoo: the paper's need weights that are not embedded.",
         *_about_the_attack(study),
         "Models with a random forward pass are left out, as the paper does not admit them.",
         "Years and venues are those of the methods' papers; the weights are newer.",
         "Limits of words such as 'highly' and 'noticeable' are ours; that of 50 images per class was set after a first "
-        "look at finding 13.",
+        "look at finding 13, the tests of findings 11 and 14 after a first look at theirs.",
         "Temperatures are fitted on other images than they are evaluated on, as fitting on the same images flatters; "
         "the paper's variant is shown too.",
     ]
@@ -74,21 +74,7 @@ def _deviations(study: RobustBenchMeasurements) -> list[str]:
         for name, why in REQUIREMENTS.items()
         if name not in study.analyses and (name != "privacy" or MEMBERS not in data)
     ]
-    for name, count in study.left_out.items():
-        if count:
-            some = "not measured yet" if name not in study.analyses else f"{count} of {len(models)} models not measured"
-            lines.append(f"{FIGURES[name]} ({name}): {some}.")
-    restarts = [model for model in study.settings.restart_models if key("run", model, SQUARE) in results]
-    seeds = [
-        model
-        for model in study.settings.seed_models
-        if key("run", model, seed_name(study.settings.seeds[0])) in results
-    ]
-    if study.settings.restart_images and not restarts:
-        lines.append("Square with 30 restarts is not measured yet: it makes 150,000 queries per image.")
-    if study.settings.seed_images and not seeds:
-        lines.append("Runs with other seeds (appendix E) are not measured yet.")
-    return lines
+    return lines + not_measured(study)
 
 
 def _about_the_attack(study: RobustBenchMeasurements) -> list[str]:

@@ -19,7 +19,7 @@ def smoothness(study: RobustBenchMeasurements) -> Outcome:
     verdicts: list[Verdict] = []
     reasons, factors = [], []
     for natural in (model for model in models if group(model) == NATURAL):
-        for other in (model for model in models if group(model) == ADVERSARIAL and _same_architecture(model, natural)):
+        for other in (model for model in models if group(model) == ADVERSARIAL and same_architecture(model, natural)):
             one, two = _relative(study, natural), _relative(study, other)
             larger, smaller = int((one > two).sum()), int((one < two).sum())
             chance = mcnemar(larger, smaller)
@@ -42,6 +42,7 @@ def _relative(study: RobustBenchMeasurements, model: str) -> pd.Series:
     return own["slope"] / own["size"].clip(lower=1e-12)
 
 
-def _same_architecture(one: str, two: str) -> bool:
+def same_architecture(one: str, two: str) -> bool:
+    """Say whether two models of the zoo differ in their training only."""
     first, second = card_of(one), card_of(two)
     return first is not None and second is not None and first.architecture == second.architecture

@@ -10,7 +10,7 @@ import pandas as pd
 from robustassay.analysis import law
 from robustassay.analysis.compare import mcnemar
 from robustassay.analysis.ranks import holm
-from robustassay.studies.page import Finding, Verdict, combined
+from robustassay.studies.page import Finding, Verdict, combined, comma_list
 from robustassay.studies.su2018.measurements import LINF, LTWO, RMSD, Metric, SuMeasurements
 from robustassay.studies.su2018.models import StudiedModel
 
@@ -62,6 +62,9 @@ def _law(measured: SuMeasurements, metric: Metric) -> Finding:
     if verdict == "holds" and (medians is None or medians.b_interval[0] <= 0):
         # A mean may rest on few images that are very far from the boundary.
         verdict, because = "cannot be said", f"over {whole.models} models the slope of medians may be zero"
+    leaning = _families_needed(points) if verdict == "holds" else []
+    if leaning:
+        because += f"; without {comma_list(leaning)} it may be zero"
     if metric not in measured.distortions:
         verdict, because = (
             "cannot be said",
@@ -75,6 +78,17 @@ def _law(measured: SuMeasurements, metric: Metric) -> Finding:
     ours += f"{few if few == many else f'{few} to {many}'} images each)"
     return Finding(0, claim, verdict, (*_law_reasons(measured, metric), *_unsuccessful(measured, metric)),
                    published, ours, because)  # fmt: skip
+
+
+def _families_needed(points: pd.DataFrame) -> list[str]:
+    """Name the families without which the slope may be zero."""
+    needed = []
+    for family in dict.fromkeys(points["family"]):
+        rest = points[points["family"] != family]
+        fitted = law.try_fit(rest["accuracy"], rest["value"])
+        if fitted is None or fitted.b_interval[0] <= 0:
+            needed.append(str(family))
+    return needed
 
 
 def _law_reasons(measured: SuMeasurements, metric: Metric) -> list[str]:
@@ -133,7 +147,9 @@ def _architecture(measured: SuMeasurements) -> Finding:
         if metric in measured.distortions:
             few |= bool(points["images"].min() < FEWEST)
             verdicts.append("cannot be said" if points["images"].min() < FEWEST else _which(by_family, by_size))
-            ours.append(f"{metric.title}: family {by_family.adjusted:.0%}, size {by_size.adjusted:.0%}")
+            ours.append(
+                f"{metric.title} ({len(points)} models): family {by_family.adjusted:.0%}, size {by_size.adjusted:.0%}"
+            )
         reasons.append(
             f"{metric.title}: family explains {by_family.share:.0%} of the variance between {len(points)} models "
             f"(adjusted for its {by_family.parameters + 1} means {by_family.adjusted:.0%}, p = {by_family.p_value:.2g} "
@@ -141,9 +157,11 @@ def _architecture(measured: SuMeasurements) -> Finding:
             + ("." if metric in measured.distortions else "; no verdict uses it.")
         )
     verdict = combined(verdicts)
+    if verdict == "does not hold" and set(verdicts) != {verdict}:
+        verdict = "cannot be said"  # one distortion, perhaps of fewer models, is not enough
     because = {
         "holds": "family explains more, and more than chance, in every distortion",
-        "does not hold": "size explains more, and more than chance, in a distortion",
+        "does not hold": "size explains more, and more than chance, in every distortion",
         "cannot be said": "neither explains clearly more than chance and than the other in every distortion",
     }[verdict]
     if verdict == "cannot be said" and len(ours) < len(measured.distortions):

@@ -73,7 +73,11 @@ def _sweeps(measured: SuMeasurements) -> list[Figure]:
         if len(frame.columns) and len(frame) > 1:
             title = f"As Figure {number}: success of {attack}, {GOAL_TEXTS[goal]}"
             note = f"of the {_images(measured, goal, sweep)} images at most that a model classifies correctly"
-            made.append(Figure(f"figure{number}", title, Lines(frame, axis, "success rate", note=note)))
+            family = {model.label: model.family for model in measured.models}
+            groups = tuple(family[label] for label in frame.columns)
+            if len(groups) < len(measured.models):
+                note = f"the {len(groups)} of {len(measured.models)} models that it met; {note}"
+            made.append(Figure(f"figure{number}", title, Lines(frame, axis, "success rate", note=note, groups=groups)))
     return made
 
 
@@ -83,7 +87,9 @@ def _success(measured: SuMeasurements, goal: GoalName, sweep: dict[str, SuAttack
         for model in measured.models
     }
     known = {label: {at: rate.value for at, rate in row.items() if rate} for label, row in rates.items()}
-    return pd.DataFrame({label: row for label, row in known.items() if row})
+    most = max((len(row) for row in known.values()), default=0)
+    whole = {label: row for label, row in known.items() if row and len(row) == most}  # a line needs all its points
+    return pd.DataFrame(whole)
 
 
 def _images(measured: SuMeasurements, goal: GoalName, sweep: dict[str, SuAttack]) -> int:

@@ -50,6 +50,7 @@ class SuMeasurements:
     outcomes: Mapping[tuple[GoalName, str], pd.DataFrame] = field(repr=False)
     pixels: Mapping[str, int] = field(default_factory=dict)  # of each model's input; 32 x 32 by default
     left: tuple[Key, ...] = ()  # tasks that are not finished
+    finished: int = 0  # tasks that are
 
     @property
     def goal(self) -> GoalName:

@@ -23,6 +23,8 @@ SHOWN: Final = 0.5
 """Transfer comes after the attacks of its stage, and before those of the next."""
 
 CLEVER_STAGE: Final = 3
+FEWEST_SOURCES: Final = 2
+"""Sources that a mean over sources needs."""
 
 
 def plan(scope: Scope) -> Plan[SuMeasurements]:
@@ -71,6 +73,7 @@ def plan_of(models: tuple[StudiedModel, ...], settings: SuSettings, workspace: W
             outcomes=_outcomes(transfers, results),
             pixels={model.name: pixels(model.name, workspace.dataset) for model in models},
             left=tuple(task.key for task in tasks if task.key not in results),
+            finished=sum(task.key in results for task in tasks),
         )
 
     return Plan(tasks, measure, (f"{len(models)} models.",), partial=True)
@@ -94,12 +97,17 @@ def _stages(settings: SuSettings) -> Callable[[str, str], float]:
 def _outcomes(
     transfers: Sequence[tuple[GoalName, SuAttack, ComputeTask]], results: Results
 ) -> dict[tuple[GoalName, str], pd.DataFrame]:
-    """Join the outcomes of all sources; those of an attack that some source lacks would compare different sources."""
+    """Join the outcomes of all sources.
+
+    FGSM and I-FGSM that some source lacks are left out. C&W and EAD may have met some models only: their findings
+    compare them with others from the same sources.
+    """
     found: dict[tuple[GoalName, str], list[pd.DataFrame]] = {}
     lacking = {(goal, attack.name) for goal, attack, task in transfers if task.key not in results}
     for goal, attack, task in transfers:
-        if (goal, attack.name) not in lacking:
+        if task.key in results and (attack.keeps_images or (goal, attack.name) not in lacking):
             found.setdefault((goal, attack.name), []).append(results[task.key])
+    found = {which: tables for which, tables in found.items() if len(tables) >= FEWEST_SOURCES}
     return {which: pd.concat(tables, ignore_index=True) for which, tables in found.items()}
 
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -9,7 +10,8 @@ import numpy.typing as npt
 
 from robustassay.studies.page import Finding, Verdict, combined
 from robustassay.studies.su2018.measurements import LTWO, RMSD, SuMeasurements, bootstrap
-from robustassay.studies.su2018.settings import PAPER_EPS, GoalName, SuAttack, fgsm_name
+from robustassay.studies.su2018.models import StudiedModel
+from robustassay.studies.su2018.settings import GOAL_TEXTS, PAPER_EPS, GoalName, SuAttack, fgsm_name
 from robustassay.studies.su2018.transfers import FEWEST, Difference
 
 VERY_GOOD: Final = 0.95
@@ -26,13 +28,24 @@ def success_findings(measured: SuMeasurements) -> list[Finding]:
     return [_weak_fgsm(measured), _strength(measured), _iterative(measured), *_kappa(measured)]
 
 
-def by_image(measured: SuMeasurements, goal: GoalName, attack: SuAttack) -> npt.NDArray[np.float64]:
+def attacked(measured: SuMeasurements, goal: GoalName, *attacks: SuAttack) -> tuple[StudiedModel, ...]:
+    """Return the models that all of some attacks met."""
+    return tuple(
+        model
+        for model in measured.models
+        if all((model.name, goal, attack.name) in measured.results for attack in attacks)
+    )
+
+
+def by_image(
+    measured: SuMeasurements, goal: GoalName, attack: SuAttack, models: tuple[StudiedModel, ...] | None = None
+) -> npt.NDArray[np.float64]:
     """Return, per image, the part of the models that classify it correctly on which the attack succeeds."""
-    series = {model.name: measured.successes(model, goal, attack) for model in measured.models}
-    known = [one for one in series.values() if len(one)]
+    chosen = measured.models if models is None else models
+    known = [one for one in (measured.successes(model, goal, attack) for model in chosen) if len(one)]
     if not known:
         return np.full(1, np.nan)
-    order = max((measured.samples(model, goal, attack) for model in measured.models), key=len)
+    order = max((measured.samples(model, goal, attack) for model in chosen), key=len)
     table = np.array([one.reindex(order).to_numpy(float) for one in known])
     counts = np.isfinite(table).sum(0)
     return np.where(counts > 0, np.nansum(table, 0) / np.maximum(counts, 1), np.nan)
@@ -80,14 +93,23 @@ def _weak_fgsm(measured: SuMeasurements) -> Finding:
 
 
 def _strength(measured: SuMeasurements) -> Finding:
-    """Compare FGSM at its smallest and its largest eps, with and without a target."""
-    least, most = (_attack(measured, fgsm_name(n)) for n in (measured.settings.eps[0], measured.settings.eps[-1]))
+    """Compare FGSM at its smallest and its largest eps, with and without a target, and each eps with the next."""
+    fast = [_attack(measured, fgsm_name(n)) for n in measured.settings.eps]
+    least, most = fast[0], fast[-1]
     claim = "A larger eps makes targeted FGSM succeed less often, and untargeted FGSM more often"
     parts: Parts = {
         "Random target, smallest against largest eps": ("random", least, most),
         "Untargeted, largest against smallest eps": ("untargeted", most, least),
     }
-    return _compared(measured, claim, "both said of Figures 1a and 1b; no number", parts)
+    found = _compared(measured, claim, "both said of Figures 1a and 1b; no number", parts)
+    steps: Parts = {f"Random target, {a.name} against {b.name}": ("random", a, b) for a, b in pairwise(fast)}
+    steps |= {f"Untargeted, {b.name} against {a.name}": ("untargeted", b, a) for a, b in pairwise(fast)}
+    whole = _compared(measured, claim, "", steps)
+    found = replace(found, reasons=(*found.reasons, *whole.reasons))
+    if found.verdict == "holds" and whole.verdict == "does not hold":
+        because = "the ends differ as in the paper, but steps between them surely go the other way, and the paper's "
+        return replace(found, verdict="cannot be said", because=f"{because}text names no eps but 0.3")
+    return found
 
 
 def _iterative(measured: SuMeasurements) -> Finding:
@@ -107,13 +129,18 @@ def _iterative(measured: SuMeasurements) -> Finding:
             continue
         verdict = _against((value, low, high, images), VERY_GOOD, below=False)
         weaker = attack.keeps_images and settings.searches * settings.steps < PAPER_STEPS
-        verdicts.append("cannot be said" if weaker and verdict == "does not hold" else verdict)
+        met = attacked(measured, "random", attack)
+        few = 2 * len(met) < len(measured.models)
+        verdicts.append("cannot be said" if few or (weaker and verdict == "does not hold") else verdict)
         rates = [(measured.success(model, "random", attack), model.label) for model in measured.models]
         worst = min(((rate.value, label) for rate, label in rates if rate and rate.total), default=(math.nan, ""))
-        ours.append(f"{attack.name} {value:.0%} ({low:.0%} to {high:.0%}, n = {images})")
+        some = "" if len(met) == len(measured.models) else f", {len(met)} of {len(measured.models)} models"
+        ours.append(f"{attack.name} {value:.0%} ({low:.0%} to {high:.0%}, n = {images}{some})")
         reasons.append(f"{ours[-1]}, mean over models; least on {worst[1]}: {worst[0]:.0%}.")
     published = "I-FGSM very good on all models; C&W and EAD-L1 almost 100 % on almost all"
     because = f"each interval against {VERY_GOOD:.0%}; failures after fewer steps than in the paper say nothing"
+    if any(f" of {len(measured.models)} models" in one for one in ours):
+        because += ", nor does an attack on fewer than half of the models"
     return Finding(0, claim, combined(verdicts), tuple(reasons), published, "; ".join(ours) or None, because)
 
 
@@ -124,14 +151,30 @@ def _kappa(measured: SuMeasurements) -> list[Finding]:
     if len(settings.kappas) < 2:
         return [Finding(0, claim, "cannot be said", ("One kappa was run.",), published, None, "one kappa was run")]
     first, last = settings.minimum_attacks(settings.kappas[:1]), settings.minimum_attacks(settings.kappas[-1:])
+    goals: tuple[GoalName, ...] = ("random", "untargeted")
     parts: Parts = {
-        f"{low.name} against {high.name}": ("random", low, high) for low, high in zip(first, last, strict=True)
+        f"{GOAL_TEXTS[goal].capitalize()}, {low.name} against {high.name}": (goal, low, high)
+        for goal in goals
+        for low, high in zip(first, last, strict=True)
     }
     found = _compared(measured, claim, published, parts)
+    found = replace(found, reasons=(*found.reasons, *_by_model(measured, last)))
     if found.verdict == "holds" and last[0].gradients < PAPER_STEPS:
         effort = f"with {last[0].gradients} gradients at most; with the paper's {PAPER_STEPS:,}, more may succeed"
         found = replace(found, because=f"{found.because}; {effort}")
     return [found, _no_measure(measured, last[0])]
+
+
+def _by_model(measured: SuMeasurements, attacks: tuple[SuAttack, ...]) -> list[str]:
+    """Write the success of each attack with a random target on each model that it met."""
+    lines = []
+    for attack in attacks:
+        rates = {model.label: measured.success(model, "random", attack) for model in measured.models}
+        known = sorted((rate.value, label) for label, rate in rates.items() if rate and rate.total)
+        if known:
+            each = ", ".join(f"{label} {value:.0%}" for value, label in known)
+            lines.append(f"{attack.name}, random target, by model: {each}.")
+    return lines
 
 
 def _no_measure(measured: SuMeasurements, attack: SuAttack) -> Finding:
@@ -160,14 +203,14 @@ def _no_measure(measured: SuMeasurements, attack: SuAttack) -> Finding:
 
 
 def _compared(measured: SuMeasurements, claim: str, published: str, parts: Parts) -> Finding:
-    """Test that the first attack of each part succeeds more often than the second, over the same images."""
-    found = [
-        Difference.of(by_image(measured, goal, first), by_image(measured, goal, second), len(parts))
-        for goal, first, second in parts.values()
-    ]
+    """Test that the first attack of each part succeeds more often than the second, over the same models and images."""
+    found, reasons = [], []
+    for what, (goal, first, second) in parts.items():
+        met = attacked(measured, goal, first, second)
+        one, two = (by_image(measured, goal, attack, met) for attack in (first, second))
+        found.append(Difference.of(one, two, len(parts)))
+        some = "" if len(met) == len(measured.models) else f", {len(met)} of {len(measured.models)} models"
+        reasons.append(f"{what}{some}: not run." if found[-1] is None else f"{what}{some}: {found[-1].text}.")
     verdict = combined(["cannot be said" if one is None else one.verdict for one in found])
-    reasons = [
-        f"{what}: " + ("not run." if one is None else f"{one.text}.") for what, one in zip(parts, found, strict=True)
-    ]
     ours = "; ".join(reason.rstrip(".") for reason in reasons)
     return Finding(0, claim, verdict, tuple(reasons), published, ours, Difference.reason(verdict, found))

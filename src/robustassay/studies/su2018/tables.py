@@ -50,7 +50,11 @@ def models(measured: SuMeasurements) -> Table:
 def successes(measured: SuMeasurements, goal: GoalName) -> Table:
     """Return the numbers of Figure 1: the success rate of each attack on correctly classified images."""
     attacks, rows, lines = measured.settings.attacks(goal), [], []
-    shown = [attack for attack in attacks if not attack.smallest_eps]
+    shown = [
+        attack
+        for attack in attacks
+        if not attack.smallest_eps and any((one.name, goal, attack.name) in measured.results for one in measured.models)
+    ]
     for model in measured.models:
         line = [model.label]
         for attack in shown:
@@ -86,7 +90,8 @@ def distortions(measured: SuMeasurements) -> Table:
                 line.append(f"{found.mean():.3g} (median {found.median():.3g})" if len(found) else MISSING)
                 entry = {"model": model.label, "goal": goal, "measure": measure, "images": len(found)}
                 rows.append({**entry, "mean": found.mean(), "median": found.median()} if len(found) else entry)
-            lines.append(tuple(line))
+            if set(line[2:]) != {MISSING}:
+                lines.append(tuple(line))
     title = "Mean distortion of successful attacks on images classified correctly"
     heading = ("model", "goal", *dict.fromkeys(str(row["measure"]) for row in rows))
     return Table("distortion", title, heading, tuple(lines), pd.DataFrame(rows))

@@ -25,14 +25,17 @@ def transfer_findings(measured: SuMeasurements) -> list[Finding]:
     fast = [fgsm_name(n) for n in settings.transfer_eps]
     iterated = [settings.iterated(steps, largest).name for steps in settings.iterations]
     elastic, carlini = (_named(settings.minimum_attacks(settings.kappas), name) for name in ("EAD", "C&W"))
-    fixed = settings.iterated(settings.iterations[0], settings.fixed).name
+    fixed, small = settings.iterated(settings.iterations[0], settings.fixed).name, fgsm_name(settings.fixed)
     return [
         _vgg(measured, (fixed, fast[0], fast[-1], iterated[0], elastic[-1])),
         _families(measured, (fixed, *iterated)),
         _chain(
             *(measured, "Untargeted, FGSM transfers best, then I-FGSM, then EAD-L1, then C&W"),
             "FGSM ≽ I-FGSM ≽ EAD-L1 ≽ C&W",
-            ((fast[-1], iterated[0]), (iterated[0], elastic[-1]), (elastic[-1], carlini[-1])),
+            (
+                *(((small, fixed),) if ("untargeted", small) in measured.outcomes else ()),
+                *((fast[-1], iterated[0]), (iterated[0], elastic[-1]), (elastic[-1], carlini[-1])),
+            ),
         ),
         _chain(measured, "FGSM transfers better with a larger eps", "no number", ((fast[-1], fast[0]),)),
         _chain(
@@ -53,7 +56,7 @@ def _named(attacks: tuple[SuAttack, ...], start: str) -> list[str]:
 
 
 def _vgg(measured: SuMeasurements, names: tuple[str, ...]) -> Finding:
-    """Compare VGG with other sources, to families that are not the source's."""
+    """Compare VGG with other sources, to the same targets: all but VGGs, and none of the source's family."""
     claim = "VGG examples transfer better to other families than those of other models, for every attack and goal"
     published = "significantly better, untargeted and targeted, for all attacks; no number in the text"
     vgg = [model.name for model in measured.models if model.family == VGG]
@@ -66,7 +69,9 @@ def _vgg(measured: SuMeasurements, names: tuple[str, ...]) -> Finding:
         for name in dict.fromkeys(names):
             if (goal, name) in measured.outcomes:
                 held = Transferred.of(measured, goal, name)
-                pair = held.mean(vgg, same_family=False), held.mean(rest, same_family=False)
+                if held.sources < {model.name for model in measured.models}:
+                    continue  # the means of some sources are not those of all
+                pair = held.mean_by_target(vgg, rest), held.mean_by_target(rest, rest)
                 rows.append((f"{name}, {GOAL_TEXTS[goal]}", *pair))
     finding = _tested(claim, published, rows)
     return _with_sources(measured, finding, names[0])
@@ -217,7 +222,10 @@ def _tested(claim: str, published: str, rows: list[tuple[str, Numbers, Numbers]]
     counts = f"of {len(rows)} comparisons {held} surely hold and {failed} surely do not; {decisive}"
     ours = reasons[0] if len(rows) == 1 else counts
     verdict = combined(verdicts)
-    return Finding(0, claim, verdict, tuple(reasons), published, ours.rstrip("."), Difference.reason(verdict, found))
+    because, lacking = Difference.reason(verdict, found), found.count(None)
+    if verdict == "cannot be said" and lacking:
+        because = f"{lacking} of {len(rows)} comparisons were not measured; {because}"
+    return Finding(0, claim, verdict, tuple(reasons), published, ours.rstrip("."), because)
 
 
 def _mean(values: Numbers) -> float:

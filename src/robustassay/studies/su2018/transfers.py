@@ -82,9 +82,23 @@ class Transferred:
         ]
         if not chosen:
             return np.full(1, np.nan)
-        stack = np.stack(chosen)
-        known = np.isfinite(stack).sum(0)
-        return np.where(known > 0, np.nansum(stack, 0) / np.maximum(known, 1), np.nan)
+        return _mean_of(chosen)
+
+    def mean_by_target(self, sources: Collection[str], targets: Collection[str]) -> Numbers:
+        """Return, per image, the mean over targets of the mean over the sources of other families."""
+        found = []
+        for target in targets:
+            shown = [s for s in sources if (s, target) in self.pairs and self.family[s] != self.family[target]]
+            if shown:
+                found.append(_mean_of([self.pairs[source, target] for source in shown]))
+        return _mean_of(found) if found else np.full(1, np.nan)
+
+
+def _mean_of(chosen: Sequence[Numbers]) -> Numbers:
+    """Return the mean per image over what is known."""
+    stack = np.stack(chosen)
+    known = np.isfinite(stack).sum(0)
+    return np.where(known > 0, np.nansum(stack, 0) / np.maximum(known, 1), np.nan)
 
 
 @final
