@@ -27,7 +27,7 @@ from robustassay.studies.dong2020.plan import STAGES, attack_runs
 from robustassay.studies.dong2020.settings import FULL, FULL_ON_CPU, ON_CPU, ON_GPU, QUICK, SETTINGS
 from robustassay.studies.paper_models import find, resolve
 from robustassay.studies.provenance import Measured
-from robustassay.studies.runs import AttackRun, Workspace
+from robustassay.studies.runs import AttackRun, RunTask, Workspace
 from robustassay.studies.scope import Scope
 from robustassay.studies.study import Plan
 from robustassay.studies.timing import Passes, PassTimes
@@ -237,15 +237,20 @@ def test_runs_of_one_attack_stand_together_and_the_main_text_comes_first():
     assert len({pattern for stage in STAGES for pattern in stage}) == sum(map(len, STAGES))
 
 
+def budgets(scope):
+    """Return the query budgets of all planned runs."""
+    return {task.attack_run.query_budget for task in STUDY.plan(scope).tasks if isinstance(task, RunTask)}
+
+
 def test_a_folder_of_a_gpu_keeps_its_settings_on_a_cpu(models, tmp_path, monkeypatch):
     monkeypatch.setitem(ON_GPU, "full", dataclasses.replace(TINY, queries=30))
     monkeypatch.setitem(ON_CPU, "full", TINY)
     scope = Scope(tmp_path, limit=1, models=(models[0].model,), device="cpu")
-    assert {task.attack_run.query_budget for task in STUDY.plan(scope).tasks} == {None, 40}
+    assert budgets(scope) == {None, 40}
     Measured("2026-11-19", "0", 6, "CPU").keep(tmp_path)
-    assert {task.attack_run.query_budget for task in STUDY.plan(scope).tasks} == {None, 40}
+    assert budgets(scope) == {None, 40}
     Measured("2026-11-19", "0", 6, "NVIDIA H200").keep(tmp_path)
-    assert {task.attack_run.query_budget for task in STUDY.plan(scope).tasks} == {None, 30}
+    assert budgets(scope) == {None, 30}
 
 
 def test_each_group_of_runs_has_its_number_of_images():
@@ -286,7 +291,7 @@ def test_an_attack_counts_only_where_every_row_has_a_finished_run(models, tmp_pa
     assert len(results) == len(plan.tasks) - 1 == 9
     measured = plan.measure(results)
     assert set(measured.unfinished) == {(row, "Linf", "score-NES", "fixed") for row in ("one", "two")}
-    assert "2 of 10 runs are missing, as they are not finished for every row: score NES (L∞)." in (
+    assert "2 of 10 runs are missing, as the time for them ended before every row had one: score NES (L∞)." in (
         STUDY.setup(measured).deviations
     )
     shown = next(table for table in STUDY.tables(measured) if table.name == "table3").frame
@@ -361,6 +366,29 @@ def test_the_scale_names_the_rows_that_have_fewer_images():
     assert table.notes[0].startswith("n = 10 or 30 images, medians of 20. ")
 
 
+def test_the_page_names_other_devices_half_precision_and_why_random_rows_have_fewer_images():
+    measured = measurements(
+        {
+            ("Res-56", "white-box", "FGSM", LINF, "fixed"): ("fgsm", NEAR),
+            ("PGD-AT", "white-box", "FGSM", LINF, "fixed"): ("fgsm", NEAR),
+            ("RSE", "white-box", "FGSM", LINF, "fixed"): ("fgsm", [0.1] * 10),
+        }
+    )
+    text = " ".join(STUDY.setup(measured).deviations)
+    assert "RSE meets fewer images than other rows, for the time: a gradient takes 20 passes there" in text
+    assert "float16" not in text
+    assert "Computed on" not in text
+    first, second, third = measured.results.values()
+    first.manifest["spec"]["model"] = {"search": "float16 by autocast"}
+    first.manifest["hardware"] = second.manifest["hardware"] = {"device": "NVIDIA H200"}
+    third.manifest["hardware"] = {"device": "cpu"}
+    text = " ".join(STUDY.setup(measured).deviations)
+    assert "1 of 3 runs searched on a copy of the model in float16" in text
+    assert f"FGSM breaks up to {N} of {N} images more than by its one step (Res-56, L∞)." in text
+    assert "Computed on a CPU, all others on NVIDIA H200: all runs of RSE." in text
+    assert not any("fewer" in line for line in STUDY.setup(measurements({NES: ("nes", NEAR)})).deviations)
+
+
 def test_table_3_shows_median_and_accuracy():
     far = [0.0, 0.01, 0.02, 0.05, 0.06]
     measured = measurements(
@@ -408,6 +436,7 @@ def verdicts(measured):
 
 
 N = 60
+NES = ("RSE", "score", "NES", LINF, "fixed")
 NEAR, FAR, STANDS = [0.001] * N, [0.1] * N, [np.inf] * N
 
 
@@ -488,6 +517,46 @@ def test_third_finding(others, random, said):
         assert found.because.endswith(f"; no {other}-based attack was run")
 
 
+def test_third_finding_compares_and_prints_the_same_images():
+    """Of 60 images the random row has the first 20, of which the other row loses none."""
+    found = STUDY.findings(
+        measurements(
+            {
+                ("TRADES", "score", "NES", LINF, "fixed"): ("nes", [np.inf] * 20 + [0.001] * 40),
+                ("RSE", "score", "NES", LINF, "fixed"): ("nes", [np.inf] * 20),
+            }
+        )
+    )[2]
+    assert (found.measured or "").endswith("TRADES 100.0%; n = 20")
+
+
+def test_transformations_are_counted_by_row():
+    runs = {
+        (row, "white-box", "BIM", LINF, "eps"): ("minimum-radius", far)
+        for row, far in (("Res-56", NEAR), ("JPEG", [0.002] * N), ("Bit-Red", NEAR))
+    }
+    measured = measurements(runs)
+    rows = tuple(dataclasses.replace(row, role="transformation") if row.label == "Bit-Red" else row
+                 for row in measured.defenses)  # fmt: skip
+    found = STUDY.findings(dataclasses.replace(measured, defenses=rows))[3]
+    assert "1 of 2 comparisons (JPEG 1 of 1, Bit-Red 0 of 1)" in (found.measured or "")
+
+
+@pytest.mark.parametrize(("trades", "seen"), [([0.1] * N, True), (STANDS, False)])
+def test_first_finding_says_whether_the_papers_example_is_seen(trades, seen):
+    found = STUDY.findings(
+        measurements(
+            {
+                ("TRADES", "white-box", "BIM", LINF, "eps"): ("minimum-radius", trades),
+                ("PGD-AT", "white-box", "BIM", LINF, "eps"): ("minimum-radius", [0.01] * 40 + [np.inf] * 20),
+                ("Res-56", "white-box", "BIM", LINF, "eps"): ("minimum-radius", [0.02] * 50 + [np.inf] * 10),
+            }
+        )
+    )[0]
+    assert found.verdict == "holds"
+    assert found.because.endswith("; the paper's own example is not seen here") is not seen
+
+
 @pytest.mark.parametrize(
     ("plain", "jpeg", "by_query", "said"),
     [
@@ -504,7 +573,14 @@ def test_fourth_finding(plain, jpeg, by_query, said):
         ("Res-56", "score", "NES", LINF, "fixed"): ("nes", NEAR),
         ("JPEG", "score", "NES", LINF, "fixed"): ("nes", by_query),
     }
-    assert verdicts(measurements(runs))[3] == said
+    decision = {
+        (row, "decision", "Evolutionary", L2, "both"): ("evolutionary", far)
+        for row, far in (("Res-56", NEAR), ("JPEG", by_query))
+    }
+    assert verdicts(measurements(runs | decision))[3] == said
+    found = STUDY.findings(measurements(runs))[3]
+    assert found.verdict == ("cannot be said" if by_query is NEAR else said), "another attack could show a gain"
+    assert found.because.endswith("; no decision-based attack was run")
     alone = {key: run for key, run in runs.items() if key[1] == "white-box"}
     assert verdicts(measurements(alone))[3] in ("cannot be said", "does not hold")  # half of it cannot be asked
 
@@ -517,8 +593,9 @@ def test_findings_print_the_papers_numbers_and_ours_with_interval_and_n():
     found = STUDY.findings(measurements(runs))
     assert all(one.published and one.because for one in found)
     assert "PGD-AT 48.3%" in (found[1].published or "")
-    assert f"L∞: PGD-AT 83.3% (72.0% to 90.7%), best other (Res-56) 0.0% (0.0% to 6.0%), n = {N}" in (
-        found[1].measured or ""
+    assert (
+        f"L∞, worst case of BIM: PGD-AT 83.3% (72.0% to 90.7%), best other (Res-56) 0.0% (0.0% to 6.0%), n = {N}"
+        in (found[1].measured or "")
     )
     assert "PGD-AT −16.7 points clean" in (found[1].measured or "")
     assert published.TABLE3["score", "NAttack", "ADP"] == (0.005, 0.024)
@@ -565,6 +642,20 @@ def test_on_photographs_l2_is_normalised_and_no_finding_names_the_other_dataset(
     )
     assert "CIFAR" not in text
     assert "RSE" not in text
+
+
+@pytest.mark.parametrize(("distance", "wanted"), [(0.0002, ["symlog"]), (0.02, [])])
+def test_curves_close_to_the_start_of_the_axis_are_stretched(distance, wanted, tmp_path, monkeypatch):
+    from matplotlib.axes import Axes
+
+    from robustassay.report.charts import defense_panels
+
+    scales = []
+    monkeypatch.setattr(Axes, "set_xscale", lambda axes, name, **_: scales.append(name))
+    runs = {(row, "white-box", "BIM", LINF, "eps"): ("minimum-radius", [distance] * N) for row in ("Res-56", "PGD-AT")}
+    (figure,) = (one for one in STUDY.figures(measurements(runs)) if one.name == "figure1")
+    defense_panels.draw(figure.content, tmp_path / "figure.png")
+    assert scales == wanted
 
 
 def test_transfer_attacks_have_a_curve_over_the_steps_on_the_substitute():

@@ -78,6 +78,16 @@ def test_no_memory_for_the_smallest_batch_is_an_error() -> None:
     assert batching.batch_size == LANES
 
 
+def test_with_draws_calls_shrink_to_one_image_where_memory_runs_out() -> None:
+    batching = Batching(torch.device("cuda"), 16)
+    assert sizes(batching, 5, limit=21, draws=20) == [-5, -5, -4, -2, 1, 1, 1, 1, 1]
+    assert len(batching.pad(torch.zeros(1, 2))) == 1, "padding would take the memory of more images"
+    assert sizes(batching, 3, limit=21, draws=20) == [1, 1, 1], "the smaller size is remembered"
+    assert sizes(batching, 16, limit=LANES) == [8, 8], "calls without draws keep theirs"
+    with pytest.raises(ModelFailed, match="no memory left for one image"):
+        sizes(batching, 3, limit=19, draws=20)
+
+
 def test_other_errors_pass_through() -> None:
     def call(rows: slice) -> None:
         raise KeyError("mine")

@@ -144,3 +144,9 @@ def comma_list(names: Iterable[str]) -> str:
     """Write a, b and c."""
     every = list(names)
     return " and ".join(filter(None, (", ".join(every[:-1]), *every[-1:])))
+
+
+def either(numbers: Iterable[int]) -> str:
+    """Write 1, 20 or 1,000."""
+    every = [f"{number:,}" for number in numbers]
+    return " or ".join(filter(None, (", ".join(every[:-1]), *every[-1:])))

@@ -46,6 +46,7 @@ class Batching:
         self._lanes = _lanes_of(device)
         self._few_sizes = few_sizes
         self.batch_size = batch_size
+        self._few_drawn = 0  # images per call with draws, once memory for `LANES` of them has run out
 
     def images_per_call(self, x: Tensor) -> int:
         """Return how many images such as `x` one call may hold: the batch size, or a fast default."""
@@ -67,27 +68,32 @@ class Batching:
     def run(self, x: Tensor, call: Callable[[slice], None], draws: int = 1) -> None:
         """Call with all rows of `x`, one batch after the other; where memory runs out, with half as many from then on.
 
-        `draws` is how often each image of a call is repeated: the call then holds fewer rows.
+        `draws` is how often each image of a call is repeated: the call then holds fewer rows, down to a single one.
         """
         start = 0
         while start < len(x):
             images = self.images_per_call(x)
-            size = max(1 if draws == 1 else LANES, images // draws)
+            size = images if draws == 1 else self._few_drawn or max(LANES, images // draws)
             rows = slice(start, min(start + size, len(x)))
             try:
                 call(rows)
             except torch.OutOfMemoryError as error:
-                self._halve(images, error)
+                self._halve(images, size, draws, error)
                 continue
             start = rows.stop
 
-    def _halve(self, images: int, error: torch.OutOfMemoryError) -> None:
-        if images <= LANES:
+    def _halve(self, images: int, size: int, draws: int, error: torch.OutOfMemoryError) -> None:
+        if images > LANES:
+            self.batch_size = max(LANES, images // 2)
+            self._lanes = min(self._lanes, self.batch_size)
+        elif draws > 1 and size > 1:  # a model that draws has no equal bits that fewer lanes could change
+            self._few_drawn = size // 2
+            self._lanes = min(self._lanes, self._few_drawn)
+        else:
+            most = "one image" if size == 1 else f"{size} images"
             raise ModelFailed(
-                f"There is no memory left for {LANES} images at a time: free some, or choose another device."
+                f"There is no memory left for {most} at a time: free some, or choose another device."
             ) from error
-        self.batch_size = max(LANES, images // 2)
-        self._lanes = min(self._lanes, self.batch_size)
 
 
 def _lanes_of(device: torch.device) -> int:

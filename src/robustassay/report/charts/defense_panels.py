@@ -1,5 +1,6 @@
 """Draws the figures of Dong et al.: one panel per attack, one line per defense, one legend."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 REACH: Final = 4.0
 """The axis of budgets ends at this multiple of the fixed eps, or before, where all curves have ended."""
+
+SQUEEZED: Final = 0.1
+"""Curves that all have fallen to a half in this part of the axis of budgets get a logarithmic one."""
 
 PANEL: Final = (2.75, 2.5)  # inches
 ACROSS: Final = 3
@@ -67,17 +71,27 @@ def _draw_panel(axes: "Axes", panel: AttackPanel, shown: DefensePanels) -> None:
             axes.fill_between(x, low, high, step="post" if is_step else None, color=colour, alpha=0.1, linewidth=0)
     if shown.axis == "eps":
         axes.axvline(shown.norm.eps * scale, color=FIXED, linewidth=0.8, linestyle=":")
-        axes.set_xlim(0, end)
-    elif end > 100:
-        axes.set_xscale("symlog", linthresh=10)
-        axes.set_xlim(0, end)
-    else:
-        axes.set_xlim(0, end)
-        axes.locator_params(axis="x", integer=True)
+    _scale_axis(axes, end, shown)
     samples = sorted({_samples(curve) for curve in panel.curves.values()})
     span = f"{samples[0]:,}" if len(samples) == 1 else f"{samples[0]:,} to {samples[-1]:,}"
     axes.set(ylim=(0, 1.02), title=f"{panel.attack} (n = {span})")
     axes.title.set_fontsize(10)
+
+
+def _scale_axis(axes: "Axes", end: float, shown: DefensePanels) -> None:
+    """Give the axis a logarithm where curves would be too close to its start; a strength of few steps is counted."""
+    curves = [curve for panel in shown.panels for curve in panel.curves.values() if isinstance(curve, Curve)]
+    medians = [curve.median * _scale(shown) for curve in curves if shown.axis == "eps"]
+    near, linear = min(medians, default=0.0), 10.0
+    if near > 0 and max(medians) < SQUEEZED * end:
+        linear = 10.0 ** math.floor(math.log10(near))
+    elif shown.axis == "eps" or end <= 100:
+        axes.set_xlim(0, end)
+        axes.locator_params(axis="x", integer=shown.axis != "eps")
+        return
+    axes.set_xscale("symlog", linthresh=linear)
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:,g}")
+    axes.set_xlim(0, end)
 
 
 def _points(curve: Curve | Lines, scale: float, end: float) -> tuple[np.ndarray, ...]:

@@ -103,3 +103,8 @@ def rate_of(robust: pd.Series) -> str:
 def points(difference: float) -> str:
     """Write a difference in percentage points, with its sign."""
     return f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", "−")  # without a negative zero
+
+
+def parts_of(parts: dict[str, Verdict]) -> str:
+    """Say which part of a claim has which verdict."""
+    return "; ".join(f"{name}: {verdict}" for name, verdict in parts.items())

@@ -10,33 +10,34 @@ from typing import Final
 
 from robustassay.analysis.compare import Paired, pair
 from robustassay.eps import format_norm, round_eps
-from robustassay.studies.dong2020.attacks import ATTACKS, QUERY_GROUPS
+from robustassay.studies.dong2020.attacks import ATTACKS
 from robustassay.studies.dong2020.comparisons import (
     LEVEL,
     compare,
-    compare_distances,
     every,
     most,
+    parts_of,
     points,
     rate_of,
     versus,
 )
 from robustassay.studies.dong2020.crossings import SHOWN, crossings, paired_at
 from robustassay.studies.dong2020.measurements import DongMeasurements
-from robustassay.studies.dong2020.settings import FULL
-from robustassay.studies.page import Finding, Verdict, combined, comma_list
+from robustassay.studies.dong2020.query_findings import randomized, transformed
+from robustassay.studies.page import Finding, Verdict, combined, comma_list, either
 
 ALIKE: Final = 0.05
 """Two attacks perform alike if the interval of their difference stays within this; the paper's own differences between
 BIM, MIM and DIM in Table 3 are at most 3 points."""
 
-MUCH: Final = 0.10
-"""What "much higher accuracy" means: a gain of ten points."""
+
+BELOW, ABOVE = 0.05, 0.15
+"""The budgets of the paper's example: TRADES is above PGD-AT at the first one, and below it at the second."""
 
 
 def findings(measured: DongMeasurements) -> list[Finding]:
     """Test all five; texts are for people, so they name norms as such."""
-    tests = _crossings, _training, _randomized, _transformed, _transfer
+    tests = _crossings, _training, randomized, transformed, _transfer
     return [
         replace(
             found,
@@ -63,35 +64,49 @@ def _crossings(measured: DongMeasurements) -> Finding:
     verdict: Verdict = (
         "holds" if found.sure else "does not hold" if found.differ and not found.crossed else "cannot be said"
     )
+    examples = _trades_and_pgd(measured)
     low, high = found.samples
-    span = f"n = {low}" if low == high else f"n = {low} to {high}"
+    span = f"n = {low:,}" if low == high else f"n = {low:,} to {high:,}"
     summary = f"{len(found.sure)} of {found.pairs} pairs of curves cross significantly in both directions ({span})"
     summary += f", {found.of_paper} of them between two rows of the paper" * bool(found.sure)
     because = {
         "holds": "each side is significantly more robust somewhere on the same curve"
-        + ", but for no two rows of the paper" * (not found.of_paper),
+        + ", but for no two rows of the paper" * (not found.of_paper)
+        + "; the paper's own example is not seen here" * (not _example_is_seen(examples)),
         "does not hold": "curves differ significantly, and none cross",
         "cannot be said": "no crossing is significant at both ends",
     }[verdict]
     more = [f"... and {len(found.sure) - SHOWN} more."] if len(found.sure) > SHOWN else []
     detail = f"{summary}; {found.crossed} cross at all ({found.tests} paired tests, Holm-corrected)."
-    reasons = (detail, *_trades_and_pgd(measured), *found.sure[:SHOWN], *more)
+    said = [
+        f"The paper's example, {attack} at eps {where:g}: {versus('TRADES', 'PGD-AT', paired, paired.chance)} "
+        "(uncorrected)."
+        for attack, where, paired in examples
+    ]
+    reasons = (detail, *said, *found.sure[:SHOWN], *more)
     return Finding(1, claim, verdict, reasons, published, summary, because)
 
 
-def _trades_and_pgd(measured: DongMeasurements) -> list[str]:
-    """Compare the two rows that the paper names, at the budgets that it names."""
+def _trades_and_pgd(measured: DongMeasurements) -> list[tuple[str, float, Paired]]:
+    """Compare the two rows that the paper names, at the budgets that it names, by attack."""
     if measured.photographs:
         return []
-    norm, lines = measured.norms[0], []
+    norm, found = measured.norms[0], []
     for attack in (attack for attack in ATTACKS if attack.group == "white-box"):
         one, two = (measured.over_eps(row, attack, norm) for row in ("TRADES", "PGD-AT"))
-        for where in (0.05, 0.15):
+        for where in (BELOW, ABOVE):
             paired = None if one is None or two is None else paired_at(one, two, where)
             if paired is not None:
-                text = versus("TRADES", "PGD-AT", paired, paired.chance)
-                lines.append(f"The paper's example, {attack.name} at eps {where:g}: {text} (uncorrected).")
-    return lines
+                found.append((attack.name, where, paired))
+    return found
+
+
+def _example_is_seen(examples: list[tuple[str, float, Paired]]) -> bool:
+    """Say whether TRADES is significantly above PGD-AT and then below it; also where nothing was compared."""
+    sure = {(attack, where): paired.difference for attack, where, paired in examples if paired.chance < LEVEL}
+    return not examples or any(
+        sure.get((attack, BELOW), 0.0) > 0 > sure.get((attack, ABOVE), 0.0) for attack, *_ in examples
+    )
 
 
 def _training(measured: DongMeasurements) -> Finding:
@@ -125,7 +140,10 @@ def _training(measured: DongMeasurements) -> Finding:
             best = max(rest, key=lambda row: float(robust[row][0].mean()))
             shown = [f"{row} {rate_of(robust[row][0])}" for row in trained if row in robust]
             n = len(robust[best][0])
-            ours.append(f"{norm.name}: {', '.join(shown)}, best other ({best}) {rate_of(robust[best][0])}, n = {n}")
+            fewer = [f"{row}: {len(robust[row][0]):,}" for row in rest if len(robust[row][0]) < n]
+            sizes = f"n = {n:,}" + f" ({', '.join(fewer)})" * bool(fewer)
+            where = f"{norm.name}, worst case of {comma_list(robust[best][1])}"
+            ours.append(f"{where}: {', '.join(shown)}, best other ({best}) {rate_of(robust[best][0])}, {sizes}")
     cost = _accuracy_cost(measured, natural, trained)
     compared = compare([test for group in tests.values() for test in group])
     reasons = [one.sentence for one in compared]
@@ -143,7 +161,7 @@ def _training(measured: DongMeasurements) -> Finding:
     } | {"cost in clean accuracy": costly}  # fmt: skip
     clean = ", ".join(f"{row} {points(-paired.difference)} points clean" for row, paired in cost.items())
     return Finding(2, claim, combined(list(parts.values())), tuple(reasons), published, f"{'; '.join(ours)}; {clean}",
-                   _parts(parts))  # fmt: skip
+                   parts_of(parts))  # fmt: skip
 
 
 def _accuracy_cost(measured: DongMeasurements, natural: str, trained: list[str]) -> dict[str, Paired]:
@@ -151,97 +169,6 @@ def _accuracy_cost(measured: DongMeasurements, natural: str, trained: list[str])
     known = measured.clean(natural)
     own = {row: measured.clean(row) for row in trained}
     return {} if known is None else {row: pair(known[1], clean[1]) for row, clean in own.items() if clean is not None}
-
-
-def _randomized(measured: DongMeasurements) -> Finding:
-    """Compare each randomized defense with the best other row, attack by attack."""
-    claim = "Randomized defenses resist score- and decision-based attacks: in most cases more than any other defense"
-    published = (
-        "R&P and RandMix have higher accuracy than the others in most cases (Fig. 9 to 12, no number)"
-        if measured.photographs
-        else "RSE 79.7% (NES), 78.7% (SPSA), 48.6% (NAttack); best other (TRADES) 66.7%, 64.9%, 55.8%"
-    )
-    own = measured.of_role("randomized")
-    rest = [row for row in measured.labels if row not in own]
-    tests, ours = [], []
-    for norm, attack in product(measured.norms, (attack for attack in ATTACKS if attack.group in QUERY_GROUPS)):
-        robust = {
-            row: found for row in measured.labels if (found := measured.robust_samples(row, attack, norm)) is not None
-        }
-        others = [row for row in rest if row in robust]
-        for row in (row for row in own if row in robust and others):
-            best = max(others, key=lambda other: float(robust[other].mean()))
-            where = f"{attack.group} {attack.name}, {norm.name} {round_eps(norm.eps)}"
-            tests.append((where, row, f"{best}, the best other row", pair(robust[row], robust[best])))
-            ours.append(f"{attack.name} {norm.name} {row} {rate_of(robust[row])}, {best} {robust[best].mean():.1%}")
-    if not tests:
-        why = "no score- or decision-based runs of a randomized row and of another one"
-        return Finding(3, claim, "cannot be said", (f"{why[0].upper()}{why[1:]}.",), published, because=why)
-    compared = compare(tests)
-    better, worse = sum(one.better for one in compared), sum(one.worse for one in compared)
-    because = f"of {len(compared)} comparisons with the best other row {better} are significantly better, {worse} worse"
-    asked = " ".join(where for where, *_ in tests)
-    missing = [f"no {group}-based attack was run" for group in QUERY_GROUPS if f"{group} " not in asked]
-    verdict: Verdict = "cannot be said" if missing else most(compared)  # the claim is about both groups
-    sizes = sorted({paired.samples for *_, paired in tests})
-    summary = f"{'; '.join(ours)}; n = {' or '.join(map(str, sizes))}"
-    because = "; ".join((because + _queries(measured), *missing))
-    return Finding(3, claim, verdict, tuple(one.sentence for one in compared), published, summary, because)
-
-
-def _transformed(measured: DongMeasurements) -> Finding:
-    """Compare the natural model with and without each transformation."""
-    claim = "Input transformations help a little against white-box attacks, and sometimes much against query-based ones"
-    published = (
-        "JPEG and Bit-Red above Inc-v3 under query-based attacks (Fig. 9 to 12), slightly under others; no number"
-        if measured.photographs
-        else "JPEG against Res-56: BIM 3.2% and 0.0% (median distance 0.008 and 0.002); NES 2.1% and 0.0%"
-    )
-    natural, changed = next(iter(measured.of_role("natural")), None), measured.of_role("transformation")
-    if natural is None or not changed:
-        why = "it needs the natural row and an input transformation"
-        return Finding(4, claim, "cannot be said", (f"{why[0].upper()}{why[1:]}.",), published, because=why)
-    distances, rates = [], []
-    for row, norm, attack in product(changed, measured.norms, ATTACKS):
-        where = f"{attack.group} {attack.name}, {norm.name}"
-        if attack.group == "white-box":
-            one, two = (measured.over_eps(each, attack, norm) for each in (row, natural))
-            if one is not None and two is not None:
-                distances.append((where, row, natural, one, two))
-        if attack.group in QUERY_GROUPS:
-            first, second = (measured.robust_samples(each, attack, norm) for each in (row, natural))
-            if first is not None and second is not None:
-                rates.append((f"{where} {round_eps(norm.eps)}", row, natural, pair(first, second)))
-    if not distances and not rates:
-        why = "no runs of both under the same attack"
-        return Finding(4, claim, "cannot be said", (f"{why[0].upper()}{why[1:]}.",), published, because=why)
-    white, query = compare_distances(distances), compare(rates)
-    gains = [one for one in query if one.better and one.difference >= MUCH]
-    small = all(paired.interval()[1] < MUCH for *_, paired in rates)
-    much: Verdict = "holds" if gains else "does not hold" if rates and small else "cannot be said"
-    parts: dict[str, Verdict] = {"white-box": most(white), "query-based": much}
-    summary = [
-        f"white-box: significantly larger distance in {sum(one.better for one in white)} of {len(white)} comparisons, "
-        f"n = {' or '.join(map(str, sorted({len(one.breaks_at) for *_, one, _ in distances})))}"
-    ] * bool(white)
-    if rates:
-        top, largest = max(((test, test[3].difference) for test in rates), key=lambda each: each[1])
-        low, high = top[3].interval()
-        summary.append(
-            f"query-based: largest gain {points(largest)} points ({points(low)} to {points(high)}; {top[1]}, {top[0]}, "
-            f"n = {top[3].samples})"
-        )
-    reasons = tuple(one.sentence for one in (*white, *query))
-    note = f"Much means here: a significant gain of {100 * MUCH:.0f} points or more under at least one attack."
-    return Finding(
-        4,
-        claim,
-        combined(list(parts.values())),
-        (*reasons, note),
-        published,
-        "; ".join(summary),
-        _parts(parts) + _queries(measured) * bool(rates),
-    )
 
 
 def _transfer(measured: DongMeasurements) -> Finding:
@@ -268,8 +195,8 @@ def _transfer(measured: DongMeasurements) -> Finding:
     compared = compare(tests)
     sizes = sorted({paired.samples for *_, paired in tests})
     ends = [points(change) for change in sorted(-one.difference for one in compared)]
-    n = " or ".join(map(str, sizes))
-    summary = f"MIM or DIM − BIM {ends[0]} to {ends[-1]} points over {len(tests)} comparisons, n = {n}"
+    ends_to = f"{ends[0]} to {ends[-1]} points"
+    summary = f"MIM or DIM − BIM {ends_to} over {len(tests)} comparisons, n = {either(sizes)}"
     reasons = tuple(one.sentence for one in compared)
     if measured.photographs:
         better, worse = sum(one.better for one in compared), sum(one.worse for one in compared)
@@ -278,21 +205,10 @@ def _transfer(measured: DongMeasurements) -> Finding:
     wide = sum(max(map(abs, paired.interval())) > ALIKE for *_, paired in tests)
     differ = [one for one in compared if one.chance < LEVEL and abs(one.difference) > ALIKE]
     verdict: Verdict = "does not hold" if differ else "cannot be said" if wide else "holds"
-    limit = f"{100 * ALIKE:.0f} points"
+    limit, reach = f"{100 * ALIKE:.0f} points", "reaches" if wide == 1 else "reach"
     because = {
         "holds": f"every interval lies within {limit}",
         "does not hold": f"{len(differ)} of {len(compared)} differences are significant and above {limit}",
-        "cannot be said": f"{wide} of {len(tests)} intervals reach beyond {limit}, no significant difference does",
+        "cannot be said": f"{wide} of {len(tests)} intervals {reach} beyond {limit}, no significant difference does",
     }[verdict]
     return Finding(5, claim, verdict, reasons, published, summary, because)
-
-
-def _queries(measured: DongMeasurements) -> str:
-    """Say that attacks had fewer queries than the paper's, as more of them could change the verdict."""
-    here, paper = measured.settings.queries, FULL.queries
-    return f" (after {here:,} queries, in the paper {paper:,})" if here < paper else ""
-
-
-def _parts(parts: dict[str, Verdict]) -> str:
-    """Say which part of a claim has which verdict."""
-    return "; ".join(f"{name}: {verdict}" for name, verdict in parts.items())

@@ -80,11 +80,12 @@ FULL_ON_GPU: Final = DongSettings(
     random_images=200,
     transfer_steps=(1, 2, 5, 10, 20),
     eot=10,
-    without=frozenset({"C&W random", "score targeted", "score eps L2", "transfer steps L2", "transfer steps targeted",
+    without=frozenset({"C&W random", "white-box BIM eps random", "white-box MIM eps random", "score random",
+                       "score targeted", "score eps L2", "transfer steps L2", "transfer steps targeted",
                        "transfer eps targeted"}),
-    left_out="C&W on random models; score-based attacks with a target, and their searches of the smallest eps under "
-    "L2; transfer attacks by steps under L2; and by transfer attacks with a target the smallest eps and those by "
-    "steps: for their time on one GPU",
+    left_out="C&W, score-based attacks, and searches of the smallest eps by BIM and MIM, on random models; score-based "
+    "attacks with a target, and their searches of the smallest eps under L2; transfer attacks by steps under L2; and "
+    "by transfer attacks with a target the smallest eps and those by steps: for their time on one GPU",
 )  # fmt: skip
 FULL_ON_CPU: Final = DongSettings(
     queries=1_000,

@@ -7,12 +7,13 @@ from typing import Final
 
 from robustassay.analysis.compare import mcnemar
 from robustassay.eps import round_eps
+from robustassay.evaluation.verify import REDRAWS
 from robustassay.studies.dong2020.attacks import QUERY_GROUPS, RunKind
 from robustassay.studies.dong2020.comparisons import LEVEL
 from robustassay.studies.dong2020.defenses import ADDED
 from robustassay.studies.dong2020.figures import BANDS_FROM, absent
 from robustassay.studies.dong2020.measurements import DongMeasurements
-from robustassay.studies.page import Scale, Setup, comma_list
+from robustassay.studies.page import Scale, Setup, comma_list, either
 from robustassay.studies.task import Key
 from robustassay.threat import L2
 
@@ -33,6 +34,10 @@ PHOTOGRAPHS: Final = (
     "those that some network classifies correctly.",
 )
 
+ROUNDED: Final = (
+    "JPEG rounds images to 8 bits first, so that it does not see changes below 0.5/255: its curves over eps have steps."
+)
+
 
 def setup(measured: DongMeasurements) -> Setup:
     """Describe the scale, the deviations, and the flags of runs."""
@@ -41,6 +46,7 @@ def setup(measured: DongMeasurements) -> Setup:
         f"within a finding, Holm-corrected unless marked. {_least(measured)}Bands in figures are pointwise 95 % Wilson "
         f"intervals; panels of fewer than {BANDS_FROM} images have none, as they would cover each other. The command "
         "above measures what is missing; with `--publish FOLDER` it only writes this page, from kept records.",
+        *(ROUNDED,) * ("JPEG" in measured.labels and _has(measured, ("white-box",), "eps")),
     )
     dataset = "ImageNet" if measured.photographs else "CIFAR-10"
     return Setup(tuple(scale(measured)), tuple(deviations(measured)), notes, tuple(flags(measured)), dataset)
@@ -134,12 +140,8 @@ def _sizes(measured: DongMeasurements, chosen: Callable[[Key], bool]) -> str:
     if not rows:
         return ""
     usual = max(rows, key=lambda sizes: len(rows[sizes]))
-    others = [f"{comma_list(labels)}: {_either(sizes)}" for sizes, labels in rows.items() if sizes != usual]
-    return _either(usual) + f" ({'; '.join(others)})" * bool(others)
-
-
-def _either(sizes: tuple[int, ...]) -> str:
-    return " or ".join(f"{size:,}" for size in sizes)
+    others = [f"{comma_list(labels)}: {either(sizes)}" for sizes, labels in rows.items() if sizes != usual]
+    return either(usual) + f" ({'; '.join(others)})" * bool(others)
 
 
 def deviations(measured: DongMeasurements) -> list[str]:
@@ -151,6 +153,9 @@ def deviations(measured: DongMeasurements) -> list[str]:
         *unfinished(measured),
         *([f"Left out: {measured.settings.left_out}."] * bool(measured.settings.left_out)),
         *_without_counterpart(measured),
+        *_fewer_images(measured),
+        *_half_precision(measured),
+        *_other_device(measured),
         *OTHER_NETWORK * (measured.photographs and "Natural" in measured.labels),
         *PHOTOGRAPHS * measured.photographs,
         *(f"{row.label}, {row.model}: {row.note}." for row in measured.defenses if row.note),
@@ -169,7 +174,7 @@ def deviations(measured: DongMeasurements) -> list[str]:
         )
     if measured.of_role("randomized"):
         lines.append(
-            "A success on a random model counts if most of 64 fresh draws confirm it; otherwise that sample is "
+            f"A success on a random model counts if most of {REDRAWS} fresh draws confirm it; otherwise that sample is "
             "attacked again, so that its curve over iterations can be longer than one attack. The paper states no such "
             "rule."
         )
@@ -190,6 +195,57 @@ def _without_counterpart(measured: DongMeasurements) -> list[str]:
     ] * bool(numbers)
 
 
+def _fewer_images(measured: DongMeasurements) -> list[str]:
+    """Say why random rows have fewer images than others, where they have."""
+    random = measured.of_role("randomized")
+    sizes = {(key[0] in random, *key[1:]): len(result.records) for key, result in measured.results.items()}
+    fewer = any(size < sizes.get((False, *key), 0) for (is_random, *key), size in sizes.items() if is_random)
+    return [
+        f"{comma_list(random)} meet{'s' * (len(random) == 1)} fewer images than other rows, for the time: a gradient "
+        f"takes {measured.settings.eot} passes there, and a success {REDRAWS} more."
+    ] * fewer
+
+
+def _half_precision(measured: DongMeasurements) -> list[str]:
+    """Say which part of the runs searched on a copy of the model in half precision."""
+    halved = [
+        key for key, result in measured.results.items()
+        if str(result.manifest["spec"].get("model", {}).get("search", "")).startswith("float16")
+    ]  # fmt: skip
+    one_step = {key: _after_first_step(measured, key) for key in halved if key[2:] == ("white-box-FGSM", "fixed")}
+    most = max(one_step, key=lambda key: one_step[key], default=None)
+    further = (
+        f", and FGSM breaks up to {one_step[most]} of {len(measured.results[most].records):,} images more than by its "
+        f"one step ({most[0]}, {most[1].replace('inf', '∞')})"
+        if most is not None and one_step[most]
+        else ""
+    )
+    return [
+        f"{len(halved)} of {len(measured.results)} runs searched on a copy of the model in float16, where a GPU is "
+        "faster with it. Every success is verified in float32, and samples near the decision take a few more steps in "
+        f"float32, so that curves over iterations can end a few steps later{further}."
+    ] * bool(halved)
+
+
+def _after_first_step(measured: DongMeasurements, key: Key) -> int:
+    """Count the images that a run broke after its first step."""
+    records = measured.results[key].records
+    later = records["claimed_at_iteration"].astype("Float64") > 1
+    return int((records["success"] & later).fillna(False).sum())
+
+
+def _other_device(measured: DongMeasurements) -> list[str]:
+    """Name the runs of another device than that of most."""
+    runs = defaultdict[str, list[Key]](list)
+    for key, result in measured.results.items():
+        runs[str(result.manifest.get("hardware", {}).get("device", ""))].append(key)
+    usual = max(runs, key=lambda device: len(runs[device]), default="")
+    return [
+        f"Computed on {'a CPU' if device == 'cpu' else device}, all others on {usual}: {_grouped(measured, keys)}."
+        for device, keys in runs.items() if device != usual
+    ]  # fmt: skip
+
+
 def unfinished(measured: DongMeasurements) -> list[str]:
     """Name the attacks that some row has no finished run of: no row of them is shown."""
     names = defaultdict[tuple[str, str, str], dict[str, None]](dict)
@@ -199,7 +255,8 @@ def unfinished(measured: DongMeasurements) -> list[str]:
         names[what, group, threat.replace("Linf", "L∞").replace("-", ", ")][name] = None
     parts = [f"{what}{group} {comma_list(found)} ({threat})" for (what, group, threat), found in names.items()]
     left = len(measured.unfinished)
-    text = f"{left} of {left + len(measured.results)} runs are missing, as they are not finished for every row"
+    total = left + len(measured.results)
+    text = f"{left} of {total} runs are missing, as the time for them ended before every row had one"
     return [f"{text}: {'; '.join(parts)}."] if parts else []
 
 

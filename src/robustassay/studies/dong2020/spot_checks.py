@@ -28,8 +28,12 @@ def spot_checks(measured: DongMeasurements) -> Table:
             entries.append(_entry(measured, row, attack, norm, targeted))
     lines = tuple((entry["cell"], entry["clean"], entry["count"], f"`{entry['command']}`") for entry in entries)
     heading = ("cell", "clean", "not broken; targeted: target reached", "command")
-    title = "Cells to recompute by themselves: these commands give the same counts"
-    notes = ("DATA is what the command at the top of this page names.",) * measured.photographs
+    title = "Cells to recompute by themselves"
+    notes = (
+        "The commands give the same counts on the same device. On another one some images differ, as a search in "
+        "float16 has other last digits and takes a few more steps, and random models draw other numbers.",
+        *("DATA is what the command at the top of this page names.",) * measured.photographs,
+    )
     return Table("spot-checks", title, heading, lines, pd.DataFrame(entries), notes, printed=False)
 
 

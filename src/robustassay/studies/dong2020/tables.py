@@ -11,7 +11,7 @@ from robustassay.studies.dong2020.attacks import ATTACKS, BenchmarkAttack
 from robustassay.studies.dong2020.measurements import DongMeasurements
 from robustassay.studies.dong2020.published import ROWS, TABLE3
 from robustassay.studies.dong2020.spot_checks import spot_checks
-from robustassay.studies.page import MISSING, Table
+from robustassay.studies.page import MISSING, Table, either
 from robustassay.threat import L2, Norm
 
 
@@ -68,7 +68,7 @@ def pointwise(measured: DongMeasurements, norm: Norm, targeted: bool) -> Table:
     searched = printed or any(entry["median_samples"] for entry in entries)
     for attack, found in by_attack.items():
         if any(found):
-            cells = (_cell(entry, searched) if entry else MISSING for entry in found)
+            cells = (_cell(entry, searched, 3 + measured.photographs) if entry else MISSING for entry in found)
             lines.append((attack.group, attack.name, *cells))
         if any(found) and printed and (attack.group, attack.name, ROWS[0]) in TABLE3:
             published = [TABLE3.get((attack.group, attack.name, row)) for row in measured.labels]
@@ -90,7 +90,7 @@ def _sizes(entries: "list[dict[str, object]]") -> tuple[str, ...]:
     if not sizes:
         return ()
     low, high = Rate(sizes[0] // 2, sizes[0]).interval()
-    n, searched = (" or ".join(f"{size:,}" for size in found if size) for found in (sizes, medians))
+    n, searched = (either(size for size in found if size) for found in (sizes, medians))
     less = f", medians of {searched}" if searched not in ("", n) else ""
     return (
         f"n = {n} images{less}. The CSV has the 95 % interval of every rate; that of {sizes[0] // 2} of {sizes[0]} "
@@ -143,9 +143,9 @@ def _entry(
     return entry
 
 
-def _cell(entry: "dict[str, object]", searched: bool) -> str:
+def _cell(entry: "dict[str, object]", searched: bool, digits: int) -> str:
     median, rate = float(str(entry["median_distance"])), float(str(entry.get("accuracy", entry.get("success"))))
-    distance = MISSING if math.isnan(median) else "∞" if math.isinf(median) else f"{median:.3f}"
+    distance = MISSING if math.isnan(median) else "∞" if math.isinf(median) else f"{median:.{digits}f}"
     return f"{distance} / {rate:.1%}" if searched else f"{rate:.1%}"
 
 
