@@ -657,7 +657,7 @@ def test_a_copy_of_a_service_is_a_service(tmp_path):
         assert copy.service is target.service
         assert (copy.is_remote, copy.gives_scores, copy.gives_gradients, copy.draws) == (True, False, False, 1)
     assert target.exact is target
-    assert target.for_search(seeks_minimum=True) is target
+    assert target.for_search(exactly=True) is target
 
 
 def test_a_service_refuses_gradients_and_other_modules(tmp_path):

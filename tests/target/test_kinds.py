@@ -111,9 +111,9 @@ def test_the_exact_model_of_a_surrogate_is_local_and_has_its_batch_size() -> Non
 
 def test_a_minimum_is_searched_on_the_exact_model_where_margins_are_uncertain() -> None:
     half, folded = surrogate(0.1), surrogate(0.0)
-    assert half.for_search(seeks_minimum=False) is half
-    assert type(half.for_search(seeks_minimum=True)) is LocalModel
-    assert folded.for_search(seeks_minimum=True) is folded
+    assert half.for_search(exactly=False) is half
+    assert type(half.for_search(exactly=True)) is LocalModel
+    assert folded.for_search(exactly=True) is folded
 
 
 def test_another_module_around_a_surrogate_is_a_local_model_and_around_an_ensemble_an_error() -> None:

@@ -240,7 +240,18 @@ def test_what_a_search_leaves_in_doubt_is_settled_in_full_precision(monkeypatch,
     assert (found.records["claimed_at_query"].fillna(0) <= found.records["queries"]).all()
 
 
-@pytest.mark.parametrize("attack", ["fgsm", "pgd:steps=3", "square:steps=40"])
+def test_an_attack_of_one_step_is_searched_on_the_model(monkeypatch):
+    """The last steps in full precision would make a stronger attack of it."""
+    exact = evaluate("fgsm", precision="exact")
+    search_with_margin_error(monkeypatch, lambda module: Surrogate(Halved(module, 0.0), "float16", torch.float16, 1.5))
+    found = evaluate("fgsm")
+    assert "search" not in found.manifest["spec"]["model"]
+    assert not (found.records["claimed_by"] == FULL_PRECISION).any()
+    assert found.records["success"].equals(exact.records["success"])
+    assert found.records["margin"].equals(exact.records["margin"])
+
+
+@pytest.mark.parametrize("attack", ["pgd:steps=3", "square:steps=40"])
 def test_a_surrogate_without_error_makes_no_other_attack_of_it(monkeypatch, attack):
     exact = evaluate(attack, precision="exact")
     search_with_margin_error(monkeypatch, lambda module: Surrogate(Halved(module, 0.0), "float16", torch.float16, 1e-4))

@@ -109,6 +109,16 @@ class Attack(ABC, Generic[Access]):
             return planned
         return planned * int(getattr(self, "targets", 1)) * (int(getattr(self, "samples", -1)) + 2)
 
+    @final
+    def needs_exact_search(self, norm: Norm) -> bool:
+        """Whether reduced precision would make another attack of it.
+
+        The margins of an attack that seeks the nearest point must be exact. A search in reduced precision ends with a
+        few steps in full precision: to an attack of one step they would add strength.
+        """
+        takes_one_step = issubclass(self.access, GradientAccess) and self.planned_passes(norm) == 1
+        return self.seeks_minimum or takes_one_step
+
     def usual_calls(self, norm: Norm, rows: float) -> list[Calls]:
         """Return the calls that an attack usually makes for so many samples that it does not break."""
         return [Calls(self.planned_passes(norm) or 0, rows, issubclass(self.access, GradientAccess))]

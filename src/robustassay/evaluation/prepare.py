@@ -78,7 +78,8 @@ class PreparedEvaluation:
 
     def spec(self, attack: Attack[Any]) -> RunSpec:
         """Return everything that the records of one attack depend on."""
-        rule, searched = self.threat.target, self.target.for_search(attack.seeks_minimum)
+        norm, rule = self.threat.norm, self.threat.target
+        searched = self.target.for_search(attack.needs_exact_search(norm))
         return RunSpec(
             model={
                 "name": self.model_ref.name,
@@ -88,8 +89,8 @@ class PreparedEvaluation:
             },
             data={"name": self.dataset.name, "sha256": self.dataset.sha256},
             threat={
-                "norm": self.threat.norm.name,
-                "eps": self.threat.norm.eps,
+                "norm": norm.name,
+                "eps": norm.eps,
                 "target": rule.identity if rule else None,
                 "query_budget": self.search.query_budget,
             },

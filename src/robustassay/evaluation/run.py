@@ -101,7 +101,7 @@ def _renew_diagnosis(store: Store, entries: Mapping[str, Any]) -> None:
 
 def _stages(prepared: PreparedEvaluation, attack: Attack[Any]) -> list[str]:
     stages = list(attack.stage_names(prepared.threat.norm))
-    searched = prepared.target.for_search(attack.seeks_minimum)
+    searched = prepared.target.for_search(attack.needs_exact_search(prepared.threat.norm))
     return [*stages, FULL_PRECISION] if stages and searched.margin_error else stages
 
 

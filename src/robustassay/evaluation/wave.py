@@ -73,7 +73,7 @@ def run_wave(
 
     Samples on which the target's surrogate is not good are searched on the model itself.
     """
-    searched = target.for_search(attack.seeks_minimum)
+    searched = target.for_search(attack.needs_exact_search(threat.norm))
     with full_precision(target.device):
         is_exact = searched.rows_for_exact_search(wave.x0, wave.labels)
     parts = [(searched, (~is_exact).nonzero().squeeze(1)), (target.exact, is_exact.nonzero().squeeze(1))]

@@ -92,9 +92,9 @@ class TargetModel(ABC):
         """Return the target for searches on a GPU whose finds are verified on the model; others are as they were."""
         return self
 
-    def for_search(self, seeks_minimum: bool) -> "TargetModel":
-        """Return the target to search with: for the nearest point of a boundary, margins must be exact."""
-        return self.exact if seeks_minimum and self.margin_error else self
+    def for_search(self, exactly: bool) -> "TargetModel":
+        """Return the target to search with: the model itself where margins must be exact."""
+        return self.exact if exactly and self.margin_error else self
 
     def rows_for_exact_search(self, x: Tensor, labels: Tensor) -> Tensor:
         """Return which samples must be searched on the model itself, because its surrogate is not good on them."""
