@@ -41,9 +41,10 @@ def test_costs_with_few_and_with_many_classes_are_compared(tmp_path, capsys):
 
 def test_a_row_of_the_speed_page_names_times_and_misses():
     row = {"model": "m", "threat": "Linf 8/255", "images": 1000, "reference": 80.0, "search": "float16"}
+    row["date"] = "2026-11-19"
     for attack, seconds in (("autoattack", 20.0), ("express", 2.0)):
         row |= {attack: seconds, f"{attack} first": 3 * seconds, f"{attack} equal": 0.999}
         row[f"{attack} checks"] = seconds / 2
     row |= {"express missed": 2, "express not in doubt": 1}
     text = "\n".join(gpu_speed.lines_of_page({"machine": "a GPU", "rows": [row]}))
-    assert "| 20.00 s (60.00) | 4.0 | 8.0 | 99.9% | 2.00 s (6.00) | 40.0 | 80.0 | 99.9% | 2 (1) | float16 |" in text
+    assert "| 20.00 s (60.00) | 4.0 | 8.0 | 99.9% | 2.00 s (6.00) | 40.0 | 80.0 | 99.9% | 2 (1) | float16 | 2026-11-19 |" in text
