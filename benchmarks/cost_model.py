@@ -152,8 +152,7 @@ def gpu_speed(known: dict[str, Any]) -> tuple[float, str]:
     """Return the operations per second of a whole evaluation on the GPU of docs/speed.json."""
     measured = json.loads((DOCS / "speed.json").read_text())["gpu"]
     row = next(row for row in measured["rows"] if row["model"] == "resnet20x4-pgd")
-    hardware, _, date = measured["machine"].rpartition(", ")
-    machine = f"{hardware}, {row.get('measured', date)[:10]}"
+    machine = f"{measured['machine']}, {row['date'][:10]}"
     lines = [line.strip("|").split("|") for line in (DOCS / "autoattack.md").read_text().splitlines() if "| " in line]
     header, *found = ([cell.strip() for cell in line] for line in lines)
     (ours,) = (dict(zip(header, cells, strict=True)) for cells in found if cells[0] == row["model"])

@@ -20,17 +20,19 @@ from typing import Any
 from tools import zoo_table
 
 import robustassay as ra
-from robustassay import models
+from robustassay import attacks, models
 from robustassay.evaluation import Result
 from robustassay.evaluation.model_ref import choose_device
 from robustassay.files import write_atomically
 from robustassay.models.card import ModelCard
 from robustassay.models.weights import hash_state
 from robustassay.models.zoo import EMBEDDED
+from robustassay.registry import describe
 from robustassay.store import Store
 from robustassay.target.batching import LANES
 
 DATA, EPS, EPS_TEXT, SEED = "cifar10-1k", 8 / 255, "8/255", 0
+THREAT = {"norm": "Linf", "eps": EPS, "target": None, "query_budget": None}
 KEYS, DRAWS = ("express", "autoattack"), 20
 # What PGD leaves nothing of falls at once, so more images cost little; on what stands an attack takes its full length.
 MANY, FEW, FALLS = 500, 100, 0.02
@@ -75,7 +77,9 @@ def take_over(study: Path, names: Sequence[str]) -> int:
             result = Result.of_store(Store(folder))
             images, spec = len(result.records), result.manifest["spec"]
             attack = spec["attack"]["name"]
-            own = attack in KEYS and spec["model"].get("weights") == hash_state(models.load(name))
+            is_default = attack in KEYS and spec["attack"] == describe("attack", attacks.create(attack))
+            is_usual = spec["threat"] == THREAT and spec["data"]["name"] == DATA
+            own = is_default and is_usual and spec["model"].get("weights") == hash_state(models.load(name))
             if own and not is_known(models.card(name), images, attack):
                 add(name, {attack: measurement(name, result, images, attack)})
                 print(f"{name}: {result.robust_accuracy:.1%} of {images} under {attack}", flush=True)

@@ -27,7 +27,8 @@ def test_finished_runs_of_the_study_go_to_the_cards_under_both_attacks(tmp_path,
         measure_zoo, "add", lambda name, found: added.extend((name, k, v["images"]) for k, v in found.items())
     )
     monkeypatch.setattr(zoo_table, "main", lambda: None)
-    for kind, attack in (("test", "autoattack:steps=1,queries=1"), ("express", "express"), ("l2", "express")):
+    weaker = "autoattack:steps=1,queries=1"
+    for kind, attack in (("test", "autoattack"), ("express", "express"), ("l2", "express"), ("autoattack", weaker)):
         out = tmp_path / "runs" / "alexnet-natural" / "run" / f"{kind}-0"
         ra.evaluate(
             "alexnet-natural", "cifar10-1k", ra.LInf(8 / 255), attack, limit=2, out=out, search=ra.Search(self_test=0)

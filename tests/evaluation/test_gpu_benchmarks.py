@@ -47,4 +47,7 @@ def test_a_row_of_the_speed_page_names_times_and_misses():
         row[f"{attack} checks"] = seconds / 2
     row |= {"express missed": 2, "express not in doubt": 1}
     text = "\n".join(gpu_speed.lines_of_page({"machine": "a GPU", "rows": [row]}))
-    assert "| 20.00 s (60.00) | 4.0 | 8.0 | 99.9% | 2.00 s (6.00) | 40.0 | 80.0 | 99.9% | 2 (1) | float16 | 2026-11-19 |" in text
+    assert (
+        "| 20.00 s (60.00) | 4.0 | 8.0 | 99.9% | 2.00 s (6.00) | 40.0 | 80.0 | 99.9% | 2 (1) | float16 | 2026-11-19 |"
+        in text
+    )

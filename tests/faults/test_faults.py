@@ -129,7 +129,7 @@ def test_a_sample_whose_gradient_is_nan_is_recorded_and_the_rest_goes_on(data, w
 
 
 def test_a_model_whose_gradient_is_nan_on_all_first_images_is_refused_before_the_run(data):
-    with pytest.raises(errors.BadModel, match="gradient is NaN on every image"):
+    with pytest.raises(errors.BadModel, match="gradient is NaN on many"):
         ra.evaluate(Steep(data.images(slice(None))), data, THREAT, ATTACK)
 
 
@@ -144,10 +144,16 @@ def test_a_model_whose_gradient_is_always_nan_is_attacked_without_gradients(data
     assert result.robust_accuracy == plain.robust_accuracy
 
 
-def test_gradients_that_are_nan_on_many_images_count_as_zero_there(data):
-    result = ra.evaluate(Steep(data.images(slice(0, 12))), data, THREAT, ATTACK, name="Net")
+def test_a_model_whose_gradient_is_nan_on_many_images_is_refused_by_attacks_with_gradients_only(data, whole):
+    model = Steep(data.images(slice(0, 12)))
+    with pytest.raises(errors.BadModel, match="gradient is NaN on many"):
+        ra.evaluate(model, data, THREAT, ATTACK, name="Net")
+    result = ra.evaluate(model, data, THREAT, ATTACK, name="Net", search=ra.Search(despite_flags=True))
     assert not result.failures
-    assert "NaN on 12 of 32" in result.flags["zero-gradients"]
+    assert "NaN on 12 of 32" in result.flags["no-gradients"]
+    standing = result.records["clean_ok"] & ~result.records["success"]
+    assert set(result.doubtful) == set(result.records["sample_id"][standing])
+    assert result.records["success"][12:].equals(whole.records["success"][12:])
 
 
 def test_an_attack_without_gradients_judges_samples_whose_gradient_is_nan(data):

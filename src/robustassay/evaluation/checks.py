@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -33,9 +33,6 @@ class ModelTraits:
     classes: int
     random: bool  # two forward passes over one image differ
     probabilities: bool  # outputs are probabilities instead of logits
-
-
-_STOPS_GRADIENTS: Final = "a no_grad block, a rounding, sign or argmax"
 
 
 class DependsOnBatch(BadModel):
@@ -87,11 +84,12 @@ def check_attack(attack: Attack[Any], threat: ThreatModel, flags: Sequence[Flag]
     gradient_free = not issubclass(attack.access, GradientAccess) or attack.tries_without_gradients
     missing = next((flag for flag in flags if flag.name == NO_GRADIENTS), None)
     if missing is not None and not (gradient_free or despite_flags):
-        what = "NaN" if "NaN" in missing.text else "exactly zero"
-        why = "a square root, a norm or a division at zero" if what == "NaN" else _STOPS_GRADIENTS
+        is_nan = "NaN" in missing.text
+        what = "NaN on many of the images tried" if is_nan else "exactly zero on every image tried"
+        why = "a square root, a norm or a division at zero" if is_nan else "a no_grad block, a rounding, sign or argmax"
         raise BadModel(
-            f"The gradient is {what} on every image tried ({why} is in the way), so {name} would not move and the "
-            "model would look robust: declare how to differentiate it, or use square or autoattack."
+            f"The gradient is {what} ({why} is in the way), so {name} would not move and the model would look robust: "
+            "declare how to differentiate it, or use square or autoattack."
         )
 
 

@@ -26,7 +26,6 @@ SAMPLES: Final = 32
 
 RANDOMISED: Final = "randomised"
 NO_GRADIENTS: Final = "no-gradients"
-ZERO_GRADIENTS: Final = "zero-gradients"
 UNREACHABLE: Final = "unreachable-class"
 
 SATURATED: Final = 0.95
@@ -89,7 +88,7 @@ def find_flags(target: TargetModel, dataset: Dataset, probabilities: bool) -> tu
         and not is_constant(target, x)
         and "The gradient is exactly zero on every sample tried, so gradient attacks do not move: declare how to "
         "differentiate the model, and until then trust only attacks without gradients.",
-        ZERO_GRADIENTS: 0 < zero_count < len(x)
+        "zero-gradients": 0 < zero_count < len(x)
         and zero_matters
         and f"The gradient is exactly zero on {zero_count} of {len(x)} samples, where gradient attacks do not move: "
         "trust attacks without gradients more, or declare how to differentiate the model.",

@@ -10,7 +10,7 @@ from robustassay.data import Dataset
 from robustassay.errors import ModelFailed
 from robustassay.evaluation.checks import DependsOnBatch, ModelTraits, check_model
 from robustassay.evaluation.first_state import FirstState
-from robustassay.evaluation.flags import NO_GRADIENTS, RANDOMISED, SAMPLES, ZERO_GRADIENTS, Flag, find_flags
+from robustassay.evaluation.flags import NO_GRADIENTS, RANDOMISED, SAMPLES, Flag, find_flags
 from robustassay.evaluation.gradient_noise import DRAWS, STEADY, GradientNoise, measure_gradient_noise
 from robustassay.evaluation.options import Precision
 from robustassay.evaluation.repeatability import History, compare_with_unused, unused_copy
@@ -33,9 +33,6 @@ STATEFUL: Final = Flag(
     "every call was made on a copy that had seen none; otherwise every number depends on the order of queries. Make "
     "the forward pass leave the model unchanged.",
 )
-
-
-_NO_SLOPE: Final = (NO_GRADIENTS, ZERO_GRADIENTS)
 
 
 @final
@@ -152,18 +149,18 @@ def _flags_without_failing(
         flags = find_flags(local, dataset.select(kept), probabilities)
         local.check()
         return local, flags
-    local = local.on(local.device).without_gradients()
+    local = local.on(local.device).with_nan_gradient_as_zero()
     flags = find_flags(local, dataset, probabilities)
     local.check()
-    return local, (_nan_gradients(len(errors), tried), *(flag for flag in flags if flag.name not in _NO_SLOPE))
+    return local, (_nan_gradients(len(errors), tried), *(flag for flag in flags if flag.name != NO_GRADIENTS))
 
 
 def _nan_gradients(count: int, tried: int) -> Flag:
-    where = "every sample" if count == tried else f"{count} of {tried} samples"
+    """Return the flag with which attacks that need gradients are refused: those of other samples prove nothing."""
     return Flag(
-        NO_GRADIENTS if count == tried else ZERO_GRADIENTS,
-        f"The gradient is NaN on {where} tried, and counts as zero there: look for a square root, a norm or a division "
-        "at zero, and until it is mended trust only attacks without gradients.",
+        NO_GRADIENTS,
+        f"The gradient is NaN on {count} of {tried} samples tried, and counts as zero there: look for a square root, a "
+        "norm or a division at zero, and until it is mended trust only attacks without gradients.",
     )
 
 

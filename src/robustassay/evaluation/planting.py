@@ -97,7 +97,7 @@ def plant(
     """
     exact = target.exact
     layer = _feature_layer(exact, x0[:1])
-    features = _feature_target(exact, layer, x0).in_tf32()
+    features = _feature_target(exact, layer, x0)
     rng = Streams.of(seed, [f"{SEED}/{sample}" for sample in ids], x0.device)
     ball = Ball(norm, x0, torch.full((len(x0),), norm.eps, device=x0.device))
     clean = features.mean_logits(x0).double()

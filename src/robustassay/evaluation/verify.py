@@ -171,7 +171,7 @@ def _draws(module: nn.Module, device: torch.device, x: Tensor, seeds: Sequence[s
 
 def _redraw(module: nn.Module, device: torch.device, copies: Tensor) -> Numbers:
     """Return the logits of copies of one image, one per call where all images of a call share their random numbers."""
-    logits = _fresh_logits(module, device, copies, REDRAWS if device.type == "cuda" else REDRAWS_PER_CALL)
+    logits = _fresh_logits(module, device, copies, REDRAWS_PER_CALL)
     first = logits[:REDRAWS_PER_CALL]
     if np.ptp(first, axis=0).max() > SAME * np.abs(first).max():
         return logits

@@ -62,7 +62,7 @@ class LocalModel(TargetModel):
         """Return a copy that computes products in TF32."""
         return self._copy(tf32=True)
 
-    def without_gradients(self) -> "LocalModel":
+    def with_nan_gradient_as_zero(self) -> "LocalModel":
         """Return a copy whose gradient is zero where that of the model is NaN."""
         return self._copy(nan_gradient_is_zero=True)
 
