@@ -20,6 +20,7 @@ from robustassay.studies import analyses
 from robustassay.studies.analyses.analysis import ADVERSARIAL, L2_TRAINED, NATURAL, group
 from robustassay.studies.analyses.model_measurements import ModelMeasurements
 from robustassay.studies.analyses.setup import AnalysisSetup
+from robustassay.studies.measures.smoothness import OUTPUT
 from robustassay.studies.robustbench2021 import STUDY
 from robustassay.studies.robustbench2021 import smoothness as smoothness_of
 from robustassay.studies.robustbench2021.answers import findings_of
@@ -250,7 +251,7 @@ def test_smoothness_of_one_architecture_is_one_case(monkeypatch, second, verdict
 
     def lipschitz(model):
         slopes = {"sample_id": range(20), "slope": 8.0 if group(model) == NATURAL else 1.0, "size": 1.0}
-        return pd.DataFrame({**slopes, "stage": smoothness_of.OUTPUT})
+        return pd.DataFrame({**slopes, "stage": OUTPUT})
 
     study = study_of("smoothness", table)
     object.__setattr__(study, "measured", SimpleNamespace(lipschitz=lipschitz))
