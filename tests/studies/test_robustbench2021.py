@@ -20,7 +20,9 @@ from robustassay.studies import analyses
 from robustassay.studies.analyses.analysis import ADVERSARIAL, L2_TRAINED, NATURAL, group
 from robustassay.studies.analyses.model_measurements import ModelMeasurements
 from robustassay.studies.analyses.setup import AnalysisSetup
+from robustassay.studies.measures.smoothness import OUTPUT
 from robustassay.studies.robustbench2021 import STUDY
+from robustassay.studies.robustbench2021 import smoothness as smoothness_of
 from robustassay.studies.robustbench2021.answers import findings_of
 from robustassay.studies.robustbench2021.class_findings import deer, fairness
 from robustassay.studies.robustbench2021.findings import CLAIMS, _ood, _shift, _transfer
@@ -238,6 +240,25 @@ def study_of(name, table, more=None):
     """A finished study with one analysis."""
     made = {name: analyses.Analysis(name, name, {name: table, **(more or {})}, (), ())}
     return RobustBenchMeasurements(cast(Any, None), {}, made, (), (), TINY, {})
+
+
+@pytest.mark.parametrize(("second", "verdict"), [("resnet20-natural", "cannot be said"), ("vgg11-natural", "holds")])
+def test_smoothness_of_one_architecture_is_one_case(monkeypatch, second, verdict):
+    kinds = {"resnet20-natural": 1, "resnet20-pgd": 1, "vgg11-natural": 2}
+    kinds["resnet20-alp"] = kinds[second]
+    monkeypatch.setattr(smoothness_of, "same_architecture", lambda one, two: kinds[one] == kinds[two])
+    table = pd.DataFrame({"model": list(kinds)})
+
+    def lipschitz(model):
+        slopes = {"sample_id": range(20), "slope": 8.0 if group(model) == NATURAL else 1.0, "size": 1.0}
+        return pd.DataFrame({**slopes, "stage": OUTPUT})
+
+    study = study_of("smoothness", table)
+    object.__setattr__(study, "measured", SimpleNamespace(lipschitz=lipschitz))
+    found = smoothness_of.smoothness(study)
+    assert found.verdict == verdict
+    count = "1 architecture" if verdict == "cannot be said" else "2 architectures"
+    assert f"8.0 to 8.0 times the local slope, 2 pairs of {count}, n = 20 images" in str(found.measured)
 
 
 def test_verdicts_follow_from_the_numbers():

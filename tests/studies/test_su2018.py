@@ -537,6 +537,30 @@ def test_success_is_compared_on_the_same_models():
     assert found.verdict == "cannot be said"  # EAD-L1 was not run
 
 
+@pytest.mark.parametrize(("met", "verdict"), [(3, "cannot be said"), (4, "holds")])
+def test_a_comparison_on_few_models_gets_no_verdict(met, verdict):
+    made = measurements(lambda model: 0.05)
+    for at, model in enumerate(MADE):
+        for goal, way in ((goal, way) for goal in ("random", "untargeted") for way in ("C&W", "EAD-L1")):
+            if at < met or (goal, way) != ("random", "EAD-L1"):
+                successes(made, model, goal, f"{way} κ=0", N)
+                successes(made, model, goal, f"{way} κ=20", N // 4)
+    found = answer("kappa", made)
+    assert found.verdict == verdict
+    few = "1 of 4 comparisons on fewer than half of the models say nothing"
+    assert (few in found.because) == (verdict == "cannot be said")
+
+
+def test_runs_of_another_device_are_named():
+    made = measurements(lambda model: 0.05)
+    for at, key in enumerate(made.results):
+        made.results[key].manifest["hardware"] = {"device": "cpu" if at == 1 else "GPU"}
+    assert (
+        "Computed on a CPU, all others on GPU: C&W κ=0, random target, on 1 of the 8 models that it met."
+        in STUDY.setup(made).deviations
+    )
+
+
 def test_an_attack_on_few_models_gets_no_verdict_on_all():
     made = measurements(lambda model: 0.05)
     for at, model in enumerate(MADE):
@@ -573,8 +597,14 @@ def test_a_law_that_rests_on_one_family_says_so():
     families = {"alexnet": 0.09, "vgg": 0.057}
     far = {"resnet20": 0.047, "densenet58": 0.052}
     found = answer("law-linf", measurements(lambda model: far.get(model.name, families.get(model.family, 0.05))))
-    assert found.verdict == "holds"
-    assert found.because.endswith("; without resnet and alexnet it may be zero")
+    assert found.verdict == "cannot be said"
+    assert found.because.endswith("is above zero, but without any one of resnet and alexnet it may be zero")
+
+
+def test_the_conclusion_says_what_of_a_law_holds():
+    law = "The L∞ distortion of I-FGSM falls linearly with the logarithm of the classification error"
+    found = [Finding(1, law, "holds", (), "", "", "the slope is above zero"), Finding(2, "b", "holds", (), "", "", "x")]
+    assert conclusion(found)[2:] == [f"- Holds here too: {law} (the slope is above zero).", "- Holds here too: b."]
 
 
 @pytest.mark.parametrize(("held", "failed", "lines"), [(12, 3, 10), (2, 1, 4), (0, 12, 10), (12, 0, 10)])

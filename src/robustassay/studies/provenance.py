@@ -4,7 +4,8 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from functools import cache
@@ -13,8 +14,10 @@ from typing import Final, final
 
 import robustassay
 from robustassay.errors import BadRequest
+from robustassay.evaluation.result import Result
 from robustassay.evaluation.spec import SPEC_VERSION
 from robustassay.files import write_atomically
+from robustassay.studies.task import Key
 
 FOLDER: Final = "provenance"
 FILE: Final = "provenance.json"
@@ -97,6 +100,18 @@ def provenance_of(out: Path, command: str) -> Provenance:
 def devices(out: Path) -> frozenset[str]:
     """Name the devices that the records of a study were measured on; none where there are no records."""
     return frozenset(str(json.loads(path.read_text())["device"]) for path in (out / FOLDER).glob("*.json"))
+
+
+def other_devices(results: Mapping[Key, Result], named: Callable[[list[Key]], str]) -> list[str]:
+    """Name the runs of another device than that of most."""
+    runs = defaultdict[str, list[Key]](list)
+    for key, result in results.items():
+        runs[str(result.manifest.get("hardware", {}).get("device", ""))].append(key)
+    usual = max(runs, key=lambda device: len(runs[device]), default="")
+    return [
+        f"Computed on {'a CPU' if device == 'cpu' else device}, all others on {usual}: {named(keys)}."
+        for device, keys in runs.items() if device != usual
+    ]  # fmt: skip
 
 
 @cache

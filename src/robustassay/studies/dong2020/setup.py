@@ -14,6 +14,7 @@ from robustassay.studies.dong2020.defenses import ADDED
 from robustassay.studies.dong2020.figures import BANDS_FROM, absent
 from robustassay.studies.dong2020.measurements import DongMeasurements
 from robustassay.studies.page import Scale, Setup, comma_list, either
+from robustassay.studies.provenance import other_devices
 from robustassay.studies.task import Key
 from robustassay.threat import L2
 
@@ -155,7 +156,7 @@ def deviations(measured: DongMeasurements) -> list[str]:
         *_without_counterpart(measured),
         *_fewer_images(measured),
         *_half_precision(measured),
-        *_other_device(measured),
+        *other_devices(measured.results, lambda keys: _grouped(measured, keys)),
         *OTHER_NETWORK * (measured.photographs and "Natural" in measured.labels),
         *PHOTOGRAPHS * measured.photographs,
         *(f"{row.label}, {row.model}: {row.note}." for row in measured.defenses if row.note),
@@ -232,18 +233,6 @@ def _after_first_step(measured: DongMeasurements, key: Key) -> int:
     records = measured.results[key].records
     later = records["claimed_at_iteration"].astype("Float64") > 1
     return int((records["success"] & later).fillna(False).sum())
-
-
-def _other_device(measured: DongMeasurements) -> list[str]:
-    """Name the runs of another device than that of most."""
-    runs = defaultdict[str, list[Key]](list)
-    for key, result in measured.results.items():
-        runs[str(result.manifest.get("hardware", {}).get("device", ""))].append(key)
-    usual = max(runs, key=lambda device: len(runs[device]), default="")
-    return [
-        f"Computed on {'a CPU' if device == 'cpu' else device}, all others on {usual}: {_grouped(measured, keys)}."
-        for device, keys in runs.items() if device != usual
-    ]  # fmt: skip
 
 
 def unfinished(measured: DongMeasurements) -> list[str]:

@@ -186,8 +186,11 @@ def _privacy(study: RobustBenchMeasurements) -> Outcome:
     verdict = rises(gap)
     if verdict == "holds" and robust.p_value < LEVEL:
         verdict = "does not hold"
-    because = "it must follow the gap, and not robust accuracy"
-    because = "chance may explain the correlation with the gap" if verdict == "cannot be said" else because
+    because = (
+        "chance may explain the correlation with the gap"
+        if verdict == "cannot be said"
+        else "it must follow the gap, and not robust accuracy"
+    )
     return Outcome(verdict, text, because, study.analyses["privacy"].notes)
 
 

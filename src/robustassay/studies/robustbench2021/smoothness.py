@@ -1,5 +1,7 @@
 """The finding about smoothness, within each architecture."""
 
+from typing import Final
+
 import pandas as pd
 
 from robustassay.analysis.compare import mcnemar
@@ -10,6 +12,9 @@ from robustassay.studies.page import Verdict, combined
 from robustassay.studies.robustbench2021.answers import LEVEL, Outcome, unknown
 from robustassay.studies.robustbench2021.measurements import RobustBenchMeasurements
 
+FEWEST: Final = 2
+"""Architectures that a verdict needs: pairs of one architecture are one case of the claim."""
+
 
 def smoothness(study: RobustBenchMeasurements) -> Outcome:
     """Compare models of one architecture by sign tests of their relative Lipschitz estimates per image."""
@@ -17,7 +22,8 @@ def smoothness(study: RobustBenchMeasurements) -> Outcome:
         return unknown("not measured yet")
     models = study.analyses["smoothness"].table["model"].tolist()
     verdicts: list[Verdict] = []
-    reasons, factors = [], []
+    reasons, factors, sizes = [], [], []
+    kinds: list[str] = []  # a natural model of each architecture
     for natural in (model for model in models if group(model) == NATURAL):
         for other in (model for model in models if group(model) == ADVERSARIAL and same_architecture(model, natural)):
             one, two = _relative(study, natural), _relative(study, other)
@@ -26,13 +32,23 @@ def smoothness(study: RobustBenchMeasurements) -> Outcome:
             sure: Verdict = "holds" if larger > smaller else "does not hold"
             verdicts.append(sure if chance < LEVEL else "cannot be said")
             factors.append(float((one / two).median()))
+            sizes.append(len(one))
+            kinds += [natural] * (not any(same_architecture(natural, kind) for kind in kinds))
             reasons.append(
                 f"{natural} has a larger estimate than {other} at {larger} of {len(one)} images, by a factor of "
                 f"{factors[-1]:.1f} at the median (sign test p = {chance:.2g})."
             )
     if not verdicts:
         return unknown("no two models of one architecture, natural and trained against attacks")
-    text = f"natural training: {min(factors):.1f} to {max(factors):.1f} times the local slope, {len(factors)} pairs"
+    few, many = min(sizes), max(sizes)
+    text = (
+        f"natural training: {min(factors):.1f} to {max(factors):.1f} times the local slope, {len(factors)} "
+        f"pair{'s' * (len(factors) > 1)} of {len(kinds)} architecture{'s' * (len(kinds) > 1)}, "
+        f"n = {few if few == many else f'{few} to {many}'} images"
+    )
+    if len(kinds) < FEWEST:
+        because = f"one architecture, that of {kinds[0]}, is too few; sign tests over images"
+        return Outcome("cannot be said", text, because, tuple(reasons))
     return Outcome(combined(verdicts), text, "sign tests over images, within each architecture", tuple(reasons))
 
 

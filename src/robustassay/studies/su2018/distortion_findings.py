@@ -64,7 +64,10 @@ def _law(measured: SuMeasurements, metric: Metric) -> Finding:
         verdict, because = "cannot be said", f"over {whole.models} models the slope of medians may be zero"
     leaning = _families_needed(points) if verdict == "holds" else []
     if leaning:
-        because += f"; without {comma_list(leaning)} it may be zero"
+        # One family carries the slope: a law of accuracy would not need it.
+        without = leaning[0] if len(leaning) == 1 else f"any one of {comma_list(leaning)}"
+        verdict = "cannot be said"
+        because = f"the slope over {all_of}{whole.models} models is above zero, but without {without} it may be zero"
     if metric not in measured.distortions:
         verdict, because = (
             "cannot be said",

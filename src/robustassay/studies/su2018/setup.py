@@ -4,6 +4,8 @@ from collections import Counter
 from typing import Final
 
 from robustassay.studies.page import Finding, Scale, Setup, comma_list
+from robustassay.studies.provenance import other_devices
+from robustassay.studies.su2018.distortion_findings import CLAIMS as LAWS
 from robustassay.studies.su2018.findings import findings
 from robustassay.studies.su2018.measurements import LINF, SuMeasurements
 from robustassay.studies.su2018.settings import GOAL_TEXTS, SMALLEST
@@ -49,7 +51,7 @@ def setup(measured: SuMeasurements) -> Setup:
     """Describe the scale, the deviations, the scale of distances, the conclusion, and the flags of runs."""
     flags = {name: text for result in measured.results.values() for name, text in result.flags.items()}
     of_images = PHOTOGRAPHS if measured.settings.photographs else SMALL_IMAGES
-    deviations = (*of_images, *EVERYWHERE, *_precision(measured), *_left(measured))
+    deviations = (*of_images, *EVERYWHERE, *_precision(measured), *_device(measured), *_left(measured))
     return Setup(
         scale=tuple(_scale(measured)),
         deviations=deviations,
@@ -89,6 +91,20 @@ def _precision(measured: SuMeasurements) -> list[str]:
     """Say where gradients were not those of float32."""
     searches = [result.manifest["spec"].get("model", {}).get("search", "") for result in measured.results.values()]
     return [HALF] if any("float16" in search for search in searches) else []
+
+
+def _device(measured: SuMeasurements) -> list[str]:
+    """Name the runs of another device than that of most, by attack and goal."""
+
+    def named(keys: list[Key]) -> str:
+        met = Counter((attack, goal) for _, goal, attack in keys)
+        whole = Counter((attack, goal) for _, goal, attack in measured.results)
+        return comma_list(
+            f"{attack}, {GOAL_TEXTS[goal]}, on {count} of the {whole[attack, goal]} models that it met"
+            for (attack, goal), count in sorted(met.items())
+        )
+
+    return other_devices(measured.results, named)
 
 
 def _left(measured: SuMeasurements) -> list[str]:
@@ -202,6 +218,9 @@ def conclusion(found: list[Finding]) -> list[str]:
 def _lines(start: str, found: list[Finding], room: int) -> list[str]:
     """Write one line per finding; those without room are numbers in the last line."""
     alone = found if len(found) <= room else found[: room - 1]
-    lines = [f"- {start}: {one.claim}." for one in alone]
+    lines = [
+        f"- {start}: {one.claim}" + f" ({one.because})" * (one.verdict == "holds" and one.claim in LAWS.values()) + "."
+        for one in alone
+    ]
     rest = ", ".join(str(one.number) for one in found[len(alone) :])
     return [*lines, f"- {start}: findings {rest}."] if rest else lines

@@ -130,7 +130,7 @@ def _iterative(measured: SuMeasurements) -> Finding:
         verdict = _against((value, low, high, images), VERY_GOOD, below=False)
         weaker = attack.keeps_images and settings.searches * settings.steps < PAPER_STEPS
         met = attacked(measured, "random", attack)
-        few = 2 * len(met) < len(measured.models)
+        few = _few(measured, met)
         verdicts.append("cannot be said" if few or (weaker and verdict == "does not hold") else verdict)
         rates = [(measured.success(model, "random", attack), model.label) for model in measured.models]
         worst = min(((rate.value, label) for rate, label in rates if rate and rate.total), default=(math.nan, ""))
@@ -204,13 +204,25 @@ def _no_measure(measured: SuMeasurements, attack: SuAttack) -> Finding:
 
 def _compared(measured: SuMeasurements, claim: str, published: str, parts: Parts) -> Finding:
     """Test that the first attack of each part succeeds more often than the second, over the same models and images."""
-    found, reasons = [], []
+    found, reasons, few = [], [], 0
+    verdicts: list[Verdict] = []
     for what, (goal, first, second) in parts.items():
         met = attacked(measured, goal, first, second)
         one, two = (by_image(measured, goal, attack, met) for attack in (first, second))
         found.append(Difference.of(one, two, len(parts)))
+        refused = found[-1] is not None and _few(measured, met)
+        few += refused
+        verdicts.append("cannot be said" if found[-1] is None or refused else found[-1].verdict)
         some = "" if len(met) == len(measured.models) else f", {len(met)} of {len(measured.models)} models"
         reasons.append(f"{what}{some}: not run." if found[-1] is None else f"{what}{some}: {found[-1].text}.")
-    verdict = combined(["cannot be said" if one is None else one.verdict for one in found])
+    verdict = combined(verdicts)
     ours = "; ".join(reason.rstrip(".") for reason in reasons)
-    return Finding(0, claim, verdict, tuple(reasons), published, ours, Difference.reason(verdict, found))
+    because = Difference.reason(verdict, found)
+    if few:
+        because += f"; {few} of {len(parts)} comparisons on fewer than half of the models say nothing"
+    return Finding(0, claim, verdict, tuple(reasons), published, ours, because)
+
+
+def _few(measured: SuMeasurements, met: tuple[StudiedModel, ...]) -> bool:
+    """Say whether an attack met fewer than half of the models, which is too few for a verdict."""
+    return 2 * len(met) < len(measured.models)
