@@ -1,7 +1,7 @@
 """The trace of margins and the highest logits of a record, against closed-form answers."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import final
 
 import numpy as np
 import pytest
@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from robustassay import attacks
+from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.evaluation.search_columns import TOP, rounded
 from robustassay.evaluation.wave import Wave, run_wave
 from robustassay.target import GradientAccess, LocalModel
 from robustassay.target.access import ScoreAccess
 from robustassay.target.margin_trace import PLACES, MarginTrace
-from robustassay.threat import LInf, Norm, ThreatModel
+from robustassay.threat import LInf, ThreatModel
 from tests.support.toys import CPU, Linear, ignore_step, images, run, two_classes
 
 VALUES = 48
@@ -23,15 +24,12 @@ EPS = 4 / 255
 
 @final
 @dataclass(frozen=True)
-class Nothing:
+class Nothing(Attack[GradientAccess]):
     """Returns the clean images."""
 
-    access: ClassVar[Any] = GradientAccess
-    norms: ClassVar[tuple[type[Norm], ...]] = (LInf,)
-    seeks_minimum: ClassVar[bool] = False
-    objectives: ClassVar[dict[str, Any]] = {}
-    repeats: ClassVar[int] = 1
-    planned_queries: ClassVar[int] = 1
+    info = AttackInfo(formula="x0")
+    access = GradientAccess
+    norms = (LInf,)
 
     def __call__(self, view: GradientAccess, x0: Tensor) -> Tensor:
         return x0
@@ -72,7 +70,7 @@ def test_the_trace_falls_from_the_clean_margin_to_the_recorded_one(toy):
 
 def test_an_attack_that_does_nothing_has_one_point(toy):
     model, x, labels = toy
-    records, _ = run(model, Nothing(), LInf(EPS), x, labels)  # type: ignore[arg-type]
+    records, _ = run(model, Nothing(), LInf(EPS), x, labels)
     assert (records["queries"] == 1).all()
     assert all(list(queries) == [0] for queries in records["trace_queries"])
 
@@ -93,7 +91,7 @@ def test_logits_are_those_of_the_model_before_and_after(toy):
 
 def test_the_five_highest_logits_are_kept_the_lower_class_first():
     model = Linear(torch.zeros(9, 4), torch.tensor([1.0, 3, 2, 3, 0, -1, 2.5, 0, 0]))
-    records, _ = run(model, Nothing(), LInf(EPS), torch.full((1, 4), 0.5), torch.tensor([1]))  # type: ignore[arg-type]
+    records, _ = run(model, Nothing(), LInf(EPS), torch.full((1, 4), 0.5), torch.tensor([1]))
     assert list(records["clean_top_labels"][0]) == [1, 3, 6, 2, 0]
     assert list(records["clean_top_logits"][0]) == [3, 3, 2.5, 2, 1]
     assert TOP == 5
