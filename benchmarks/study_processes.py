@@ -3,18 +3,13 @@
     python -m benchmarks.study_processes dong2020 --processes 12 --seconds 540 --out runs/dong2020
     python -m benchmarks.study_processes dong2020 --dataset imagenet --data nips2017:FOLDER --weights FOLDER ...
     python -m benchmarks.study_processes robustbench2021 --shift SET.npz --ood SET.npz --members TRAIN.npz ...
-
-For Su et al. with 18 networks of seven families, first train the six that the zoo lacks:
-
-    python tools/train_zoo.py families --data FOLDER --out DIR --device cuda --limit 200
-    cp DIR/*-natural.* src/robustassay/models/zoo/
     python -m benchmarks.study_processes su2018 --processes 16 --seconds 300 --out runs/su2018
-    assay study su2018 --out runs/su2018
 
 The processes take the tasks in the order of the plan and write into one folder, which is that of `assay study`: kill
 them, run the same command again, and finished samples are kept. After `--seconds` every process ends with its wave; one
-that is still busy after `--grace` seconds is ended, and loses that wave alone. Tasks that need the results of others
-(tables, transfer matrices) are left to `assay study NAME --out ...`, which reads the finished runs.
+that is still busy after `--grace` seconds is ended, and loses that wave alone. A task that reads the results of others,
+such as a transfer matrix, waits for them. ASSAY_GPU_SHARE is the part of the GPU's memory that one process may take,
+by default 0.9 divided by the number of cores.
 
 `--pack FOLDER` packs records (no images), provenance and the page, if `--publish` wrote one, into files of at most
 15 MiB each: unpack them into one folder, and make the page with `assay study NAME --out FOLDER --publish PAGE`. Where

@@ -22,8 +22,9 @@ def compute(plan: Plan[M], scope: Scope, progress: Progress) -> M:
 
 
 def measured_on_cpu(scope: Scope) -> bool:
-    """Say whether a study has the settings of a CPU: not where its folder holds what a GPU measured, which any machine
-    reads and completes.
+    """Say whether a study has the settings of a CPU.
+
+    A folder with results of a GPU keeps the settings of a GPU, so that any machine can read and complete it.
     """
     return choose_device(scope.device).type == "cpu" and devices(scope.out) <= {CPU}
 

@@ -21,8 +21,8 @@ class LocalModel(TargetModel):
 
     Gradients go the way that the module declares in a method `differentiable` (BPDA), logits never. Gradients of a
     random model are means over `draws` passes (EOT). With `checks_late`, NaN is reported by `check` only. With `tf32`,
-    a GPU computes products in TF32, several times as fast: for searches whose finds are verified elsewhere. With
-    `nan_gradient_is_zero`, NaN in a gradient is no failure: attacks without gradients need none.
+    a GPU computes products in TF32: for searches whose finds are verified elsewhere. With `nan_gradient_is_zero`, NaN
+    in a gradient is no failure: attacks without gradients need none.
     """
 
     def __init__(

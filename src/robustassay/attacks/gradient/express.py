@@ -77,10 +77,9 @@ class Express(Attack[GradientAccess]):
     First PMA; where it leaves most of the margin, a short Auto-PGD on DLR, which does not depend on the size of logits.
     Then `nearest`, except where most of the margin is still left. Then Auto-PGD towards the same classes and on the
     cross-entropy, where little margin is left or the last stage reduced it much; on the cross-entropy also where less
-    than a fifth is left. Under L1, and at large radii, these
-    are longer and run on more samples; where almost no margin is left, both are run again, from further starts and
-    towards all classes. Last, against misleading gradients, a short FAB and Square on one unbroken sample in eight,
-    drawn from the sample's own random stream.
+    than a fifth is left. Under L1, and at large radii, these are longer and run on more samples; where almost no margin
+    is left, both are run again, from further starts and towards all classes. Last, against misleading gradients, a
+    short FAB and Square on one unbroken sample in eight, drawn from the sample's own random stream.
     """
 
     info = AttackInfo(
