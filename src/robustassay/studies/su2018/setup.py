@@ -39,9 +39,9 @@ EVERYWHERE: Final = (
     "The law is judged over all models. The paper fits the models on the Pareto frontier alone, where the slope cannot "
     "be negative.",
 )
-HALF: Final = (
-    "A GPU computes gradients in float16 here, and every success is verified in float32. The one step of FGSM takes "
-    "the signs of such a gradient: with float32 its success differs on some images."
+HALF: Final = "A GPU computes gradients in float16 here, and every success is verified in float32."
+HALF_STEP: Final = (
+    "The one step of FGSM takes the signs of such a gradient: with float32 its success differs on some images."
 )
 MOST: Final = 10
 """Lines of the conclusion."""
@@ -89,8 +89,13 @@ def _scale(measured: SuMeasurements) -> list[Scale]:
 
 def _precision(measured: SuMeasurements) -> list[str]:
     """Say where gradients were not those of float32."""
-    searches = [result.manifest["spec"].get("model", {}).get("search", "") for result in measured.results.values()]
-    return [HALF] if any("float16" in search for search in searches) else []
+    halved = [
+        attack
+        for (_, _, attack), result in measured.results.items()
+        if "float16" in result.manifest["spec"].get("model", {}).get("search", "")
+    ]
+    of_one_step = any(attack.startswith("FGSM") for attack in halved)
+    return [f"{HALF} {HALF_STEP}" if of_one_step else HALF] if halved else []
 
 
 def _device(measured: SuMeasurements) -> list[str]:
