@@ -251,6 +251,13 @@ def test_an_attack_of_one_step_is_searched_on_the_model(monkeypatch):
     assert found.records["margin"].equals(exact.records["margin"])
 
 
+@pytest.mark.parametrize(("attack", "exactly"), [("nes:steps=2,samples=4", True), ("nattack:steps=2,samples=4", False)])
+def test_differences_between_close_points_are_searched_on_the_model(monkeypatch, attack, exactly):
+    """float16 rounds most of a difference of 0.001 away."""
+    search_with_margin_error(monkeypatch, lambda module: Surrogate(Halved(module, 0.0), "float16", torch.float16, 1e-4))
+    assert ("search" not in evaluate(attack).manifest["spec"]["model"]) == exactly
+
+
 @pytest.mark.parametrize("attack", ["pgd:steps=3", "square:steps=40"])
 def test_a_surrogate_without_error_makes_no_other_attack_of_it(monkeypatch, attack):
     exact = evaluate(attack, precision="exact")
