@@ -264,12 +264,14 @@ def models(*seeds: int) -> dict[str, LoadedModel]:
     return {name: LoadedModel(name, network(each), {"weights": hash_state(each)}) for name, each in modules.items()}
 
 
-def test_waves_of_photographs_are_small_on_a_cpu():
+def test_waves_of_photographs_are_small():
     member, threat = tuple(models(1).values()), ThreatModel(LInf(0.01))
     photographs = dataclasses.replace(dataset(), read=lambda rows: torch.zeros(len(rows), 3, 224, 224))
     assert Crafting("m1", member, Liu(), threat, dataset())._wave_size(CPU) == crafting.WAVE["cpu"]
     assert Crafting("m1", member, Liu(), threat, photographs)._wave_size(CPU) == crafting.PHOTOGRAPHS
-    assert Crafting("m1", member, Liu(), threat, photographs)._wave_size(torch.device("cuda")) == crafting.WAVE["cuda"]
+    gpu = torch.device("cuda")
+    assert Crafting("m1", member, Liu(), threat, dataset())._wave_size(gpu) == crafting.WAVE["cuda"]
+    assert Crafting("m1", member, Liu(), threat, photographs)._wave_size(gpu) == crafting.PHOTOGRAPHS_ON_GPU
 
 
 def test_making_keeps_the_last_image_of_every_sample_and_resumes(tmp_path, monkeypatch):
@@ -358,10 +360,10 @@ def test_the_sets_are_what_they_say(tmp_path):
     assert (small < 0.1 * usual).all()
     assert list(paced.index) == ["-m1", "-m2", "-m3"]
     assert [model.name for model in it.sources(ExampleSet("opt", True, True))["-m2"]] == ["m1", "m3"]
-    table = measures.NOISE.get(it)
+    table = measures.noise(it)
     assert table.groupby("std")["rmsd"].first().is_monotonic_increasing
     assert (table["total"] == 2 * 5).all()
-    least = measures.MINIMAL_RMSD.get(it)
+    least = measures.minimal_rmsd(it)
     own = least[least["target"] == "m1"].set_index(["method", "sample"])["rmsd"]
     for _, rows in least.groupby("target"):
         assert (rows.set_index(["method", "sample"])["rmsd"] >= own - 1e-9).all(), "fooling two is no easier than one"

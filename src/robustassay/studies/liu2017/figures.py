@@ -150,7 +150,7 @@ def ensemble_against_single(experiment: LiuExperiment) -> SuccessCounts:
 
 def minimal_rmsd(experiment: LiuExperiment) -> Histograms:
     """Return the minimal transferable RMSD to the reference target."""
-    least = measures.MINIMAL_RMSD.get(experiment)
+    least = measures.minimal_rmsd(experiment)
     here = least[least["target"] == experiment.reference[1]]
     values = {name.upper(): here.loc[here["method"] == name, "rmsd"].to_numpy(float) for name in ("fg", "fgs")}
     return Histograms(values, "minimal transferable RMSD")

@@ -100,7 +100,7 @@ def alternative(experiment: LiuExperiment) -> Judgement:
 
 def noise_matches(experiment: LiuExperiment) -> Judgement:
     """Gaussian noise and targets."""
-    table = measures.NOISE.get(experiment)
+    table = measures.noise(experiment)
     rate = Rate(int(table["matched"].sum()), int(table["total"].sum()))
     by_model = table.groupby("model", sort=False)[["matched", "total"]].sum()
     parts = ", ".join(f"{name} {row.matched / row.total:.2%}" for name, row in by_model.iterrows())

@@ -28,7 +28,7 @@ def untargeted(experiment: LiuExperiment) -> Judgement:
     names = list(experiment.models)
     far = float(distances(experiment, UNTARGETED).mean())
     found = mean_interval(between_models(experiment.outcomes(UNTARGETED), names, False), experiment.seed)
-    table = measures.NOISE.get(experiment)
+    table = measures.noise(experiment)
     std = min(table["std"].unique(), key=lambda std: abs(table.loc[table["std"] == std, "rmsd"].iloc[0] - far))
     rows = table[table["std"] == std]
     noise = Rate(int((rows["total"] - rows["right"]).sum()), int(rows["total"].sum()))
@@ -148,7 +148,7 @@ def fg_over_fgs(experiment: LiuExperiment) -> Judgement:
     fg, fgs = (between_models(experiment.outcomes(each), names, False) for each in measures.FAST)
     found = difference(fg, fgs, experiment.seed)
     source, target = experiment.reference
-    least = measures.MINIMAL_RMSD.get(experiment)
+    least = measures.minimal_rmsd(experiment)
     lines, lasts = [], []
     for method in ("fg", "fgs"):
         values = least.loc[(least["method"] == method) & (least["target"] == target), "rmsd"]
