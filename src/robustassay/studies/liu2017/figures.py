@@ -101,7 +101,7 @@ def figures(experiment: LiuExperiment) -> list[Figure]:
             matrix(experiment, matrix_table.example_set),
         )
         for matrix_table in MATRIX_TABLES
-        if f"table{matrix_table.number}" in SHOWN
+        if f"table{matrix_table.number}" in SHOWN and matrix_table.example_set in experiment.settings.example_sets()
     ]
     return [*made, *_geometry(experiment)]
 

@@ -7,6 +7,7 @@ from typing import Final, final
 
 import numpy as np
 import pandas as pd
+import torch
 
 from robustassay.rng import Streams
 from robustassay.studies.cache import CachedTable
@@ -48,17 +49,20 @@ def _noise(experiment: LiuExperiment, std: int) -> pd.DataFrame:
     x, draws = experiment.x, experiment.settings.sizes.draws
     labels, targets = experiment.goal(False).labels, experiment.goal(True).labels
     streams = Streams.of(experiment.seed, [f"noise/{std}/{sample}" for sample in experiment.images.ids], x.device)
-    distance, correct, matched = 0.0, dict.fromkeys(experiment.models, 0), dict.fromkeys(experiment.models, 0)
+    distance, zeros = 0.0, torch.zeros(len(experiment.models), len(x), dtype=torch.int64, device=x.device)
+    right, matched = zeros, zeros
     for _ in range(draws):
         noisy = (x + std / 255 * streams.normal(*x.shape[1:])).clamp(0, 1)
         distance += float(rmsd(noisy, x).mean()) / draws
-        for name, target in experiment.targets.items():
-            predicted = labels_of(target.logits(noisy))
-            correct[name] += int((predicted == labels).sum())
-            matched[name] += int((predicted == targets).sum())
-    total = draws * len(labels)
-    found = [(std, distance, name, correct[name], matched[name], total) for name in experiment.models]
-    return pd.DataFrame(found, columns=["std", "rmsd", "model", "right", "matched", "total"])
+        predicted = torch.stack([labels_of(target.logits(noisy)) for target in experiment.targets.values()])
+        right, matched = right + (predicted == labels), matched + (predicted == targets)
+    columns = {
+        "model": np.repeat(list(experiment.models), len(x)),
+        "sample": list(range(len(x))) * len(right),
+        "right": right.flatten().tolist(),
+        "matched": matched.flatten().tolist(),
+    }
+    return pd.DataFrame({"std": std, "rmsd": distance, **columns, "total": draws})
 
 
 def _minimal_rmsd(experiment: LiuExperiment, fast: ExampleSet) -> pd.DataFrame:
@@ -127,6 +131,12 @@ MINIMAL_RMSD: Final = tuple(
 
 def noise(experiment: LiuExperiment) -> pd.DataFrame:
     """Return accuracy under Gaussian noise (Table 11): columns std, rmsd, model, right, matched, total."""
+    by_image = noise_by_image(experiment)
+    return by_image.groupby(["std", "rmsd", "model"], sort=False)[["right", "matched", "total"]].sum().reset_index()
+
+
+def noise_by_image(experiment: LiuExperiment) -> pd.DataFrame:
+    """Return the same per image, with a column sample."""
     return pd.concat([measure.get(experiment) for measure in NOISE], ignore_index=True)
 
 

@@ -173,7 +173,7 @@ IMAGENET: Final = LiuSettings(
     models=("resnet34", "efficientnet-b0", "squeezenet-1.1", "mobilenet-v2-1.0-224", "mobilenet-v1-1.0-224"),
     sizes=Sizes(planes=20),
     rates=IMAGENET_RATES,
-    grid=61,
+    grid=81,
     coarse=31,
     candidates=500,
 )
