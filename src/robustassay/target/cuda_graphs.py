@@ -15,12 +15,16 @@ CALLS_BEFORE_RECORDING: Final = 3
 """Calls of one shape before a graph is recorded: most shapes come once, while rows finish."""
 
 LAUNCH_BOUND: Final = 0.6
-"""A call is recorded if launching it takes at least this part of its time: graphs of large models cost memory only."""
+"""A call with gradients is recorded if launching it takes at least this part of its time: graphs of large models cost
+memory only."""
+
+FEW_VALUES: Final = 1 << 23
+"""A call without gradients is recorded if its images hold at most so many values: it keeps no activations."""
 
 
 @final
 class ReplayedModule:
-    """A model in half precision whose passes are replayed. Images and logits are float32.
+    """A model in one precision whose passes are replayed. Images and logits are float32.
 
     A backward pass belongs to the last forward pass of its shape.
     """
@@ -42,8 +46,8 @@ class ReplayedModule:
             self._calls[shape] += 1
             if (
                 self._calls[shape] == CALLS_BEFORE_RECORDING
-                and _has_room(images.device)
-                and self._is_launch_bound(images)
+                and _has_room(images.device, 2 if torch.is_grad_enabled() else 8)
+                and self._is_worth_it(images)
             ):
                 self._record(shape, images)
         if shape not in self._recordings:
@@ -59,7 +63,9 @@ class ReplayedModule:
         logits: Tensor = self._module(images.to(self._dtype)).float()
         return logits
 
-    def _is_launch_bound(self, images: Tensor) -> bool:
+    def _is_worth_it(self, images: Tensor) -> bool:
+        if not torch.is_grad_enabled():
+            return images.numel() <= FEW_VALUES
         torch.cuda.synchronize(images.device)
         started = time.perf_counter()
         self.call_directly(images.detach())
@@ -78,10 +84,10 @@ class ReplayedModule:
         self._recordings[shape] = recording
 
 
-def _has_room(device: torch.device) -> bool:
-    """Say whether half of the memory is free: a recording keeps its activations."""
+def _has_room(device: torch.device, part: int) -> bool:
+    """Say whether such a part of the memory is free: a recording with gradients keeps its activations."""
     free, total = torch.cuda.mem_get_info(device)
-    return 2 * free > total
+    return part * free > total
 
 
 @contextmanager

@@ -55,7 +55,8 @@ class FullPrecision(Forward):
     """A module in its own precision, whatever its caller has set.
 
     A defended model may declare how an adaptive attacker differentiates it, in a method `differentiable` with the
-    signature of `forward` (BPDA, Athalye et al. 2018, arXiv:1802.00420).
+    signature of `forward` (BPDA, Athalye et al. 2018, arXiv:1802.00420). With `replays`, calls without gradients are
+    recorded on a GPU and replayed, with the same bits: for a module that makes the same operations in every call.
     """
 
     def __init__(
@@ -64,8 +65,10 @@ class FullPrecision(Forward):
         device: torch.device,
         differentiable: Callable[[Tensor], Tensor] | None = None,
         tf32: bool = False,
+        replays: bool = False,
     ) -> None:
         self._module, self._device, self._differentiable, self._tf32 = module, device, differentiable, tf32
+        self._replayed = ReplayedModule(module, image_dtype(module)) if replays else None
         self.is_adaptive = differentiable is not None
 
     @property
@@ -78,8 +81,11 @@ class FullPrecision(Forward):
         return self._call(self._module, images)
 
     def call_without_graph(self, images: Tensor) -> Tensor:
-        """Call the module."""
-        return self._call(self._module, images)
+        """Call the module, or replay the call."""
+        if self._replayed is None or torch.is_grad_enabled():
+            return self._call(self._module, images)
+        with full_precision(self._device, self._tf32), callers_environment():
+            return self._replayed(images)
 
     def call_differentiable(self, images: Tensor) -> Tensor:
         """Call what the model declares, or the module."""
