@@ -63,7 +63,12 @@ class RobustBenchSettings:
 
 
 FULL: Final = RobustBenchSettings(
-    "all of the zoo whose forward pass is deterministic", attack="autoattack", compared_attack="express"
+    "all of the zoo whose forward pass is deterministic",
+    attack="autoattack",
+    compared_attack="express",
+    shift_images=500,
+    crafting_images=1000,
+    lipschitz_images=64,
 )
 QUICK: Final = RobustBenchSettings(
     "a small part of it",
