@@ -341,11 +341,12 @@ def test_verdicts_follow_from_the_numbers():
         table = pd.DataFrame({"model": names, "ood": "noise", "auroc": areas})
         assert _ood(study_of("ood", table, {"ood-all": table})).verdict == verdict
 
-    for rates, verdict in (((0.9, 0.9, 0.9, 0.1), "holds"), ((0.9, 0.1, 0.9, 0.1), "does not hold")):
-        ends = ((ADVERSARIAL, ADVERSARIAL), (NATURAL, ADVERSARIAL), (NATURAL, NATURAL), (ADVERSARIAL, NATURAL))
-        kinds = pd.DataFrame(
-            [(*end, rate) for end, rate in zip(ends, rates, strict=True)], columns=["from", "to", "rate"]
-        )
+    ends = ((ADVERSARIAL, ADVERSARIAL), (NATURAL, ADVERSARIAL), (NATURAL, NATURAL), (ADVERSARIAL, NATURAL))
+    cases = (((0.9, 0.9, 0.9, 0.1), "holds"), ((0.9, 0.1, 0.9, 0.1), "does not hold"),
+             ((0.52, 0.9, 0.9, 0.1), "cannot be said"))  # fmt: skip
+    for rates, verdict in cases:
+        rows = [(*end, rate, rate, rate - 0.05, rate + 0.05) for end, rate in zip(ends, rates, strict=True)]
+        kinds = pd.DataFrame(rows, columns=["from", "to", "rate", "share", "low", "high"])
         sources = pd.DataFrame({"model": ["a", "b"], "training": [NATURAL, ADVERSARIAL], "on itself": 1.0})
         assert _transfer(study_of("transfer", sources, {"transfer-groups": kinds})).verdict == verdict
 
