@@ -28,7 +28,7 @@ from robustassay.studies.robustbench2021 import smoothness as smoothness_of
 from robustassay.studies.robustbench2021.answers import findings_of
 from robustassay.studies.robustbench2021.class_findings import deer, fairness
 from robustassay.studies.robustbench2021.findings import CLAIMS, _ood, _shift, _transfer
-from robustassay.studies.robustbench2021.further_runs import SQUARE
+from robustassay.studies.robustbench2021.further_runs import square_names
 from robustassay.studies.robustbench2021.l2_models import l2_models
 from robustassay.studies.robustbench2021.measurements import FIGURES, RobustBenchMeasurements
 from robustassay.studies.robustbench2021.mixture import mixture
@@ -271,7 +271,9 @@ def repeated(broken, squares=None, by="apgd-ce"):
     names = [("m", "run", "test"), *(("m", "run", f"seed {at}") for at in range(1, len(broken)))]
     results = {name: SimpleNamespace(records=attacked(count, by)) for name, count in zip(names, broken, strict=True)}
     if squares is not None:
-        results["m", "run", SQUARE] = SimpleNamespace(records=attacked(squares, "square"))
+        first, *others = square_names()  # the last of them breaks most
+        results |= {("m", "run", name): SimpleNamespace(records=attacked(300, "square")) for name in (first, *others)}
+        results["m", "run", others[-1]] = SimpleNamespace(records=attacked(squares, "square"))
     settings = replace(TINY, attack="autoattack", seed_models=("m",), seeds=(1, 2), restart_models=("m",))
     measured = SimpleNamespace(models=("m",), records=lambda model: results[model, "run", "test"].records)
     return cast(Any, SimpleNamespace(results=results, settings=settings, measured=measured))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from robustassay.studies.analyses.model_measurements import ATTACKED, TEST, card_of
-from robustassay.studies.robustbench2021.further_runs import L2, SQUARE
+from robustassay.studies.robustbench2021.further_runs import L2, square_names
 from robustassay.studies.robustbench2021.settings import FALLS, PASSES
 from robustassay.studies.task import Task
 
@@ -16,7 +16,7 @@ SEEDS: Final = 7
 """The place of the runs with other seeds, which are named by their numbers."""
 
 KINDS: Final = {"predictions": 2, "adversarial predictions": 2, "lipschitz": 5, "transfer": 6}
-RUNS: Final = {SQUARE: 0, TEST: 1, **dict.fromkeys(PASSES, 3), L2: 8}
+RUNS: Final = {**dict.fromkeys(square_names(), 0), TEST: 1, **dict.fromkeys(PASSES, 3), L2: 8}
 
 
 def in_order(tasks: Sequence[Task]) -> tuple[Task, ...]:

@@ -9,7 +9,7 @@ from robustassay.analysis.trust import SQUARE_GAIN, WITHOUT_GRADIENTS, flags_of
 from robustassay.studies.analyses.model_measurements import key
 from robustassay.studies.page import Verdict, combined
 from robustassay.studies.robustbench2021.answers import Outcome, unknown
-from robustassay.studies.robustbench2021.further_runs import SQUARE, seed_name
+from robustassay.studies.robustbench2021.further_runs import seed_name, square_names
 from robustassay.studies.robustbench2021.measurements import RobustBenchMeasurements
 
 LITTLE: Final = 0.5
@@ -84,13 +84,13 @@ def restarts(study: RobustBenchMeasurements) -> Outcome:
 
 
 def _restarted(study: RobustBenchMeasurements, model: str) -> tuple[str, int, int] | None:
-    """Count the images that the main attack left, and those of them that fall to Square with restarts."""
-    main, square = (study.results.get(key("run", model, *name)) for name in ((), (SQUARE,)))
-    if main is None or square is None:
+    """Count the images that the main attack left, and those of them that fall to Square in any of its runs."""
+    main = study.results.get(key("run", model))
+    parts = [study.results.get(key("run", model, name)) for name in square_names()]
+    if main is None or None in parts:
         return None
-    own = main.records.set_index("sample_id").loc[list(square.records["sample_id"])]
-    left = unbroken(own)
-    broken = square.records.set_index("sample_id")["success"]
+    broken = pd.concat([part.records.set_index("sample_id")["success"] for part in parts], axis=1).any(axis=1)
+    left = unbroken(main.records.set_index("sample_id").loc[list(broken.index)])
     return model, int((left & broken).sum()), int(left.sum())
 
 

@@ -32,6 +32,9 @@ RANDOM_RECIPES: Final = frozenset({"rse"})
 RESTARTS: Final = 30
 """Random restarts of Square for a model whose evaluation is in doubt, as in section 3.1 of the paper."""
 
+RESTART_PARTS: Final = 6
+"""Runs that share these restarts: one of all takes long, and an interrupt would lose it whole."""
+
 
 @final
 @dataclass(frozen=True)
