@@ -125,7 +125,8 @@ def _calibration(study: RobustBenchMeasurements) -> Outcome:
     mean = float(table.loc[own, "ece"].mean())
     text = f"{len(under)} of {len(own)} underconfident, {len(over)} overconfident; mean ECE {mean:.1%}"
     text += f", of {len(natural)} natural models {float(table.loc[natural, 'ece'].mean()):.1%}" if natural else ""
-    text += f"; n = {len(measured.predictions(own[0]).labels)} images"
+    cooled = int((table.loc[own, "temperature"] < 1).sum())
+    text += f"; the best temperature is below 1 in {cooled}; n = {len(measured.predictions(own[0]).labels)} images"
     verdict: Verdict = "cannot be said"
     if len(under) > len(own) / 2:
         verdict = "holds"
