@@ -6,11 +6,14 @@
 A network is a name of the zoo, `file.py:factory`, or a name of `benchmarks/train_networks.py`, whose weights lie in
 `DIR/networks` and are trained first where they are missing and `--train` is given. Every pair of network and threat is
 one JSON line on the terminal and in `DIR/rows.jsonl`; the table follows. The runs stay in `DIR/runs`, from which
-`benchmarks/doubt_calibration.py` fits the probability that a sample in doubt falls.
+`benchmarks/doubt_calibration.py` fits the probability that a sample in doubt falls. Several processes may share a GPU:
+ASSAY_GPU_SHARE is the part of its memory that this one may take.
 """
 
 import argparse
+import importlib
 import json
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -27,6 +30,7 @@ import robustassay as ra
 from benchmarks import networks, train_networks
 from benchmarks.page_section import replace_section
 from robustassay.eps import parse_eps
+from robustassay.errors import EvaluationFailed
 from robustassay.evaluation.model_ref import ModelRef
 from robustassay.evaluation.spec import SPEC_VERSION
 
@@ -119,7 +123,7 @@ def compare(first: pd.DataFrame, second: pd.DataFrame, doubtful: Sequence[str]) 
         "in doubt": len(doubtful),
         "cost autoattack": cost[0],
         "cost express": cost[1],
-        "cost ratio": cost[0] / cost[1],
+        "cost ratio": cost[0] / cost[1] if cost[1] else 1.0,  # no sample was attacked
     }
     close = row["express"] <= row["autoattack"] + POINTS and row["equal"] >= EQUAL
     return row | {"holds": bool(close and not row["not in doubt"])}
@@ -166,6 +170,12 @@ def measure(name: str, model: nn.Module, threat: Threat, options: argparse.Names
     found = compare(reference.records, ours.records, ours.doubtful)
     seconds = {"autoattack": slow, "express": fast}
     return {"network": name, "threat": threat.text, **found, "reference": options.reference, "seconds": seconds}
+
+
+def threats_of(name: str, options: argparse.Namespace) -> list[Threat]:
+    """Return the threats of a network: all, or those under the norm that its name says it was trained with."""
+    threats = [Threat(text) for text in options.threats.split(",")]
+    return [one for one in threats if not options.own_norm or f"-{one.text.partition(':')[0]}" in name]
 
 
 def images_of(rows: Sequence[dict[str, Any]]) -> str:
@@ -227,25 +237,34 @@ def main(words: Sequence[str] | None = None) -> None:
     options.add_argument("--out", type=Path, required=True)
     options.add_argument("--train", type=Path, help="training images of benchmarks/train_networks.py")
     options.add_argument("--reference", default="autoattack", help="autoattack, with settings where it must be quick")
+    options.add_argument("--own-norm", action="store_true", help="only threats of the norm in the network's name")
     options.add_argument("--also", default="", help="further attacks for the calibration, such as pgd+square:steps=500")
     options.add_argument("--again", action="store_true", help="run AutoAttack with another seed, for the calibration")
     options.add_argument("--page", type=Path, help="file for the page of all rows")
     options.add_argument("--section", type=Path, help="page whose last section these rows become")
     options.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no row is begun")
     chosen = options.parse_args(words)
+    if "express-wide" in chosen.also:
+        importlib.import_module("benchmarks.express_wide")  # registers it
+    if chosen.device == "cuda" and "ASSAY_GPU_SHARE" in os.environ:
+        torch.cuda.set_per_process_memory_fraction(float(os.environ["ASSAY_GPU_SHARE"]))
     chosen.out.mkdir(parents=True, exist_ok=True)
     path, start = chosen.out / "rows.jsonl", time.monotonic()
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     known = {(row["network"], row["threat"], row["images"], row["reference"]) for row in rows}
     for spec in chosen.networks.split(","):
         name = spec.rpartition(":")[2]
-        threats = [Threat(text) for text in chosen.threats.split(",")]
-        missing = [one for one in threats if (name, one.text, chosen.images, chosen.reference) not in known]
+        settings = chosen.images, chosen.reference
+        missing = [one for one in threats_of(name, chosen) if (name, one.text, *settings) not in known]
         model = load(spec, chosen) if missing and time.monotonic() - start < chosen.limit else None
         for threat in missing:
             if model is None or time.monotonic() - start > chosen.limit:
                 continue
-            row = measure(name, model, threat, chosen)
+            try:
+                row = measure(name, model, threat, chosen)
+            except (RuntimeError, EvaluationFailed) as error:  # the same call measures the row again
+                print(f"{name} {threat.text} failed: {error}", flush=True)
+                continue
             rows.append(row)
             with path.open("a") as file:
                 file.write(json.dumps(row) + "\n")
