@@ -36,6 +36,9 @@ EDGES: Final = (0.0, 0.001, 0.01, 0.05, 0.2, 0.5, 1.0)
 PENALTY: Final = 0.1
 """Weight of the squared coefficients, so that a fit on rows without a fall has an end."""
 
+SETS: Final = {"margin": 5, "margin and its late fall": 6, "margins of the run as well": 8}
+"""Features among which the fit chooses: the first so many of `doubt.features`."""
+
 PAGE: Final = """# How probable is a fall?
 
 An unbroken sample has a probability of falling to AutoAttack; above {limit:.0%} it is in doubt. The probability comes
@@ -88,42 +91,39 @@ def rows_of(folder: Path) -> Iterator[pd.DataFrame]:
             if attack == AGAIN or judge is None:
                 continue
             judged = records.loc[records.index.intersection(judge.index)]  # a run may have been stopped
-            stands = judged[(judged["clean_ok"] & ~judged["success"]).to_numpy(bool)]
+            stands = (judged["clean_ok"] & ~judged["success"]).to_numpy(bool)
             traits = doubt.AttackTraits("L1" if threat.name.startswith("l1-") else None, attack in STANDARD)
-            yield pd.DataFrame(
-                {
-                    "network": threat.parent.name,
-                    "threat": threat.name.rpartition("-")[0],
-                    "attack": attack,
-                    "left": (stands["margin"] / stands["clean_margin"]).to_numpy(float),
-                    "gradients": stands["backwards"].to_numpy(float) * traits.effort,
-                    "standard": traits.standard,
-                    "fell": judge.loc[stands.index, "success"].to_numpy(bool),
-                }
-            )
+            rows = doubt.described(judged, traits)[stands]
+            places = {"network": threat.parent.name, "threat": threat.name.rpartition("-")[0], "attack": attack}
+            yield rows.assign(**places, fell=judge.loc[rows.index, "success"].to_numpy(bool))
 
 
-def fit(rows: pd.DataFrame) -> np.ndarray:
-    """Fit the logistic model."""
+def fit(rows: pd.DataFrame, columns: int = len(doubt.COEFFICIENTS)) -> np.ndarray:
+    """Fit the logistic model on the first so many features; the coefficients of the others are zero."""
     known = rows[rows["left"] <= doubt.UNMOVED]
-    x, y = doubt.features(*inputs(known)), known["fell"].to_numpy(float)
+    x, y = doubt.features(known)[:, :columns], known["fell"].to_numpy(float)
 
     def cost(beta: np.ndarray) -> tuple[float, np.ndarray]:
         log_odds = x @ beta
         loss = (np.logaddexp(0, log_odds) - y * log_odds).sum() + PENALTY / 2 * np.square(beta).sum()
         return float(loss), x.T @ (1 / (1 + np.exp(-log_odds)) - y) + PENALTY * beta
 
-    return np.asarray(minimize(cost, np.zeros(x.shape[1]), jac=True, method="BFGS").x)
+    beta = np.asarray(minimize(cost, np.zeros(columns), jac=True, method="BFGS").x)
+    return np.append(beta, np.zeros(len(doubt.COEFFICIENTS) - columns))
 
 
-def inputs(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what the model of the package looks at."""
-    return rows["left"].to_numpy(float), rows["gradients"].to_numpy(float), rows["standard"].to_numpy(float)
-
-
-def predicted(rows: pd.DataFrame, coefficients: Sequence[float]) -> np.ndarray:
-    """Return the probability of each row, as the package computes it."""
-    return doubt.probability_of(*inputs(rows), coefficients)
+def chosen_features(rows: pd.DataFrame) -> dict[str, float]:
+    """Return the mean loss of each set of features on networks left out one by one, the lowest first."""
+    known = rows[rows["left"] <= doubt.UNMOVED]
+    losses = {}
+    for name, columns in SETS.items():
+        loss = 0.0
+        for network in known["network"].unique():
+            out = known["network"] == network
+            log_odds = doubt.features(known[out]) @ fit(known[~out], columns)
+            loss += float((np.logaddexp(0, log_odds) - known["fell"][out].to_numpy(float) * log_odds).sum())
+        losses[name] = loss / len(known)
+    return dict(sorted(losses.items(), key=lambda entry: entry[1]))
 
 
 def bins_of(rows: pd.DataFrame) -> pd.DataFrame:
@@ -231,14 +231,16 @@ def main(words: Sequence[str] | None = None) -> None:
     if chosen.fit:
         report_fit(rows, chosen.fit.split(","), write=chosen.write)
     else:
-        report_later(rows.assign(p=predicted(rows, doubt.COEFFICIENTS)), write=chosen.write)
+        report_later(rows.assign(p=doubt.probability_of(rows)), write=chosen.write)
 
 
 def report_fit(rows: pd.DataFrame, networks: Sequence[str], *, write: bool) -> None:
     """Fit on some networks, report on the others, and write coefficients, page and diagram where asked."""
     seen = rows["network"].isin(networks)
-    coefficients = tuple(round(float(value), 3) for value in fit(rows[seen]))
-    rows = rows.assign(p=predicted(rows, coefficients))
+    losses = chosen_features(rows[seen])
+    print("loss on networks left out one by one:", losses)
+    coefficients = tuple(round(float(value), 3) for value in fit(rows[seen], SETS[next(iter(losses))]))
+    rows = rows.assign(p=doubt.probability_of(rows, coefficients))
     fitted, held = rows[seen], rows[~seen]
     text = page(fitted, held, coefficients)
     print(f"coefficients {coefficients}", text, sep="\n")
