@@ -28,7 +28,7 @@ UNSETTLED: Final = 0.05
 FURTHER: Final = 0.15
 """A sample whose margin the last stages lowered by this part or more meets Auto-PGD towards classes."""
 
-WIDE: Final = {False: 0.5, True: 0.7}
+WIDE: Final = {False: 0.4, True: 0.6}
 """The part of the margin left below which all samples meet Auto-PGD on the cross-entropy: short and long plan."""
 
 
