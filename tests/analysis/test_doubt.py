@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from benchmarks import doubt_calibration, express_agreement
+from benchmarks import doubt_calibration, express_agreement, express_page
 
 from robustassay.analysis import doubt
 
@@ -111,5 +111,7 @@ def test_rows_are_measured_once_and_the_runs_can_be_calibrated(tmp_path, capsys)
     assert (row["network"], row["threat"], row["images"]) == ("resnet20-pgd", "linf:8/255", 3)
     express_agreement.main(words)
     assert capsys.readouterr().out.splitlines() == table, "the second call only prints the table"
+    text = express_page.page(tmp_path, "express", ["preresnet8"])
+    assert "| resnet20-pgd | linf:8/255 |" in text.partition("## Networks of the choice")[0]
     (found,) = [part for part in doubt_calibration.rows_of(tmp_path) if part["attack"].eq("express").all()]
     assert len(found) == round(3 * row["express"]) or row["express"] == 0

@@ -8,7 +8,7 @@ sample, and those of all samples of the run, as they do on networks where short 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 import pandas as pd
@@ -95,8 +95,8 @@ def _left_early(records: pd.DataFrame, queries: float) -> pd.Series:
     return pd.Series([_at(queries, *trace) for trace in traces], index=records.index, dtype=float)
 
 
-def _at(queries: float, asked: Sequence[float] | None, margins: Sequence[float] | None, clean: float) -> float:
-    if asked is None or margins is None:
+def _at(queries: float, asked: Any, margins: Any, clean: float) -> float:
+    if np.ndim(asked) == 0 or margins is None:  # records of schema 2
         return float("nan")
     known = [margin for query, margin in zip(asked, margins, strict=True) if query <= queries]
     return known[-1] / clean if known else float("nan")
