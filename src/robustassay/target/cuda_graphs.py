@@ -46,7 +46,7 @@ class ReplayedModule:
             self._calls[shape] += 1
             if (
                 self._calls[shape] == CALLS_BEFORE_RECORDING
-                and _has_room(images.device, 2 if torch.is_grad_enabled() else 8)
+                and _has_room(images.device, 8)
                 and self._is_worth_it(images)
             ):
                 self._record(shape, images)
