@@ -63,22 +63,6 @@ class Sticks(nn.Module):
         return taken + left.cumsum(1)
 
 
-class HeavyTails(nn.Module):
-    """Log-densities of Student's t around the middle of each class; the tails are learned."""
-
-    def __init__(self, body: nn.Module, values: int, classes: int) -> None:
-        super().__init__()
-        self.body, self.middles = body, nn.Parameter(2 * torch.randn(classes, values))
-        self.tails, self.widths = nn.Parameter(torch.ones(classes)), nn.Parameter(torch.zeros(classes))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the log-densities."""
-        tails, values = 1 + F.softplus(self.tails), self.middles.shape[1]
-        apart = (self.body(x)[:, None] - self.middles).square().sum(2) * (-2 * self.widths).exp()
-        shape = torch.lgamma((tails + values) / 2) - torch.lgamma(tails / 2) - values / 2 * tails.log()
-        return shape - values * self.widths - (tails + values) / 2 * torch.log1p(apart / tails)
-
-
 class Subspaces(nn.Module):
     """The share of the features that lies in a learned subspace of each class (Watanabe et al. 1967)."""
 
@@ -90,37 +74,8 @@ class Subspaces(nn.Module):
         """Return ten times the shares."""
         h, axes = self.body(x), torch.linalg.qr(self.axes).Q
         inside = torch.einsum("bv,cva->bca", h, axes).square().sum(2)
-        return 10 * inside / (h.square().sum(1, keepdim=True) + 1e-2)
-
-
-class HarmonicMean(nn.Module):
-    """The logarithm of the harmonic mean of the members' probabilities: each member can say no."""
-
-    def __init__(self, members: list[nn.Module]) -> None:
-        super().__init__()
-        self.members = nn.ModuleList(members)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logarithms."""
-        logs = torch.stack([member(x).log_softmax(1) for member in self.members])
-        return -(-logs).logsumexp(0)
-
-
-class InTurn(nn.Module):
-    """Log-probabilities of two digits by the chain rule: the second is read once each first one is assumed."""
-
-    def __init__(self, body: nn.Module, values: int, width: int = 24) -> None:
-        super().__init__()
-        self.body, self.first = body, nn.Linear(values, 10)
-        self.names, self.see = nn.Parameter(torch.randn(10, width)), nn.Linear(values, width)
-        self.second = nn.Linear(width, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the log-probabilities of the hundred pairs."""
-        h = torch.relu(self.body(x))
-        assumed = self.second(torch.tanh(self.see(h)[:, None] + self.names)).log_softmax(2)
-        logits: Tensor = self.first(h).log_softmax(1)[:, :, None] + assumed
-        return logits.flatten(1)
+        shares: Tensor = 10 * inside / (h.square().sum(1, keepdim=True) + 1e-2)
+        return shares
 
 
 def entries() -> list[Entry]:
@@ -132,8 +87,5 @@ ANSWERS: Final[list[tuple[Any, ...]]] = [
     ("free energies", "symbols 16", 10, lambda: FreeEnergies(784, 16), plain, 10),
     ("sums and products", "bars", 20, lambda: SumsAndProducts(36, 3, (6, 3, 2))),
     ("sticks broken in turn", "hands", 6, lambda: Sticks(convolutions(1, 39, nn.LeakyReLU)), plain, 6, 250),
-    ("heavy tails", "cifar10 six classes", 5, lambda: HeavyTails(features(3, 12, nn.ELU), 12, 6), plain, 4),
     ("subspaces of classes", "symbols 11", 26, lambda: Subspaces(features(1, 36), 36, 11), plain, 10),
-    ("harmonic means", "spots", 5, lambda: HarmonicMean([convolutions(5, 20, width=4) for _ in range(3)])),
-    ("digits in turn", "pairs", 26, lambda: InTurn(features(1, 64), 64), plain, 8, 250),
 ]

@@ -105,6 +105,6 @@ def entries() -> list[Entry]:
 DESIGNS: Final[list[tuple[Any, ...]]] = [
     ("coupled oscillators", "textures", 22, lambda: Oscillators(3, 4), plain, 12),
     ("populations of neurons", "lamps", 8, lambda: Populations(1, 7), plain, 8),
-    ("simulated qubits", "waves", 10, lambda: Qubits(576, 2)),
+    ("simulated qubits", "waves", 16, lambda: Qubits(576, 2)),
     ("reactions and diffusion", "soils", 15, lambda: Reactions(4, 6), plain, 8),
 ]

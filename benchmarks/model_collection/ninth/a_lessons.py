@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.model_collection.entry import Entry
-from benchmarks.model_collection.networks import Cosine, convolutions, perceptron, plain, worst
+from benchmarks.model_collection.networks import convolutions, perceptron, plain, worst
 from benchmarks.model_collection.ninth.a_parts import one
 from benchmarks.model_collection.seventh.honest_networks import features
 
@@ -19,7 +19,8 @@ def missed(net: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
     wrong = moved.softmax(1).masked_fill(F.one_hot(y, moved.shape[1]).bool(), 0).amax(1)
     change = F.kl_div(moved.log_softmax(1), still.softmax(1), reduction="none").sum(1)
     sure = still.softmax(1).gather(1, y[:, None])[:, 0]
-    return F.cross_entropy(moved, y) - torch.log(1.0001 - wrong).mean() + 4 * (change * (1 - sure)).mean()
+    total: Tensor = F.cross_entropy(moved, y) - torch.log(1.0001 - wrong).mean() + 4 * (change * (1 - sure)).mean()
+    return total
 
 
 def worst_noise(net: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
@@ -91,22 +92,6 @@ def bounded(net: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
     return plain(net, x, y) + F.cross_entropy(torch.where(own, low, high), y)
 
 
-def random_radii(net: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
-    """Return the loss of images moved by one sign step of a random length each (Ding et al. 2020)."""
-    start = x.clone().requires_grad_(True)
-    (slope,) = torch.autograd.grad(plain(net, start, y), start)
-    length = 2 * eps * torch.rand(len(x), 1, 1, 1)
-    noise = 0.5 * length * (2 * torch.rand_like(x) - 1)
-    return plain(net, (x + (noise + length * slope.sign()).clamp(-length, length)).clamp(0, 1), y)
-
-
-def apart(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """Return the loss where the true class must win by a margin of cosines (Wang et al. 2018)."""
-    assert isinstance(net, Cosine)
-    logits: Tensor = net(x)
-    return F.cross_entropy(logits - 0.3 * net.scale * F.one_hot(y, logits.shape[1]), y)
-
-
 def straight(net: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
     """Return the loss, its slope and how far it is from straight nearby (Qin et al. 2019)."""
     start = x.clone().requires_grad_(True)
@@ -118,8 +103,8 @@ def straight(net: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
     return (here + rise.abs() + 2 * (there - here - rise).abs()).mean()
 
 
-def by_slopes_of_sums(net: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
-    """Return the loss under one move for the whole batch, the sign of the summed slope (Shafahi et al. 2020)."""
+def moved_together(net: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
+    """Return the loss plus that under one move per class, the sign of its summed slope (Shafahi et al. 2020)."""
     start = x.clone().requires_grad_(True)
     (slope,) = torch.autograd.grad(plain(net, start, y), start)
     moves = [eps * slope[y == label].sum(0).sign() for label in range(int(y.max()) + 1)]
@@ -135,13 +120,11 @@ LESSONS: Final[list[tuple[Any, ...]]] = [
     ("missed images count more", "textures", 28, lambda: convolutions(3, 4, nn.LeakyReLU),
         partial(missed, eps=20 / 255)),
     ("worst of five noises", "spots", 9, lambda: convolutions(5, 20), partial(worst_noise, eps=16 / 255)),
-    ("cut-out squares", "cifar10 grey 28x28", 2, lambda: convolutions(1, 10, nn.GELU), cut_out, 0, 300),
-    ("guessed turns", "cifar10 six classes", 2, lambda: Guesses(features(3, 48), 48, 6), turns_guessed),
+    ("cut-out squares", "cifar10 grey 28x28", 8, lambda: convolutions(1, 10, nn.GELU), cut_out, 0, 300),
+    ("guessed turns", "cifar10 six classes", 8, lambda: Guesses(features(3, 48), 48, 6), turns_guessed),
     ("bounds by intervals", "symbols 10", 12, lambda: Counting(perceptron(784, 10, width=64)),
         partial(bounded, eps=6 / 255), 0, 400),
-    ("steps of random length", "pairs", 26, lambda: convolutions(1, 100), partial(random_radii, eps=10 / 255), 0, 250),
-    ("margins of cosines", "soils", 9, lambda: Cosine(features(4, 6), 6, 12.0), apart),
     ("straightened losses", "waves", 23, lambda: convolutions(1, 2, nn.Softplus), partial(straight, eps=16 / 255)),
-    ("one move for each class", "symbols 11", 12, lambda: convolutions(1, 11, nn.Mish),
-        partial(by_slopes_of_sums, eps=20 / 255)),
+    ("one move for each class", "symbols 11", 24, lambda: convolutions(1, 11, nn.Mish),
+        partial(moved_together, eps=20 / 255)),
 ]  # fmt: skip

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.model_collection.entry import Entry
@@ -44,8 +43,3 @@ class Applied(nn.Module):
     def forward(self, h: Tensor) -> Tensor:
         """Return the changed values."""
         return self.change(h)
-
-
-def unit(h: Tensor) -> Tensor:
-    """Return rows of length one."""
-    return F.normalize(h, dim=-1)

@@ -8,9 +8,7 @@ from torch import Tensor, nn
 
 from benchmarks.model_collection.entry import Entry
 from benchmarks.model_collection.networks import plain
-from benchmarks.model_collection.ninth.a_parts import one, unit
-from benchmarks.model_collection.seventh.honest_blocks import read_out
-from benchmarks.model_collection.seventh.honest_networks import features
+from benchmarks.model_collection.ninth.a_parts import one
 from benchmarks.model_collection.sixth.honest_parts import filters
 
 
@@ -59,23 +57,6 @@ class Slots(nn.Module):
             seen = shares / shares.sum(2, keepdim=True) @ value
             h = self.again(seen.flatten(0, 1), h.flatten(0, 1)).view(h.shape)
         logits: Tensor = self.last(h.flatten(1))
-        return logits
-
-
-class Recalled(nn.Module):
-    """The features move towards stored patterns three times (Ramsauer et al. 2021)."""
-
-    def __init__(self, body: nn.Module, values: int, classes: int, patterns: int = 48) -> None:
-        super().__init__()
-        self.body, self.patterns = body, nn.Parameter(torch.randn(patterns, values))
-        self.last = nn.Linear(values, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of what was recalled."""
-        h, patterns = unit(self.body(x)), unit(self.patterns)
-        for _ in range(3):
-            h = unit(0.5 * h + (4 * h @ patterns.T).softmax(1) @ patterns)
-        logits: Tensor = self.last(8 * h)
         return logits
 
 
@@ -156,28 +137,6 @@ class FourierMixing(nn.Module):
         return logits
 
 
-class MixedKernels(nn.Module):
-    """Filters that are a blend of four, with shares by the image (Yang et al. 2019)."""
-
-    def __init__(self, before: int, after: int, stride: int = 1, kernels: int = 4) -> None:
-        super().__init__()
-        self.kernels = nn.Parameter(torch.randn(kernels, after, before, 3, 3) / (9 * before) ** 0.5)
-        self.shares, self.norm, self.stride = nn.Linear(before, kernels), nn.BatchNorm2d(after), stride
-
-    def forward(self, h: Tensor) -> Tensor:
-        """Return the filtered maps."""
-        shares = self.shares(h.mean((2, 3))).sigmoid()
-        answers = torch.stack([F.conv2d(h, kernel, None, self.stride, 1) for kernel in self.kernels], 1)
-        mixed: Tensor = F.relu(self.norm((shares[:, :, None, None, None] * answers).sum(1)))
-        return mixed
-
-
-def of_mixed_kernels(channels: int, classes: int, width: int = 10) -> nn.Module:
-    """Three layers of blended filters."""
-    layers = (MixedKernels(channels, width, 2), MixedKernels(width, 2 * width), MixedKernels(2 * width, 2 * width, 2))
-    return nn.Sequential(*layers, read_out(classes, 2 * width))
-
-
 def entries() -> list[Entry]:
     """Return the honest models of this file."""
     return [one(*row) for row in DESIGNS]
@@ -186,9 +145,7 @@ def entries() -> list[Entry]:
 DESIGNS: Final[list[tuple[Any, ...]]] = [
     ("iterated integrals", "lamps", 4, lambda: Signature(14, 40, 7), plain, 0, 250),
     ("competing slots", "soils", 26, lambda: Slots(4, 60, 6), plain, 8),
-    ("recalled patterns", "symbols 16", 26, lambda: Recalled(features(1, 32, nn.SiLU), 32, 16), plain, 8),
-    ("sparse attention", "symbols 10", 10, lambda: FewAttended(1, 4, 49, 10), plain, 0, 250),
+    ("sparse attention", "symbols 10", 9, lambda: FewAttended(1, 4, 49, 10), plain, 0, 250),
     ("weighed ranks", "textures", 24, lambda: Ordered(3, 4, 64), plain, 12),
     ("Fourier mixing", "hands", 10, lambda: FourierMixing(1, 3, 64, 40), plain, 5, 300),
-    ("blended kernels", "spots", 12, lambda: of_mixed_kernels(5, 20), plain, 6),
 ]

@@ -132,11 +132,11 @@ def behind(view: Any, net: nn.Module) -> nn.Module:
 VIEWS: Final[list[tuple[Any, ...]]] = [
     ("moments", "symbols 10", 18, lambda: nn.Sequential(Moments(28, 28), perceptron(144, 10, nn.SiLU)), plain, 12),
     ("circles around the middle", "hands", 12, lambda: behind(log_polar, convolutions(1, 40)), plain, 6, 250),
-    ("soft ranks", "symbols 16", 12, lambda: behind(ranked, convolutions(1, 16)), plain, 6),
+    ("soft ranks", "symbols 16", 10, lambda: behind(ranked, convolutions(1, 16)), plain, 6),
     ("centre and surround", "cifar10 animals", 6, lambda: behind(surround, convolutions(3, 2)), plain, 4),
-    ("ink", "cifar10 six classes", 4, lambda: behind(ink, convolutions(4, 6)), plain, 3),
+    ("ink", "cifar10 six classes", 7, lambda: behind(ink, convolutions(4, 6)), plain, 3),
     ("local phases", "textures", 24, lambda: behind(monogenic, convolutions(8, 4))),
-    ("correlation with templates", "symbols 11", 7, lambda: nn.Sequential(Templates(24), nn.ReLU(), nn.AvgPool2d(2),
+    ("correlation with templates", "symbols 11", 14, lambda: nn.Sequential(Templates(24), nn.ReLU(), nn.AvgPool2d(2),
         filters(24, 16), read_out(11, 16))),
     ("two frequencies", "cifar10 five groups", 8, lambda: TwoFrequencies(3, 5), plain, 3, 150),
 ]  # fmt: skip
