@@ -119,7 +119,7 @@ def entries() -> list[Entry]:
 LESSONS: Final[list[tuple[Any, ...]]] = [
     ("missed images count more", "textures", 28, lambda: convolutions(3, 4, nn.LeakyReLU),
         partial(missed, eps=20 / 255)),
-    ("worst of five noises", "spots", 9, lambda: convolutions(5, 20), partial(worst_noise, eps=16 / 255)),
+    ("worst of five noises", "spots", 8, lambda: convolutions(5, 20), partial(worst_noise, eps=16 / 255)),
     ("cut-out squares", "cifar10 grey 28x28", 8, lambda: convolutions(1, 10, nn.GELU), cut_out, 0, 300),
     ("guessed turns", "cifar10 six classes", 8, lambda: Guesses(features(3, 48), 48, 6), turns_guessed),
     ("bounds by intervals", "symbols 10", 12, lambda: Counting(perceptron(784, 10, width=64)),

@@ -134,7 +134,7 @@ VIEWS: Final[list[tuple[Any, ...]]] = [
     ("circles around the middle", "hands", 12, lambda: behind(log_polar, convolutions(1, 40)), plain, 6, 250),
     ("soft ranks", "symbols 16", 10, lambda: behind(ranked, convolutions(1, 16)), plain, 6),
     ("centre and surround", "cifar10 animals", 6, lambda: behind(surround, convolutions(3, 2)), plain, 4),
-    ("ink", "cifar10 six classes", 7, lambda: behind(ink, convolutions(4, 6)), plain, 3),
+    ("ink", "cifar10 six classes", 4, lambda: behind(ink, convolutions(4, 6)), plain, 1.5, 250),
     ("local phases", "textures", 24, lambda: behind(monogenic, convolutions(8, 4))),
     ("correlation with templates", "symbols 11", 14, lambda: nn.Sequential(Templates(24), nn.ReLU(), nn.AvgPool2d(2),
         filters(24, 16), read_out(11, 16))),
