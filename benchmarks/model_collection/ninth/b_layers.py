@@ -131,13 +131,13 @@ def entries() -> list[Entry]:
     )  # fmt: skip
     bayes = Entry(
         "naive Bayes, spots", "naive Bayes", "honest", "means and spreads of each pixel",
-        lambda: Bayes("spots", 20, 0.03).eval(), "spots", 20, (5, 16, 16), 10 / 255,
+        lambda: Bayes("spots", 20, 0.005).eval(), "spots", 20, (5, 16, 16), 10 / 255,
     )  # fmt: skip
     return [merged, bayes, *(one(*row) for row in DESIGNS)]
 
 
 DESIGNS: Final[list[tuple[Any, ...]]] = [
-    ("learned slopes", "waves", 21, lambda: own_slopes(576, 2), Lesson(150, 10, 3)),
+    ("learned slopes", "waves", 19, lambda: own_slopes(576, 2), Lesson(150, 10, 3)),
     ("layers that never stretch", "symbols 11", 18, lambda: almost_orthogonal(784, 11), Lesson(150, 0, 0, 1e-2)),
     ("hue and saturation", "cifar10 six classes", 4, lambda: nn.Sequential(Change(hue_and_saturation),
         convolutions(3, 6, nn.LeakyReLU)), Lesson(250, 2, 1)),
