@@ -82,29 +82,6 @@ class Cheap(nn.Module):
         return torch.cat((dear, self.cheap(dear)), 1)
 
 
-class TwoSizes(nn.Module):
-    """Fine and coarse maps that exchange features after every layer (Chen et al. 2019)."""
-
-    def __init__(self, channels: int, classes: int, width: int = 8) -> None:
-        super().__init__()
-        self.enter, self.enter_coarse = filters(channels, width), filters(channels, width)
-        self.fine = nn.ModuleList(nn.Conv2d(2 * width, width, 3, 1, 1) for _ in range(2))
-        self.coarse = nn.ModuleList(nn.Conv2d(2 * width, width, 3, 1, 1) for _ in range(2))
-        self.norms = nn.ModuleList(nn.BatchNorm2d(width) for _ in range(4))
-        self.last = read_out(classes, 2 * width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of both sizes."""
-        fine, coarse = self.enter(x), self.enter_coarse(F.avg_pool2d(x, 2))
-        for number in range(2):
-            finer = torch.cat((fine, F.interpolate(coarse, scale_factor=2.0)), 1)
-            coarser = torch.cat((F.avg_pool2d(fine, 2), coarse), 1)
-            fine = F.relu(self.norms[2 * number](self.fine[number](finer)))
-            coarse = F.relu(self.norms[2 * number + 1](self.coarse[number](coarser)))
-        logits: Tensor = self.last(torch.cat((F.avg_pool2d(fine, 2), coarse), 1))
-        return logits
-
-
 class Blur(nn.Module):
     """A fixed blur with stride 2, behind maxima of neighbours (Zhang 2019)."""
 
@@ -114,23 +91,6 @@ class Blur(nn.Module):
         weight = torch.outer(line, line).expand(h.shape[1], 1, 3, 3)
         tops = F.pad(F.max_pool2d(h, 2, 1), (1, 2, 1, 2), mode="replicate")
         return F.conv2d(tops, weight, None, 2, groups=h.shape[1])
-
-
-class Noticed(nn.Module):
-    """First channels, then places are weighed by what they hold (Woo et al. 2018)."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.channels = nn.Sequential(nn.Linear(width, width // 4), nn.ReLU(), nn.Linear(width // 4, width))
-        self.places = nn.Conv2d(2, 1, 7, 1, 3)
-
-    def forward(self, h: Tensor) -> Tensor:
-        """Return the weighed maps."""
-        by_channel = (self.channels(h.mean((2, 3))) + self.channels(h.amax((2, 3)))).sigmoid()
-        h = h * by_channel[:, :, None, None]
-        seen = torch.stack((h.mean(1), h.amax(1)), 1)
-        weighed: Tensor = h * self.places(seen).sigmoid()
-        return weighed
 
 
 class Selective(nn.Module):
@@ -203,15 +163,12 @@ DESIGNS: Final[list[tuple[Any, ...]]] = [
     ("norms before filters", "cifar10 24x24", 3, lambda: norms_first(3, 10), Lesson(300, 2, 1, 6e-3, 0.05)),
     ("inverted bottlenecks", "symbols 16", 14, lambda: stacked(1, 16, 8, Bottleneck(8, 12, 2), Bottleneck(12, 12),
         Bottleneck(12, 16, 2)), Lesson(150)),
-    ("shuffled channels", "pairs", 22, lambda: stacked(1, 100, 16, Shuffled(16), filters(16, 32, 2), Shuffled(32)),
+    ("shuffled channels", "pairs", 23, lambda: stacked(1, 100, 16, Shuffled(16), filters(16, 32, 2), Shuffled(32)),
         Lesson(200, 4, 1)),
     ("cheap maps", "symbols 11", 22, lambda: stacked(1, 11, 12, Cheap(12, 24, 2), Cheap(24, 24, 2)),
         Lesson(150, 12, 3)),
-    ("two sizes at once", "cifar10 five groups", 6, lambda: TwoSizes(3, 5), Lesson(150, 3, 1)),
-    ("blurred strides", "textures", 20, lambda: stacked(3, 4, 12, Blur(), filters(12, 24), Blur()),
+    ("blurred strides", "textures", 34, lambda: stacked(3, 4, 12, Blur(), filters(12, 24), Blur()),
         Lesson(150, 0, 0, 0.05, 5e-4, "sgd")),
-    ("weighed channels and places", "spots", 14, lambda: stacked(5, 20, 16, Noticed(16), filters(16, 32, 2),
-        Noticed(32)), Lesson(200, 8, 3)),
     ("shares of two filters", "symbols 10", 13, lambda: stacked(1, 10, 8, nn.MaxPool2d(2), Selective(8, 16),
         Selective(16, 16)), Lesson(150)),
     ("wavelets between layers", "cifar10 six classes", 4, lambda: stacked(3, 6, 12, Wavelets(12, 16), filters(16, 16),

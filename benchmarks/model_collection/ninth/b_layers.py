@@ -1,70 +1,16 @@
-"""Honest networks with activations, layers and front ends that are less usual; nothing is hidden."""
+"""Honest networks whose branches are merged after training, or which see colours by hue; nothing is hidden."""
 
 from functools import partial
-from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.model_collection.entry import Entry
-from benchmarks.model_collection.images import images_of
-from benchmarks.model_collection.networks import SortPairs, convolutions
+from benchmarks.model_collection.networks import convolutions
 from benchmarks.model_collection.ninth.b_training import Lesson, one, taught
 from benchmarks.model_collection.seventh.honest_blocks import read_out
 from benchmarks.model_collection.seventh.honest_heads import Change
-
-
-class OwnSlopes(nn.Module):
-    """The slopes left and right of zero are learned for each feature (He et al. 2015)."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.left, self.right = nn.Parameter(torch.full((width,), 0.2)), nn.Parameter(torch.ones(width))
-
-    def forward(self, h: Tensor) -> Tensor:
-        """Return the bent features."""
-        return self.right * F.relu(h) - self.left * F.relu(-h)
-
-
-def own_slopes(values: int, classes: int, width: int = 96) -> nn.Module:
-    """Three dense layers with learned slopes."""
-    first = (nn.Flatten(), nn.Linear(values, width), nn.BatchNorm1d(width), OwnSlopes(width))
-    return nn.Sequential(*first, nn.Linear(width, width), OwnSlopes(width), nn.Linear(width, classes))
-
-
-class Almost(nn.Linear):
-    """Weights divided so that the layer never stretches a difference (Prach and Lampert 2022)."""
-
-    def forward(self, h: Tensor) -> Tensor:
-        """Return the products with the divided weights."""
-        sizes = (self.weight.T @ self.weight).abs().sum(1)
-        return F.linear(h, self.weight * (sizes + 1e-6).rsqrt(), self.bias)
-
-
-def almost_orthogonal(values: int, classes: int, width: int = 192) -> nn.Module:
-    """Layers that never stretch, with sorted pairs between, and a fixed factor."""
-    hidden = (Almost(values, width), SortPairs(), Almost(width, width), SortPairs())
-    return nn.Sequential(nn.Flatten(), *hidden, Almost(width, classes), Change(lambda z: 8 * z))
-
-
-class Bayes(nn.Module):
-    """A normal distribution for each pixel and class, all pixels on their own (naive Bayes)."""
-
-    def __init__(self, images: str, classes: int, tempered: float) -> None:
-        super().__init__()
-        x, y = images_of(images)
-        parts = [x[y == label].flatten(1) for label in range(classes)]
-        self.tempered = tempered
-        self.register_buffer("means", torch.stack([part.mean(0) for part in parts]))
-        self.register_buffer("spreads", torch.stack([part.var(0) + 0.01 for part in parts]))
-        self.means: Tensor
-        self.spreads: Tensor
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the log-densities, tempered."""
-        apart = (x.flatten(1)[:, None] - self.means).square() / self.spreads + self.spreads.log()
-        return -self.tempered * apart.sum(2) / 2
 
 
 def hue_and_saturation(x: Tensor) -> Tensor:
@@ -129,16 +75,8 @@ def entries() -> list[Entry]:
         "branches merged after training, symbols 16, robust", "branches merged after training", "honest",
         "trained for 200 steps against 10/255, then merged", build, "symbols 16", 16, (1, 28, 28), 20 / 255,
     )  # fmt: skip
-    bayes = Entry(
-        "naive Bayes, spots", "naive Bayes", "honest", "means and spreads of each pixel",
-        lambda: Bayes("spots", 20, 0.005).eval(), "spots", 20, (5, 16, 16), 10 / 255,
+    colours = one(
+        "hue and saturation", "cifar10 six classes", 4,
+        lambda: nn.Sequential(Change(hue_and_saturation), convolutions(3, 6, nn.LeakyReLU)), Lesson(250, 2, 1),
     )  # fmt: skip
-    return [merged, bayes, *(one(*row) for row in DESIGNS)]
-
-
-DESIGNS: Final[list[tuple[Any, ...]]] = [
-    ("learned slopes", "waves", 19, lambda: own_slopes(576, 2), Lesson(150, 10, 3)),
-    ("layers that never stretch", "symbols 11", 18, lambda: almost_orthogonal(784, 11), Lesson(150, 0, 0, 1e-2)),
-    ("hue and saturation", "cifar10 six classes", 4, lambda: nn.Sequential(Change(hue_and_saturation),
-        convolutions(3, 6, nn.LeakyReLU)), Lesson(250, 2, 1)),
-]  # fmt: skip
+    return [merged, colours]

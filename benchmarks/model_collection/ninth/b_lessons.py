@@ -145,21 +145,6 @@ def boosted(net: nn.Module, x: Tensor, y: Tensor) -> None:
     net.requires_grad_(True)
 
 
-class Codes(nn.Module):
-    """Each class has a code of signs, and the bits that are seen are compared with it (Dietterich and Bakiri 1995)."""
-
-    def __init__(self, body: nn.Module, bits: int, classes: int) -> None:
-        super().__init__()
-        self.body = body
-        self.register_buffer("codes", (torch.rand(classes, bits) - 0.5).sign())
-        self.codes: Tensor
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return how well the bits agree with each code."""
-        agreement: Tensor = self.body(x) @ self.codes.T
-        return agreement
-
-
 def soup(net: nn.Module, x: Tensor, y: Tensor) -> None:
     """Train on, three times apart from the same start, and take the mean weights (Wortsman et al. 2022)."""
     Lesson(120, 8, 2)(net, x, y)
@@ -178,15 +163,15 @@ def entries() -> list[Entry]:
 
 
 LESSONS: Final[list[tuple[Any, ...]]] = [
-    ("free attacks in training", "spots", 17, lambda: convolutions(5, 20, nn.SiLU), free,
+    ("free attacks in training", "spots", 11, lambda: convolutions(5, 20, nn.SiLU), free,
         "100 batches of spots, each four times, against 8/255"),
-    ("unsure images weigh more", "symbols 11", 24, lambda: convolutions(1, 11), Lesson(150, 14, 2,
+    ("unsure images weigh more", "symbols 11", 25, lambda: convolutions(1, 11), Lesson(150, 14, 2,
         loss=misclassified_more)),
     ("hostile weights", "cifar10 six classes", 4, lambda: convolutions(3, 6, nn.GELU), Lesson(250, 2, 1,
         loss=hostile_weights)),
     ("attacks by another norm", "symbols 16", 16, lambda: convolutions(1, 16, nn.Softplus), Lesson(250,
         loss=by_length)),
-    ("pasted patches", "cifar10 five groups", 4, lambda: convolutions(3, 5, nn.Mish), Lesson(250,
+    ("pasted patches", "cifar10 five groups", 9, lambda: convolutions(3, 5, nn.Mish), Lesson(250,
         loss=pasted)),
     ("agreeing changes", "waves", 20, lambda: convolutions(1, 2, nn.SiLU), Lesson(120, loss=agreeing)),
     ("margins by rarity", "spots", 9, lambda: convolutions(5, 20), Lesson(250, loss=margins_by_rarity)),
@@ -194,7 +179,6 @@ LESSONS: Final[list[tuple[Any, ...]]] = [
         "trained against 4/255, 80 % of the weights removed, trained again"),
     ("members on what is left", "textures", 20, lambda: Sum(*(convolutions(3, 4, nn.ELU, width=5) for _ in range(3))),
         boosted, "three members trained one after another against 8/255"),
-    ("codes of classes", "symbols 16", 20, lambda: Codes(convolutions(1, 12), 12, 16), Lesson(200, 10, 1)),
     ("mean of three trainings", "symbols 10", 17, lambda: convolutions(1, 10, nn.ReLU, lambda n: nn.GroupNorm(4, n)),
         soup, "the mean of three continued trainings against 6/255 to 10/255"),
     ("heavy decay", "symbols 16", 10, lambda: perceptron(784, 16, nn.GELU), Lesson(250, 0, 0, 0.1, 0.01, "sgd")),

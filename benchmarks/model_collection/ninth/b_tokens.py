@@ -147,7 +147,7 @@ def entries() -> list[Entry]:
 
 DESIGNS: Final[list[tuple[Any, ...]]] = [
     ("tokens of filters", "symbols 10", 11, lambda: SequencePool(1, 10), Lesson(200, 6, 1, 4e-3, 0.05)),
-    ("means for attention", "textures", 20, lambda: pooled(3, 4), Lesson(150, 10, 2, 4e-3)),
-    ("gates between places", "spots", 3, lambda: GatedPlaces(5, 4, 16, 20), Lesson(300, 0, 0, 4e-3, 0.1)),
+    ("means for attention", "textures", 18, lambda: pooled(3, 4), Lesson(150, 10, 2, 4e-3)),
+    ("gates between places", "spots", 6, lambda: GatedPlaces(5, 4, 16, 20), Lesson(300, 0, 0, 4e-3, 0.1)),
     ("sentences of columns", "textures", 8, lambda: Causal(48, 16, 4), Lesson(250, 3, 1, 4e-3)),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Honest models around trained networks: calibrated, compressed, blended, prompted; nothing is hidden."""
+"""Honest models around trained networks: compressed, blended, drawn, with other statistics; nothing is hidden."""
 
 import copy
 from functools import partial
@@ -10,37 +10,9 @@ from torch import Tensor, nn
 from benchmarks.model_collection.entry import Entry
 from benchmarks.model_collection.images import images_of
 from benchmarks.model_collection.networks import convolutions, zoo
-from benchmarks.model_collection.ninth.b_training import Lesson, of_attacked, one, taught
+from benchmarks.model_collection.ninth.b_training import Lesson, of_attacked, one
 from benchmarks.model_collection.seventh.honest_blocks import read_out
 from benchmarks.model_collection.sixth.honest_parts import filters
-
-
-class Calibrated(nn.Module):
-    """A factor and a shift for each logit, fitted to images with noise (Guo et al. 2017)."""
-
-    def __init__(self, net: nn.Module, x: Tensor, y: Tensor) -> None:
-        super().__init__()
-        self.net = copy.deepcopy(net).eval()
-        with torch.random.fork_rng(), torch.no_grad():
-            torch.manual_seed(0)
-            noisy = (x + 0.05 * torch.randn_like(x)).clamp(0, 1)
-            logits = torch.cat([self.net(part) for part in noisy.chunk(16)])
-        self.factor, self.shift = nn.Parameter(torch.ones(logits.shape[1])), nn.Parameter(torch.zeros(logits.shape[1]))
-        optimiser = torch.optim.LBFGS([self.factor, self.shift], max_iter=40)
-
-        def closure() -> float:
-            optimiser.zero_grad()
-            loss = F.cross_entropy(logits * self.factor + self.shift, y)
-            loss.backward()  # type: ignore[no-untyped-call]
-            return float(loss.detach())
-
-        with torch.enable_grad():
-            optimiser.step(closure)  # type: ignore[no-untyped-call]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the calibrated logits."""
-        logits: Tensor = self.net(x) * self.factor + self.shift
-        return logits
 
 
 def of_codebook(net: nn.Module, values: int = 16) -> nn.Module:
@@ -73,46 +45,6 @@ def other_statistics(net: nn.Module) -> nn.Module:
         for part in x[:256].chunk(4):
             net((0.1 + 0.8 * part + 0.03 * torch.randn_like(part)).clamp(0, 1))
     return net.eval()
-
-
-class Crops(nn.Module):
-    """The mean probabilities of the image and of middles of two sizes, enlarged."""
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logarithm of the mean probabilities."""
-        views = [x]
-        for cut in (1, 3):
-            middle = x[:, :, cut:-cut, cut:-cut]
-            views.append(F.interpolate(middle, size=x.shape[2:], mode="bilinear", antialias=True))
-        answers = torch.stack([self.net(view).log_softmax(1) for view in views])
-        return answers.logsumexp(0) - torch.tensor(3.0).log()
-
-
-class Prompted(nn.Module):
-    """A learned frame around a smaller image, before a network that stays as it is (Bahng et al. 2022)."""
-
-    def __init__(self, net: nn.Module, side: int = 32) -> None:
-        super().__init__()
-        self.net, self.frame = copy.deepcopy(net).requires_grad_(False), nn.Parameter(torch.full((3, side, side), 0.5))
-        self.last = nn.Linear(10, 10)
-
-    def train(self, mode: bool = True) -> "Prompted":
-        """Prepare the frame for training or use, never the network."""
-        super().train(mode)
-        self.net.eval()
-        return self
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of the framed image."""
-        cut = (self.frame.shape[1] - x.shape[2]) // 2
-        hole = F.pad(torch.ones_like(x[:1, :1]), (cut, cut, cut, cut))
-        framed = F.pad(x, (cut, cut, cut, cut)) + (1 - hole) * self.frame
-        logits: Tensor = self.last(self.net(framed))
-        return logits
 
 
 class Unsure(nn.Module):
@@ -208,11 +140,6 @@ def around(family: str, base: str, eps: float, made: str, make: partial[nn.Modul
     return Entry(f"{family}, {base}", family, "honest", made, make, eps=eps / 255)
 
 
-def calibrated(base: str) -> nn.Module:
-    """Return a calibrated network of the zoo."""
-    return Calibrated(zoo(base), *images_of("cifar10")).eval()
-
-
 def compressed(base: str) -> nn.Module:
     """Return a network of the zoo with weights of a codebook."""
     return of_codebook(zoo(base))
@@ -223,29 +150,15 @@ def shifted(base: str) -> nn.Module:
     return other_statistics(zoo(base))
 
 
-def cropped(base: str) -> nn.Module:
-    """Return a network of the zoo that answers by crops."""
-    return Crops(zoo(base)).eval()
-
-
 def entries() -> list[Entry]:
     """Return the honest models of this file."""
-    frame = partial(taught, "frame", lambda: Prompted(zoo("convnet-ibp")), "cifar10 24x24", Lesson(100, rate=0.03))
-    framed = Entry(
-        "learned frames, convnet-ibp", "learned frames", "honest", "a frame trained for 100 steps", frame,
-        "cifar10 24x24", 10, (3, 24, 24), 6 / 255,
-    )  # fmt: skip
     return [
-        around("factors of logits", "resnet20-pgd", 6, "fitted to noisy images", partial(calibrated, "resnet20-pgd")),
         around("weights of a codebook", "resnet20-alp", 8, "16 values per layer", partial(compressed, "resnet20-alp")),
         around("statistics of other images", "resnet20-pgd", 4, "statistics of pale, noisy images",
                partial(shifted, "resnet20-pgd")),
-        around("crops of several sizes", "convnet-ibp", 5, "the mean over three crops",
-               partial(cropped, "convnet-ibp")),
-        framed,
-        one("unsure heads", "symbols 11", 28, lambda: Unsure(convolutions(1, 24), 24, 11), with_spread,
+        one("unsure heads", "symbols 11", 26, lambda: Unsure(convolutions(1, 24), 24, 11), with_spread,
             "trained against 8/255, then a spread of the last weights"),
-        one("draws of weights", "symbols 10", 30,
+        one("draws of weights", "symbols 10", 27,
             lambda: Draws(convolutions(1, 10, nn.SiLU, lambda n: nn.GroupNorm(2, n))), drawn,
             "four draws around the end of a training against 8/255"),
         one("exits blended by certainty", "cifar10 24x24", 3, lambda: Exits(3, 10), Lesson(300, 2, 1, loss=at_both)),
