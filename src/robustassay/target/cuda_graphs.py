@@ -22,6 +22,13 @@ FEW_VALUES: Final = 1 << 23
 """A call without gradients is recorded if its images hold at most so many values: it keeps no activations."""
 
 
+FREE_PART: Final = 1 / 8
+"""A call is recorded while this part of the memory that the process may take is free."""
+
+LIMITS_ARE_KNOWN: Final = hasattr(torch.cuda, "get_per_process_memory_fraction")
+"""Older releases of torch set the part that a process may take, and do not tell it."""
+
+
 @final
 class ReplayedModule:
     """A model in one precision whose passes are replayed. Images and logits are float32.
@@ -46,7 +53,7 @@ class ReplayedModule:
             self._calls[shape] += 1
             if (
                 self._calls[shape] == CALLS_BEFORE_RECORDING
-                and _has_room(images.device, 8)
+                and _has_room(images.device)
                 and self._is_worth_it(images)
             ):
                 self._record(shape, images)
@@ -84,10 +91,15 @@ class ReplayedModule:
         self._recordings[shape] = recording
 
 
-def _has_room(device: torch.device, part: int) -> bool:
-    """Say whether such a part of the memory is free: a recording with gradients keeps its activations."""
+def _has_room(device: torch.device) -> bool:
+    """Say whether enough memory is free on the device, and of the part of it that this process may take.
+
+    A recording keeps what it allocated, so without a limit recordings would leave no room for other calls.
+    """
     free, total = torch.cuda.mem_get_info(device)
-    return part * free > total
+    part = torch.cuda.get_per_process_memory_fraction(device) if LIMITS_ARE_KNOWN else 1.0
+    left = min(free / total, part - torch.cuda.memory_reserved(device) / total)
+    return left > FREE_PART * part
 
 
 @contextmanager
