@@ -337,6 +337,9 @@ def test_verdicts_follow_from_the_numbers():
             classes = {"fairness-classes": table.assign(images=images)}
             assert fairness(study_of("fairness", spread, classes)).verdict == expected
 
+    fallen = spread.assign(robust=0.0)
+    assert fairness(study_of("fairness", fallen, {"fairness-classes": fallen})).verdict == "cannot be said"
+
     names = [name for name in models.names() if group(name) in (NATURAL, ADVERSARIAL)]
     for low, verdict in ((ADVERSARIAL, "holds"), (NATURAL, "does not hold"), ("", "cannot be said")):
         areas = [0.6 + 0.3 * (low not in ("", group(name))) + 0.001 * at % 0.01 for at, name in enumerate(names)]

@@ -21,6 +21,8 @@ def fairness(study: RobustBenchMeasurements) -> Outcome:
         return unknown("too few images per class, or not measured yet")
     table = study.analyses["fairness"].table
     own = table[(table["robust"] > 0) & (table["model"].map(group) != NATURAL)]
+    if own.empty:
+        return unknown("no model but natural ones keeps some robust accuracy")
     classes = study.analyses["fairness"].tables["fairness-classes"]
     images = int(classes[classes["model"].isin(own["model"])]["images"].min())
     if images < PER_CLASS:
