@@ -131,6 +131,16 @@ class BestClaims:
         self.stage[rows] = candidates.stage
         self._improvements.append((rows, self.iteration[rows], self.query[rows], self.distance[rows]))
 
+    def replace_by(self, other: "BestClaims", rows: Tensor) -> None:
+        """Take the claims of these rows, and their history, from another list."""
+        self.take_back(rows)
+        for name in ("x_adv", "distance", "margin", "iteration", "query", "stage"):
+            getattr(self, name)[rows] = getattr(other, name)[rows]
+        for entry in other._improvements:
+            kept = torch.isin(entry[0], rows)
+            if kept.any():
+                self._improvements.append(tuple(values[kept] for values in entry))
+
     def take_back(self, rows: Tensor) -> None:
         """Remove the claims of these rows and their history."""
         self.distance[rows] = torch.inf

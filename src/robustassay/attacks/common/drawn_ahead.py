@@ -1,4 +1,4 @@
-"""Random numbers of several steps of an attack, drawn together: on a GPU, one large draw costs less than many small ones."""
+"""Random numbers of several steps of an attack, drawn together: one large draw costs a GPU less than many."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, final

@@ -28,11 +28,8 @@ from robustassay.studies.timing import Passes
 from robustassay.threat import L2, Norm, RandomTarget, ThreatModel
 
 STAGES: Final = (
-    (
-        "white-box * Linf untargeted fixed",
-        "transfer * Linf untargeted fixed",
-        "white-box DeepFool Linf untargeted both",
-    ),
+    ("white-box * Linf untargeted fixed", "transfer * Linf untargeted fixed"),
+    ("white-box DeepFool Linf untargeted both",),
     ("white-box * Linf untargeted eps",),
     ("score NES Linf untargeted fixed",),
     ("decision Evolutionary L2 untargeted both",),
