@@ -16,8 +16,8 @@ from robustassay.threat import Ball, Goal, per_row
 __all__ = ["NEVER", "Ledger"]
 
 SURER: Final = (2.0, 4.0, 8.0)
-"""Margins, in standard errors, of further claims on a random model that are kept for an attack that seeks the minimum: the
-closest of thousands of points often reached the goal by chance, and then does not verify."""
+"""Margins, in standard errors, of further claims on a random model that are kept for an attack that seeks the minimum:
+the closest of thousands of points often reached the goal by chance, and then does not verify."""
 
 
 @final
