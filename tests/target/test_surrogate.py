@@ -12,6 +12,7 @@ from robustassay import data, errors, models
 from robustassay.evaluation import inspection
 from robustassay.evaluation.wave import FULL_PRECISION
 from robustassay.target import LocalModel, SurrogateModel
+from robustassay.target.cuda_graphs import ReplayedModule
 from robustassay.target.fused import fuse
 from robustassay.target.surrogate import (
     Surrogate,
@@ -450,6 +451,31 @@ def test_a_target_that_replays_gives_the_same_logits():
     x, module = torch.rand(5, 3, 2, 2), nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).eval()
     local = LocalModel(module, 3, torch.device("cpu"))
     assert torch.equal(local.replayed().logits(x), local.logits(x))
+
+
+@pytest.mark.parametrize("kind", ["plain", "random", "adaptive"])
+def test_gradients_are_replayed_of_a_model_that_is_neither_random_nor_adaptive(kind, monkeypatch):
+    """Draws of a random model share one backward pass, which a recording could not give."""
+    replayed: list[bool] = []
+    call = ReplayedModule.__call__
+    monkeypatch.setattr(
+        ReplayedModule, "__call__", lambda self, x: replayed.append(torch.is_grad_enabled()) or call(self, x)
+    )
+    module = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).eval()
+    if kind == "adaptive":
+        module.differentiable = lambda x: module(2 * x)  # type: ignore[assignment]
+    if kind == "random":
+        module = Declared(module).eval()
+    local = LocalModel(module, 3, torch.device("cpu"), draws=2 if kind == "random" else 1, random=kind == "random")
+    x, goal, classes = torch.rand(5, 3, 2, 2), Untargeted(torch.zeros(5, dtype=torch.long)), torch.tensor([[0, 2]] * 5)
+    found, direct = local.replayed(), LocalModel(module, 3, torch.device("cpu"), draws=local.draws)
+    for one, two in zip(found.gradient(x, logit_margin, goal), direct.gradient(x, logit_margin, goal), strict=True):
+        assert torch.equal(one, two)
+    for one, two in zip(found.jacobian(x, classes), direct.jacobian(x, classes), strict=True):
+        assert torch.equal(one, two)
+    assert replayed.count(True) == (2 if kind == "plain" else 0)
+    assert torch.equal(found.call_differentiable(x), direct.call_differentiable(x))
+    assert replayed.count(True) == (2 if kind == "plain" else 0), "hooks see a call that is no replay"
 
 
 class Branching(nn.Module):

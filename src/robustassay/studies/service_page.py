@@ -55,7 +55,7 @@ def service_study(service: Service, held_out: str | None, examples: Scope) -> St
 def setup(measured: ServiceMeasurements) -> Setup:
     """Describe the scale, and what the rates count."""
     experiment = measured.experiment
-    images = len(experiment.images)
+    images = len(measured.x)
     scale = (
         Scale("service", f"`assay serve` of {measured.held_out}, with label names of its own", "Clarifai.com"),
         Scale("data", f"{experiment.dataset.name}, {len(experiment.dataset.classes)} classes", "ILSVRC 2012"),
@@ -220,7 +220,7 @@ def _marked(labels: Sequence[str], counts: Counter[str]) -> list[str]:
 
 def answer_table(measured: ServiceMeasurements) -> pd.DataFrame:
     """Return one row per image: the true label, and the service's labels of the clean and the adversarial image."""
-    classes = measured.experiment.dataset.classes
+    classes, ids = measured.experiment.dataset.classes, measured.experiment.images.ids[: len(measured.x)]
     rows = [
         {
             "group": one.group.title,
@@ -237,7 +237,7 @@ def answer_table(measured: ServiceMeasurements) -> pd.DataFrame:
             "matches_target": image.counts and image.matches,
         }
         for one in measured.groups
-        for sample, image in zip(measured.experiment.images.ids, one.answers.images, strict=True)
+        for sample, image in zip(ids, one.answers.images, strict=True)
     ]
     return pd.DataFrame(rows)
 

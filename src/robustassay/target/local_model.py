@@ -23,8 +23,8 @@ class LocalModel(TargetModel):
     Gradients go the way that the module declares in a method `differentiable` (BPDA), logits never. Gradients of a
     random model are means over `draws` passes (EOT). With `checks_late`, NaN is reported by `check` only. With `tf32`,
     a GPU computes products in TF32: for searches whose finds are verified elsewhere. With `nan_gradient_is_zero`, NaN
-    in a gradient is no failure: attacks without gradients need none. With `replays`, calls without gradients are
-    replayed on a GPU.
+    in a gradient is no failure: attacks without gradients need none. With `replays`, calls are replayed on a
+    GPU, those with gradients only of a model that is not random.
     """
 
     def __init__(
@@ -42,7 +42,9 @@ class LocalModel(TargetModel):
     ) -> None:
         module = module.to(device)
         watch = NanWatch(ModelFailed, checks_late)
-        forward = FullPrecision(module, device, getattr(module, "differentiable", None), tf32, replays)
+        forward = FullPrecision(
+            module, device, getattr(module, "differentiable", None), tf32, replays, not random and draws == 1
+        )
         batching = Batching(device, batch_size, module=module)
         calls = BatchedCalls(
             forward, classes, device, batching, watch, Draws(draws), nan_gradient_is_zero=nan_gradient_is_zero
@@ -63,7 +65,7 @@ class LocalModel(TargetModel):
         return self
 
     def replayed(self) -> "LocalModel":
-        """Return a copy whose calls without gradients are replayed, if the module can be."""
+        """Return a copy whose calls are replayed, if the module can be."""
         return self._copy(replays=is_replayable(self.module, self.random))
 
     def in_tf32(self) -> "LocalModel":

@@ -1,7 +1,7 @@
 """The models, the images that all of them classify correctly, and the sets of examples, each computed once."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, final
@@ -18,7 +18,7 @@ from robustassay.errors import BadRequest
 from robustassay.evaluation.progress import NoProgress, Progress
 from robustassay.studies.cache import CachedTable
 from robustassay.studies.crafting import Crafting, LoadedModel
-from robustassay.studies.liu2017.settings import ExampleSet, LiuSettings
+from robustassay.studies.liu2017.settings import NEEDED, ExampleSet, LiuSettings
 from robustassay.studies.measures import line_search
 from robustassay.studies.measures.geometry import unit
 from robustassay.studies.measures.transfer_matrix import Examples, ranks, transfer_outcomes
@@ -117,6 +117,12 @@ class LiuExperiment:
         blank = torch.zeros(len(labels), len(self.dataset.classes), device=self._device)
         return Targeted(RandomTarget().choose(self.images.ids, labels, blank, self.seed))
 
+    def finished(self) -> "LiuExperiment":
+        """Return the experiment without the sets that a page can do without and that are not finished."""
+        sets = self.settings.example_sets()
+        left_out = {one.name for one in sets if one.name not in NEEDED and not self.outcome_table(one).exists()}
+        return replace(self, settings=replace(self.settings, without=self.settings.without | left_out))
+
     # ---------------------------------------------------------------- sets of examples
 
     def sources(self, example_set: ExampleSet) -> dict[str, tuple[LoadedModel, ...]]:
@@ -208,7 +214,10 @@ class LiuExperiment:
         """
         known = example_set, source, wanted
         if known not in self._norms:  # every task asks again
-            self._norms[known] = self._find_norm(example_set, source, wanted)
+            table = self.table("norm", [self.depends_on(example_set), source, wanted])
+            found = table.get(lambda: pd.DataFrame({"eps": [self._find_norm(example_set, source, wanted).eps]}))
+            kind = LInf if example_set.method == "fgs" else L2
+            self._norms[known] = kind(float(found["eps"].iloc[0]))
         return self._norms[known]
 
     def _find_norm(self, example_set: ExampleSet, source: str, wanted: float) -> Norm:

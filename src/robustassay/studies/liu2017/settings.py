@@ -53,18 +53,28 @@ class ExampleSet:
         return ExampleSet("opt", self.targeted, self.ensemble)
 
 
+OTHER_OBJECTIVES: Final = (
+    ExampleSet("opt-small", False, False),
+    ExampleSet("opt-lambda", False, False),
+    ExampleSet("opt-large", True, False),
+    ExampleSet("opt-tau", False, False),
+)
+"""Sets that only appendix tables and remarks are about."""
+
 EXAMPLE_SETS: Final = (
     ExampleSet("opt", False, False),
     ExampleSet("opt", True, False),
     ExampleSet("opt", True, True),
     ExampleSet("opt", False, True),
-    ExampleSet("opt-small", False, False),
-    ExampleSet("opt-lambda", False, False),
-    ExampleSet("opt-large", True, False),
-    ExampleSet("opt-tau", False, False),
     *(ExampleSet(method, targeted, ensemble) for method in ("fg", "fgs") for targeted in (False, True)
       for ensemble in (False, True)),
+    *OTHER_OBJECTIVES,
 )  # fmt: skip
+
+NEEDED: Final = frozenset(
+    {"opt-untargeted", "opt-targeted", "opt-targeted-ensemble", "fg-untargeted", "fg-targeted", "fgs-untargeted"}
+)
+"""Names of the sets that a page cannot do without; those of the others that are not finished are left out."""
 
 
 @final
@@ -143,9 +153,6 @@ class LiuSettings:
         return self.sizes.images if example_set.method in MAIN else min(self.sizes.few, self.sizes.images)
 
 
-OTHER_OBJECTIVES: Final = frozenset(
-    {"opt-small-untargeted", "opt-lambda-untargeted", "opt-large-targeted", "opt-tau-untargeted"}
-)
 FULL: Final = LiuSettings()
 FULL_ON_CPU: Final = LiuSettings(
     models=("vgg16", "resnet20", "vgg11", "mobilenet025", "alexnet"),
@@ -164,9 +171,9 @@ QUICK: Final = LiuSettings(
 IMAGENET_RATES: Final = Rates(large=5.7, ensemble=1.4, ensemble_targeted=2.4)
 IMAGENET: Final = LiuSettings(
     models=("resnet34", "efficientnet-b0", "squeezenet-1.1", "mobilenet-v2-1.0-224", "mobilenet-v1-1.0-224"),
-    sizes=Sizes(few=40, draws=10, line_step=0.5, planes=20),
+    sizes=Sizes(planes=20),
     rates=IMAGENET_RATES,
-    grid=61,
+    grid=81,
     coarse=31,
     candidates=500,
 )
@@ -188,9 +195,11 @@ IMAGENET_QUICK: Final = LiuSettings(
     grid=7,
     coarse=7,
     candidates=12,
-    without=OTHER_OBJECTIVES | {"opt-untargeted-ensemble", "fg-untargeted-ensemble", "fgs-untargeted-ensemble",
-                                "fg-targeted-ensemble"},
-)  # fmt: skip
+    without=frozenset(
+        {"opt-untargeted-ensemble", "fg-untargeted-ensemble", "fgs-untargeted-ensemble", "fg-targeted-ensemble"}
+        | {example_set.name for example_set in OTHER_OBJECTIVES}
+    ),
+)
 
 
 SETTINGS: Final[dict[ScopeName, LiuSettings]] = {

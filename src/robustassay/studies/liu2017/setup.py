@@ -105,8 +105,10 @@ def _notes(experiment: LiuExperiment) -> list[str]:
         "In tables, brackets hold 95 % Wilson intervals, and a row `-name` is the ensemble of all models but that one. "
         "Intervals of differences and of rates over several models are bootstrapped over images; where all images "
         "agree, they are as wide as Wilson's for 0 of n.",
-        "The image of Figures 2 to 4 and 7 is the first that all models are sure of and whose boundaries are closed; "
-        "findings rest on all images, or on the counted planes. As in the paper, planes leave the pixel box.",
+        "The image of Figures 2 to 4 and 7 is the first that all models are sure of and whose boundaries on its "
+        "counted plane are closed, and not between the image and the points next to it; or else the first that meets "
+        "part of this.",
+        "Findings rest on all images, or on the counted planes. As in the paper, planes leave the pixel box.",
         "Limits such as 'almost never' are ours. Several were set, and some findings worded again, after a first look "
         f"at results on CIFAR-10: a page with other images or networks tests them.{seen if photographs else ''}",
         "Section 7, with Tables 6 and 34, is a page of its own: `assay study service`.",

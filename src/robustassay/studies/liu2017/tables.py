@@ -138,7 +138,7 @@ def accuracies(experiment: LiuExperiment) -> Table:
 
 def noise(experiment: LiuExperiment) -> Table:
     """Return Table 11: the models under Gaussian noise."""
-    found = measures.NOISE.get(experiment)
+    found = measures.noise(experiment)
     heading = ("standard deviation", "RMSD", *experiment.models)
     lines = _noise_lines(experiment, found, "right")
     return Table("table11", "Table 11: accuracy under Gaussian noise", heading, lines, found, printed=False)
@@ -146,7 +146,7 @@ def noise(experiment: LiuExperiment) -> Table:
 
 def noise_matches(experiment: LiuExperiment) -> Table:
     """Return the matching rate of Gaussian noise, which the paper states in its section 4."""
-    found = measures.NOISE.get(experiment)
+    found = measures.noise(experiment)
     heading = ("standard deviation", "RMSD", *experiment.models)
     lines = _noise_lines(experiment, found, "matched")
     title = "Section 4: matching rate of Gaussian noise"
@@ -198,7 +198,7 @@ def diameters(experiment: LiuExperiment) -> Table:
 
 def minimal_rmsd(experiment: LiuExperiment) -> Table:
     """Return the minimal transferable RMSD from the reference source to every model."""
-    found, lines = measures.MINIMAL_RMSD.get(experiment), []
+    found, lines = measures.minimal_rmsd(experiment), []
     for method in ("fg", "fgs"):
         for name in experiment.models:
             values = found.loc[(found["method"] == method) & (found["target"] == name), "rmsd"]
