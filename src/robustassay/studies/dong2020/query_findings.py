@@ -65,8 +65,8 @@ def randomized(measured: DongMeasurements) -> Finding:
         counted = compare(doubted)
         above, below = sum(one.better for one in counted), sum(one.worse for one in counted)
         reasons.append(
-            f"{unsure} of {sum(paired.samples for *_, paired in tests)} samples of randomized rows, over all comparisons, "
-            "count as robust because the attack's claims did not verify. Were they counted as broken, "
+            f"{unsure} of {sum(paired.samples for *_, paired in tests)} samples of randomized rows, over all "
+            "comparisons, count as robust because the attack's claims did not verify. Were they counted as broken, "
             f"{above} comparisons would be significantly better and {below} worse."
         )
         if most(counted) != verdict and not missing:
