@@ -34,7 +34,7 @@ class DrawnAhead:
         """Return the numbers of the next step."""
         if self._at == self._steps:
             found = self._draw(rng.ahead(self._steps, self._draws))
-            self.drawn, self._at = tuple(each.view(-1, self._steps, *each.shape[1:]) for each in found), 0
+            self.drawn, self._at = tuple(each.reshape(-1, self._steps, *each.shape[1:]) for each in found), 0
         step = tuple(each[:, self._at] for each in self.drawn)
         self._at += 1
         return step
