@@ -172,7 +172,9 @@ class LiuExperiment:
         models, rule = self.sources(example_set)[source], RandomTarget() if example_set.targeted else None
         samples = self.samples(example_set)
         if example_set.method.startswith("opt"):
-            threat, join = ThreatModel(UNBOUNDED, rule), "updates" if example_set.ensemble else "probabilities"
+            threat = ThreatModel(UNBOUNDED, rule)
+            updates = "updates on the loss of the mean" if example_set.method == "opt-mean" else "updates"
+            join = updates if example_set.ensemble else "probabilities"
             attack = self._optimisation(example_set, source)
             return Crafting(source, models, attack, threat, samples, self.seed, join)  # type: ignore[arg-type]
         fast: Any = FG() if example_set.method == "fg" else FGSM()
