@@ -105,8 +105,8 @@ def _notes(experiment: LiuExperiment) -> list[str]:
     return [
         "Images are the first that all models classify correctly, as in the paper, so that both usual denominators "
         f"agree.{framed if photographs else ''}",
-        "RMSD is on the 0 to 255 scale, measured on the image that is shown to models. FG, FGS and the alternative "
-        "objective have the average RMSD that optimisation reached on the same source.",
+        "RMSD is on the 0 to 255 scale, measured on the image that is shown to models. FG and FGS have the "
+        "average RMSD that optimisation reached on the same source, and the alternative objective aims at it.",
         "In tables, brackets hold 95 % Wilson intervals, and a row `-name` is the ensemble of all models but that one. "
         "Intervals of differences and of rates over several models are bootstrapped over images; where all images "
         "agree, they are as wide as Wilson's for 0 of n.",
