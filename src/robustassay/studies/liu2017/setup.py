@@ -1,5 +1,7 @@
 """How the study was run here, and what differs from the paper."""
 
+from collections.abc import Iterable
+
 from robustassay.data.photo_frames import credits_of, photo_reader_of
 from robustassay.data.readers import nips2017
 from robustassay.studies.liu2017 import planes
@@ -123,11 +125,15 @@ def _notes(experiment: LiuExperiment) -> list[str]:
 
 def _credit(experiment: LiuExperiment) -> list[str]:
     """Name the author of the photograph that Figure 2 shows."""
-    sample = experiment.images.ids[planes.example(experiment)]
-    credit = credits_of(experiment.dataset).get(sample)
-    if credit is None:
-        return []
-    return [
-        f"The photograph of Figure 2 is by {credit.author or 'an unknown author'} (source: <{credit.source}>, licence: "
-        f"<{credit.licence}>), cut and resized."
-    ]
+    return credit_lines(experiment, [planes.example(experiment)], "The photograph of Figure 2 is")
+
+
+def credit_lines(experiment: LiuExperiment, rows: Iterable[int], start: str) -> list[str]:
+    """Name the author, source and licence of some photographs, where they are known."""
+    known = credits_of(experiment.dataset)
+    credits = [known.get(experiment.images.ids[row]) for row in rows]
+    parts = [
+        f"by {credit.author or 'an unknown author'} (source: <{credit.source}>, licence: <{credit.licence}>)"
+        for credit in credits if credit is not None
+    ]  # fmt: skip
+    return [f"{start} {'; '.join(parts)}, cut and resized."] if parts else []
