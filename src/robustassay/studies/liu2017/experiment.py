@@ -161,8 +161,11 @@ class LiuExperiment:
 
     def folder(self, example_set: ExampleSet, crafting: Crafting) -> Path:
         """Return the folder of one source's examples."""
-        name = crafting.source.replace(":", "-").replace("|", "-").replace("/", "-")
-        return self.out / "examples" / example_set.name / f"{name}-{crafting.spec.key[:8]}"
+        return self.out / "examples" / example_set.name / f"{_in_folders(crafting.source)}-{crafting.spec.key[:8]}"
+
+    def is_begun(self, example_set: ExampleSet, source: str) -> bool:
+        """Say whether there is a folder of a source's examples, perhaps of other settings: this needs no radius."""
+        return any((self.out / "examples" / example_set.name).glob(f"{_in_folders(source)}-????????"))
 
     def crafting(self, example_set: ExampleSet, source: str) -> Crafting:
         """Return how the examples of one source are crafted.
@@ -271,6 +274,11 @@ class LiuExperiment:
     @property
     def _device(self) -> torch.device:
         return next(iter(self.models.values())).target.device
+
+
+def _in_folders(source: str) -> str:
+    """Return the name of a source in names of folders."""
+    return source.replace(":", "-").replace("|", "-").replace("/", "-")
 
 
 def _check(name: str, target: TargetModel, x: Tensor) -> None:
