@@ -83,7 +83,7 @@ def setup(measured: ServiceMeasurements) -> Setup:
     )
     if images < len(experiment.images):
         sent = f"The first {images} of the {len(experiment.images)} images of the study are sent, to save space."
-        deviations = (*deviations, sent)
+        return Setup(scale, (*deviations, sent), notes)
     return Setup(scale, deviations, notes)
 
 
