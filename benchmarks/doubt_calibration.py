@@ -12,7 +12,7 @@ networks, and `--write` puts that into the last section of the page: for network
 
 import argparse
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -36,19 +36,35 @@ EDGES: Final = (0.0, 0.001, 0.01, 0.05, 0.2, 0.5, 1.0)
 PENALTY: Final = 0.1
 """Weight of the squared coefficients, so that a fit on rows without a fall has an end."""
 
+CANDIDATE: Final = "express-wide"
+
+SETS: Final = {"margin": 5, "margin and its late fall": 6, "margins of the run as well": 8}
+"""Features among which the fit chooses: the first so many of `doubt.features`."""
+
 PAGE: Final = """# How probable is a fall?
 
 An unbroken sample has a probability of falling to AutoAttack; above {limit:.0%} it is in doubt. The probability comes
-from a logistic model of the part of the clean margin that is left, of the gradients spent, of which five under L1
-count as one, and of whether express or AutoAttack was among the attacks. Its coefficients, for 1, the log-odds of the
-part left, log(1 + gradients), their product, and express or AutoAttack, are {coefficients}.
+from a logistic model of
+
+- the part of the clean margin that is left,
+- the gradients spent, of which five under L1 count as one,
+- whether express or AutoAttack was among the attacks,
+- how much of the margin that was left after {early} queries (five times as many under L1) went later: `late` is the
+  logarithm of the quotient,
+- how much of it went later on all samples of the run: `rough` is the mean part, over samples of which more than
+  {clear:.0%} was left after these queries (a broken sample counts as 1; {weight} samples of {smooth:.0%} are added). It
+  is low where short attacks end where longer ones do, and higher on networks with bumps.
+
+Its coefficients, for 1, the log-odds of the part left, log(1 + gradients), their product, express or AutoAttack,
+late, log(rough / {smooth:.0%}), and its product with the log-odds, are {coefficients}.
 Where less than {unmoved:.0%} of the margin was removed, or a flag says that gradients may mislead, it is 1; such
 samples are not in the first table.
 
-The model was fitted on {fitted} unbroken samples of {fit_networks}, and is reported here on {held} of networks that
-the fit has not seen: {held_networks}.
-The features, the limit and the factor for L1 were chosen by hand, with a look at these networks too, and all networks
-saw the same images: only the coefficients are tested here.
+The model was fitted on {fitted} unbroken samples of {fit_networks}, and is reported here on {held} of networks of
+other architectures: {held_networks}.
+The fit chose among sets of features by the mean loss on its networks left out one by one: {losses}.
+The limit and the factor for L1 were chosen by hand on older networks. All networks saw the same images, on which
+nothing else was chosen. Run format {version}, {date}.
 Threats: {threats}. Attacks: {attacks}.
 Made by `python -m benchmarks.doubt_calibration`.
 
@@ -79,51 +95,52 @@ Made by `python -m benchmarks.doubt_calibration` without `--fit`.
 """
 
 
-def rows_of(folder: Path) -> Iterator[pd.DataFrame]:
-    """Yield, for every attack of a network under a threat, its unbroken samples and whether each fell."""
+def rows_of(folder: Path, express: str = "express") -> Iterator[pd.DataFrame]:
+    """Yield, for every attack of a network under a threat, its unbroken samples and whether each fell.
+
+    The attack named `express` counts as express; of express and its candidate, the other one is left out.
+    """
     for threat in sorted((folder / "runs").glob("*/*")):
         runs = {path.name: Result.load(path).records.set_index("sample_id") for path in threat.iterdir()}
-        for attack, records in runs.items():
-            judge = runs.get(AGAIN if attack == "autoattack" else "autoattack")
-            if attack == AGAIN or judge is None:
+        for run, records in runs.items():
+            judge = runs.get(AGAIN if run == "autoattack" else "autoattack")
+            if judge is None or run in {AGAIN, "express", CANDIDATE} - {express}:
                 continue
+            attack = "express" if run == express else run
             judged = records.loc[records.index.intersection(judge.index)]  # a run may have been stopped
-            stands = judged[(judged["clean_ok"] & ~judged["success"]).to_numpy(bool)]
+            stands = (judged["clean_ok"] & ~judged["success"]).to_numpy(bool)
             traits = doubt.AttackTraits("L1" if threat.name.startswith("l1-") else None, attack in STANDARD)
-            yield pd.DataFrame(
-                {
-                    "network": threat.parent.name,
-                    "threat": threat.name.rpartition("-")[0],
-                    "attack": attack,
-                    "left": (stands["margin"] / stands["clean_margin"]).to_numpy(float),
-                    "gradients": stands["backwards"].to_numpy(float) * traits.effort,
-                    "standard": traits.standard,
-                    "fell": judge.loc[stands.index, "success"].to_numpy(bool),
-                }
-            )
+            rows = doubt.described(judged, traits)[stands]
+            places = {"network": threat.parent.name, "threat": threat.name.rpartition("-")[0], "attack": attack}
+            yield rows.assign(**places, fell=judge.loc[rows.index, "success"].to_numpy(bool))
 
 
-def fit(rows: pd.DataFrame) -> np.ndarray:
-    """Fit the logistic model."""
+def fit(rows: pd.DataFrame, columns: int = len(doubt.COEFFICIENTS)) -> np.ndarray:
+    """Fit the logistic model on the first so many features; the coefficients of the others are zero."""
     known = rows[rows["left"] <= doubt.UNMOVED]
-    x, y = doubt.features(*inputs(known)), known["fell"].to_numpy(float)
+    x, y = doubt.features(known)[:, :columns], known["fell"].to_numpy(float)
 
     def cost(beta: np.ndarray) -> tuple[float, np.ndarray]:
         log_odds = x @ beta
         loss = (np.logaddexp(0, log_odds) - y * log_odds).sum() + PENALTY / 2 * np.square(beta).sum()
         return float(loss), x.T @ (1 / (1 + np.exp(-log_odds)) - y) + PENALTY * beta
 
-    return np.asarray(minimize(cost, np.zeros(x.shape[1]), jac=True, method="BFGS").x)
+    beta = np.asarray(minimize(cost, np.zeros(columns), jac=True, method="BFGS").x)
+    return np.append(beta, np.zeros(len(doubt.COEFFICIENTS) - columns))
 
 
-def inputs(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what the model of the package looks at."""
-    return rows["left"].to_numpy(float), rows["gradients"].to_numpy(float), rows["standard"].to_numpy(float)
-
-
-def predicted(rows: pd.DataFrame, coefficients: Sequence[float]) -> np.ndarray:
-    """Return the probability of each row, as the package computes it."""
-    return doubt.probability_of(*inputs(rows), coefficients)
+def chosen_features(rows: pd.DataFrame) -> dict[str, float]:
+    """Return the mean loss of each set of features on networks left out one by one, the lowest first."""
+    known = rows[rows["left"] <= doubt.UNMOVED]
+    losses = {}
+    for name, columns in SETS.items():
+        loss = 0.0
+        for network in known["network"].unique():
+            out = known["network"] == network
+            log_odds = doubt.features(known[out]) @ fit(known[~out], columns)
+            loss += float((np.logaddexp(0, log_odds) - known["fell"][out].to_numpy(float) * log_odds).sum())
+        losses[name] = loss / len(known)
+    return dict(sorted(losses.items(), key=lambda entry: entry[1]))
 
 
 def bins_of(rows: pd.DataFrame) -> pd.DataFrame:
@@ -175,9 +192,16 @@ def markdown(table: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def page(fitted: pd.DataFrame, held: pd.DataFrame, coefficients: Sequence[float]) -> str:
+def page(fitted: pd.DataFrame, held: pd.DataFrame, coefficients: Sequence[float], losses: Mapping[str, float]) -> str:
     """Write the report of a fit."""
     return PAGE.format(
+        early=doubt.EARLY,
+        clear=doubt.CLEAR,
+        smooth=doubt.SMOOTH,
+        weight=doubt.SMOOTH_WEIGHT,
+        losses=", ".join(f"{name} {loss:.4f}" for name, loss in losses.items()),
+        version=SPEC_VERSION,
+        date=datetime.now(UTC).date(),
         limit=doubt.LIMIT,
         unmoved=1 - doubt.UNMOVED,
         coefficients=", ".join(str(value) for value in coefficients),
@@ -226,21 +250,25 @@ def main(words: Sequence[str] | None = None) -> None:
     options.add_argument("folders", nargs="+", type=Path)
     options.add_argument("--fit", help="networks to fit on, separated by commas; the others are held out")
     options.add_argument("--write", action="store_true", help="write coefficients, page and diagram")
+    options.add_argument("--express", default="express", help=f"{CANDIDATE} where that became express")
     chosen = options.parse_args(words)
-    rows = pd.concat([part for folder in chosen.folders for part in rows_of(folder)], ignore_index=True)
+    parts = [part for folder in chosen.folders for part in rows_of(folder, chosen.express)]
+    rows = pd.concat(parts, ignore_index=True)
     if chosen.fit:
         report_fit(rows, chosen.fit.split(","), write=chosen.write)
     else:
-        report_later(rows.assign(p=predicted(rows, doubt.COEFFICIENTS)), write=chosen.write)
+        report_later(rows.assign(p=doubt.probability_of(rows)), write=chosen.write)
 
 
 def report_fit(rows: pd.DataFrame, networks: Sequence[str], *, write: bool) -> None:
     """Fit on some networks, report on the others, and write coefficients, page and diagram where asked."""
     seen = rows["network"].isin(networks)
-    coefficients = tuple(round(float(value), 3) for value in fit(rows[seen]))
-    rows = rows.assign(p=predicted(rows, coefficients))
+    losses = chosen_features(rows[seen])
+    print("loss on networks left out one by one:", losses)
+    coefficients = tuple(round(float(value), 3) for value in fit(rows[seen], SETS[next(iter(losses))]))
+    rows = rows.assign(p=doubt.probability_of(rows, coefficients))
     fitted, held = rows[seen], rows[~seen]
-    text = page(fitted, held, coefficients)
+    text = page(fitted, held, coefficients, losses)
     print(f"coefficients {coefficients}", text, sep="\n")
     if write:
         source = ROOT / "src/robustassay/analysis/doubt.py"

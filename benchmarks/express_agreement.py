@@ -6,16 +6,19 @@
 A network is a name of the zoo, `file.py:factory`, or a name of `benchmarks/train_networks.py`, whose weights lie in
 `DIR/networks` and are trained first where they are missing and `--train` is given. Every pair of network and threat is
 one JSON line on the terminal and in `DIR/rows.jsonl`; the table follows. The runs stay in `DIR/runs`, from which
-`benchmarks/doubt_calibration.py` fits the probability that a sample in doubt falls.
+`benchmarks/doubt_calibration.py` fits the probability that a sample in doubt falls, and `benchmarks/express_page.py`
+writes the page. Several processes may share a GPU:
+ASSAY_GPU_SHARE is the part of its memory that this one may take.
 """
 
 import argparse
+import importlib
 import json
+import os
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,61 +28,18 @@ from torch import nn
 
 import robustassay as ra
 from benchmarks import networks, train_networks
-from benchmarks.page_section import replace_section
+from benchmarks.express_table import table
 from robustassay.eps import parse_eps
+from robustassay.errors import EvaluationFailed
 from robustassay.evaluation.model_ref import ModelRef
-from robustassay.evaluation.spec import SPEC_VERSION
 
 NORMS: Final[dict[str, type[ra.LInf] | type[ra.L2] | type[ra.L1]]] = {"linf": ra.LInf, "l2": ra.L2, "l1": ra.L1}
 THREATS: Final = "linf:2/255,linf:4/255,linf:8/255,linf:16/255,l2:0.25,l2:0.5,l2:1,l1:6,l1:12,l1:24"
-COLUMNS: Final = (
-    "network",
-    "threat",
-    "clean",
-    "autoattack",
-    "express",
-    "equal",
-    "misses",
-    "not in doubt",
-    "in doubt",
-    "cost ratio",
-    "holds",
-)
 AGAIN: Final = "autoattack-again"
 """The folder of AutoAttack with another seed."""
 
 POINTS: Final = 0.002
 EQUAL: Final = 0.995
-
-PAGE: Final = """# Express and AutoAttack, sample by sample
-
-Both attacks on {images} images of CIFAR-10's test set each, on networks that were trained for this comparison
-(`benchmarks/train_networks.py`). The last stages of express and the limit of doubt were chosen on networks of the same
-architectures and on the same images, trained from another seed.
-
-A **miss** is a sample that only AutoAttack broke; "not in doubt" counts the misses that express did not name as
-samples in doubt, and "in doubt" all samples that it named. A row **holds** if express is
-at most {points:.1f} points above AutoAttack, at least {equal:.1%} of the verdicts are equal, and misses are in doubt.
-Cost is in passes per sample, a gradient as three. Made by `python -m benchmarks.express_agreement --page`.
-
-{summary}
-
-{table}
-"""
-
-SUMMARY: Final = """{held} of {count} rows hold. Over all rows, {misses} of {verdicts:,} verdicts are misses, {silent}
-of them not in doubt; {more} samples were broken by express alone."""
-
-UNSEEN: Final = "Networks and images that nothing was chosen on"
-SECTION: Final = """{images} images of CIFAR-10's test set that are not among those above, on networks of another
-architecture, trained for this comparison after the stages of express and the limit of doubt were set:
-{networks} (`benchmarks/train_networks.py`). Run format {version}, {date}.
-Made by `python -m benchmarks.express_agreement --section docs/express.md`.
-
-{summary}
-
-{table}
-"""
 
 
 @dataclass(frozen=True)
@@ -119,7 +79,7 @@ def compare(first: pd.DataFrame, second: pd.DataFrame, doubtful: Sequence[str]) 
         "in doubt": len(doubtful),
         "cost autoattack": cost[0],
         "cost express": cost[1],
-        "cost ratio": cost[0] / cost[1],
+        "cost ratio": cost[0] / cost[1] if cost[1] else 1.0,  # no sample was attacked
     }
     close = row["express"] <= row["autoattack"] + POINTS and row["equal"] >= EQUAL
     return row | {"holds": bool(close and not row["not in doubt"])}
@@ -168,52 +128,10 @@ def measure(name: str, model: nn.Module, threat: Threat, options: argparse.Names
     return {"network": name, "threat": threat.text, **found, "reference": options.reference, "seconds": seconds}
 
 
-def images_of(rows: Sequence[dict[str, Any]]) -> str:
-    """Write how many images each row rests on."""
-    return " or ".join(sorted({str(row["images"]) for row in rows}))
-
-
-def page(rows: Sequence[dict[str, Any]]) -> str:
-    """Write the page of all rows."""
-    return PAGE.format(
-        images=images_of(rows), points=100 * POINTS, equal=EQUAL, summary=summary(rows), table=table(rows)
-    )
-
-
-def section(rows: Sequence[dict[str, Any]]) -> str:
-    """Write the section about networks that nothing was chosen on."""
-    return SECTION.format(
-        images=images_of(rows),
-        networks=", ".join(dict.fromkeys(row["network"] for row in rows)),
-        version=SPEC_VERSION,
-        date=datetime.now(UTC).date(),
-        summary=summary(rows),
-        table=table(rows),
-    )
-
-
-def summary(rows: Sequence[dict[str, Any]]) -> str:
-    """Count the rows that hold, the misses, and what express alone broke."""
-    differences = sum(round((1 - row["equal"]) * row["images"]) for row in rows)
-    misses = sum(row["misses"] for row in rows)
-    return SUMMARY.format(
-        held=sum(row["holds"] for row in rows),
-        count=len(rows),
-        misses=misses,
-        verdicts=sum(row["images"] for row in rows),
-        silent=sum(row["not in doubt"] for row in rows),
-        more=differences - misses,
-    )
-
-
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Write the rows as a Markdown table."""
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    for row in rows:
-        shares = {key: f"{row[key]:.1%}" for key in ("clean", "autoattack", "express", "equal")}
-        cells = {**row, **shares, "cost ratio": f"{row['cost ratio']:.0f}x", "holds": "yes" if row["holds"] else "no"}
-        lines.append("| " + " | ".join(str(cells[column]) for column in COLUMNS) + " |")
-    return "\n".join(lines)
+def threats_of(name: str, options: argparse.Namespace) -> list[Threat]:
+    """Return the threats of a network: all, or those under the norm that its name says it was trained with."""
+    threats = [Threat(text) for text in options.threats.split(",")]
+    return [one for one in threats if not options.own_norm or f"-{one.text.partition(':')[0]}" in name]
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -227,34 +145,37 @@ def main(words: Sequence[str] | None = None) -> None:
     options.add_argument("--out", type=Path, required=True)
     options.add_argument("--train", type=Path, help="training images of benchmarks/train_networks.py")
     options.add_argument("--reference", default="autoattack", help="autoattack, with settings where it must be quick")
+    options.add_argument("--own-norm", action="store_true", help="only threats of the norm in the network's name")
     options.add_argument("--also", default="", help="further attacks for the calibration, such as pgd+square:steps=500")
     options.add_argument("--again", action="store_true", help="run AutoAttack with another seed, for the calibration")
-    options.add_argument("--page", type=Path, help="file for the page of all rows")
-    options.add_argument("--section", type=Path, help="page whose last section these rows become")
     options.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no row is begun")
     chosen = options.parse_args(words)
+    if "express-wide" in chosen.also:
+        importlib.import_module("benchmarks.express_wide")  # registers it
+    if chosen.device == "cuda" and "ASSAY_GPU_SHARE" in os.environ:
+        torch.cuda.set_per_process_memory_fraction(float(os.environ["ASSAY_GPU_SHARE"]))
     chosen.out.mkdir(parents=True, exist_ok=True)
     path, start = chosen.out / "rows.jsonl", time.monotonic()
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     known = {(row["network"], row["threat"], row["images"], row["reference"]) for row in rows}
     for spec in chosen.networks.split(","):
         name = spec.rpartition(":")[2]
-        threats = [Threat(text) for text in chosen.threats.split(",")]
-        missing = [one for one in threats if (name, one.text, chosen.images, chosen.reference) not in known]
+        settings = chosen.images, chosen.reference
+        missing = [one for one in threats_of(name, chosen) if (name, one.text, *settings) not in known]
         model = load(spec, chosen) if missing and time.monotonic() - start < chosen.limit else None
         for threat in missing:
             if model is None or time.monotonic() - start > chosen.limit:
                 continue
-            row = measure(name, model, threat, chosen)
+            try:
+                row = measure(name, model, threat, chosen)
+            except (RuntimeError, EvaluationFailed) as error:  # the same call measures the row again
+                print(f"{name} {threat.text} failed: {error}", flush=True)
+                continue
             rows.append(row)
             with path.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             print(json.dumps(row), flush=True)
     print(table(rows))
-    if chosen.page:
-        chosen.page.write_text(page(rows))
-    if chosen.section:
-        replace_section(chosen.section, UNSEEN, section(rows))
 
 
 if __name__ == "__main__":

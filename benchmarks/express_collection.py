@@ -18,7 +18,8 @@ from typing import Any, Final
 import torch
 
 import robustassay as ra
-from benchmarks.express_agreement import compare, summary
+from benchmarks.express_agreement import compare
+from benchmarks.express_table import summary
 from benchmarks.model_collection import COLLECTION, Entry
 from benchmarks.page_section import replace_section
 from robustassay.malloc_settings import keep_freed_memory

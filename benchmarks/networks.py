@@ -29,8 +29,12 @@ class Shape:
 SHAPES: Final = {
     "resnet18": Shape(64, (64, 128, 256, 512), 2),  # He et al. 2016, arXiv:1603.05027
     "preresnet20": Shape(16, (16, 32, 64), 3),
+    "preresnet14": Shape(16, (16, 32, 64), 2),
     "preresnet8": Shape(16, (16, 32, 64), 1),  # small enough for a comparison on one processor core
     "wrn28-10": Shape(16, (160, 320, 640), 4),  # Zagoruyko & Komodakis 2016, arXiv:1605.07146
+    "wrn28-4": Shape(16, (64, 128, 256), 4),
+    "wrn22-2": Shape(16, (32, 64, 128), 3),
+    "wrn16-2": Shape(16, (32, 64, 128), 2),
     "wrn16-4": Shape(16, (64, 128, 256), 2),
     "wrn70-16-silu": Shape(16, (256, 512, 1024), 11, F.silu),  # Gowal et al. 2020, arXiv:2010.03593
     "tiny": Shape(4, (4, 8), 1),  # for tests

@@ -3,7 +3,8 @@
     python -m benchmarks.train_networks --train train.npz --out DIR --device cuda [--networks resnet18-linf,...]
 
 `train.npz` holds uint8 images [n, 32, 32, 3] and their labels; its last 1,000 images are not trained on. A network's
-name is ARCHITECTURE-NORM or ARCHITECTURE-NORM-sSEED: resnet18-linf, resnet18-l2, resnet18-l1, wrn28-10-linf, ...
+name is ARCHITECTURE-NORM, with -sSEED and -eEPOCHS where they are not 0 and the architecture's own: resnet18-linf,
+resnet18-l1-s2, preresnet20-linf-s21-e4, ...
 Training is adversarial under Linf 8/255, L2 0.5 or L1 12. Each network gives `NAME.safetensors` in half precision,
 and a JSON line on the terminal and in `networks.jsonl`.
 """
@@ -11,6 +12,7 @@ and a JSON line on the terminal and in `networks.jsonl`.
 import argparse
 import dataclasses
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -37,7 +39,10 @@ from robustassay.train.recipe import Recipe
 from robustassay.train.trainer import Trainer
 
 HELD_OUT: Final = 1000
-EPOCHS: Final = {"resnet18": 20, "preresnet8": 8, "preresnet20": 20, "wrn16-4": 20, "wrn28-10": 8, "tiny": 1}
+EPOCHS: Final = {"preresnet8": 8, "wrn28-10": 8, "tiny": 1}
+"""The others train for `USUAL_EPOCHS`."""
+
+USUAL_EPOCHS: Final = 20
 DEFAULT: Final = "resnet18-linf,resnet18-l2,resnet18-l1,wrn28-10-linf,wrn28-10-l2,wrn28-10-l1"
 
 
@@ -117,11 +122,14 @@ class Job:
     norm: str
     seed: int
     epochs: int
+    named_epochs: bool = False
+    """Whether the name says for how many epochs it was trained."""
 
     @property
     def name(self) -> str:
         """The name of its files."""
-        return f"{self.architecture}-{self.norm}" + (f"-s{self.seed}" if self.seed else "")
+        epochs = f"-e{self.epochs}" if self.named_epochs else ""
+        return f"{self.architecture}-{self.norm}" + (f"-s{self.seed}" if self.seed else "") + epochs
 
     @property
     def title(self) -> str:
@@ -136,10 +144,11 @@ class Job:
 def job_of(name: str, epochs: int | None = None) -> Job:
     """Read the name of a network."""
     architecture = networks.architecture_of(name)
-    norm, _, seed = name.removeprefix(f"{architecture}-").partition("-s")
-    if norm not in INNER or not (seed or "0").isdigit():
-        raise SystemExit(f"{name} is no network: write such as {architecture}-linf or {architecture}-l1-s2.")
-    return Job(architecture, norm, int(seed or 0), epochs or EPOCHS[architecture])
+    found = re.fullmatch(r"-(\w+?)(?:-s(\d+))?(?:-e(\d+))?", name.removeprefix(architecture))
+    if not found or found[1] not in INNER:
+        raise SystemExit(f"{name} is no network: write such as {architecture}-linf or {architecture}-l1-s2-e4.")
+    length = int(found[3] or 0) or epochs or EPOCHS.get(architecture, USUAL_EPOCHS)
+    return Job(architecture, found[1], int(found[2] or 0), length, bool(found[3]))
 
 
 def read_arrays(path: Path) -> tuple[Tensor, Tensor]:

@@ -160,6 +160,41 @@ def test_a_cpu_measures_less_and_a_gpu_the_whole(tmp_path):
     assert FULL_ON_CPU.attacks() == QUICK.attacks()  # the records of `--quick` count
 
 
+def test_what_findings_need_of_all_models_comes_first(tmp_path):
+    chosen = choose(["vgg11-natural", "resnet20-natural"])
+    made = plan_of(chosen, FULL, Workspace(data.load("cifar10-1k").take(2), tmp_path))
+    order: list[tuple[str, ...]] = []
+    for task in made.tasks:
+        what = ("clever",) if task.key[0] == "clever" else task.key[2:] if task.key[0] == "transfer" else task.key[1:]
+        order.append((*what, "shown") if task.key[0] == "transfer" else what)
+    first = {what: order.index(what) for what in order}
+    last = {what: at for at, what in enumerate(order)}
+    assert len(made.tasks) == 2 * (len(first) - 1) + len([what for what in order if what == ("clever",)])
+    ends = [
+        (goal, f"{way} κ={kappa}")
+        for goal in ("random", "untargeted")
+        for way in ("C&W", "EAD-L1")
+        for kappa in (0, 40)
+    ]
+    between = [
+        (goal, f"{way} κ={kappa}")
+        for goal in ("random", "untargeted")
+        for way in ("C&W", "EAD-L1")
+        for kappa in (10, 20, 30)
+    ]
+    fast = [what for what in first if "κ" not in "".join(what) and "least-likely" not in what and what != ("clever",)]
+    assert max(last[what] for what in fast) < min(first[what] for what in ends)
+    assert max(last[what] for what in ends) < min(first[*what, "shown"] for what in ends)
+    assert max(last[*what, "shown"] for what in ends) < first["clever",]
+    assert last["clever",] < min(first[what] for what in between)
+    assert (
+        last["random", "EAD-L1 κ=30"] < first["untargeted", "EAD-L1 κ=10"] < first["untargeted", "EAD-L1 κ=10", "shown"]
+    )
+    alone = [what for what in first if "least-likely" in what]
+    assert last["untargeted", "EAD-L1 κ=30", "shown"] < min(first[what] for what in alone)
+    assert max(last[what] for what in alone) < first["untargeted", "C&W κ=10"]
+
+
 def test_attacks_meet_as_many_images_and_models_as_their_settings_say(tmp_path):
     chosen = choose(["resnet20-natural", "vgg11-natural"])
     few = dataclasses.replace(

@@ -28,8 +28,8 @@ def write(made: Sequence[Board], out: Path, problems: Iterable[str] = ()) -> Non
 
 
 def _files(made: Sequence[Board], problems: list[str]) -> Iterator[tuple[str, str]]:
-    content = {"format": FORMAT, "boards": [to_dict(board) for board in made], "left_out": problems}
-    yield "board.json", json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    boards = ",\n".join(_board_text(to_dict(board)) for board in made)
+    yield "board.json", f'{{"format": "{FORMAT}", "left_out": {_text(problems)}, "boards": [\n{boards}\n]}}\n'
     rows = pd.DataFrame([{k: cell(v) for k, v in row.items()} for board in made for row in csv_rows(board)])
     yield "board.csv", rows.to_csv(index=False)
     yield "board.md", _markdown(made, problems)
@@ -38,6 +38,17 @@ def _files(made: Sequence[Board], problems: list[str]) -> Iterator[tuple[str, st
         several = shared[board.threat.dataset, board.threat.norm] > 1
         for entry in board.entries:
             yield from _info(entry, f"_eps{entry.threat.eps:.4g}" if several else "")
+
+
+def _board_text(board: dict[str, Any]) -> str:
+    """Write one entry per line: a change of one is a change of one line, in half the bytes of a value per line."""
+    entries = ",\n".join(_text(entry) for entry in board["entries"])
+    rest = _text({name: value for name, value in board.items() if name != "entries"})
+    return f'{rest.removesuffix("}")}, "entries": [\n{entries}\n]}}'
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _is_board_without_list(out: Path) -> bool:

@@ -62,6 +62,8 @@ class Ledger:
         self.iterations, self.forwards, self.backwards, self.queries = self._counts.unbind(1)
         self.marked_finished = torch.zeros(rows, dtype=torch.bool, device=device)
         self._claims = BestClaims(ball.centre, closest=seeks_minimum)
+        self.marks = 0
+        """How often rows were marked."""
         self._stages: list[str | None] = [None]
         self._max_spent = 0
         self._pass_counts: dict[tuple[int, int], Tensor] = {}
@@ -152,6 +154,11 @@ class Ledger:
             return torch.zeros_like(self.marked_finished)
         finished = self.marked_finished | (self.distance == 0 if self.seeks_minimum else self.claimed)
         return finished if self.query_budget is None else finished | (self.queries_left == 0)
+
+    @property
+    def may_finish_rows(self) -> bool:
+        """Whether a row may be done without a mark: the search of a minimum ends by marks, or with the budget."""
+        return not self.seeks_minimum or not self.has_budget_for_all(1)
 
     @property
     def queries_left(self) -> Tensor:

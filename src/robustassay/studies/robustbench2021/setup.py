@@ -40,8 +40,26 @@ def _scale(study: RobustBenchMeasurements) -> list[Scale]:
               "not stated in its main text"),
         Scale("shifts", f"{len(shifts)} datasets; {settings.shift_images} images for each corruption",
               "CIFAR-10-C, CIFAR-10.1, CINIC-10"),
+        *_further_scale(study),
         Scale("out-of-distribution sets", comma_list(_names(study, OOD)), "CIFAR-100, SVHN, Describable Textures"),
     ]  # fmt: skip
+
+
+def _further_scale(study: RobustBenchMeasurements) -> list[Scale]:
+    """Return the sizes of single analyses that are part of the page."""
+    settings, unknown = study.settings, "not stated in its main text"
+    seeds = f"{len(settings.seeds) + 1} on {comma_list(settings.seed_models)}; {settings.seed_images} images"
+    square = f"{settings.restart_images} images of {comma_list(settings.restart_models)}"
+    rows = (
+        ("robust-shift", "images under attack and shift", f"{settings.attacked_shift_images} of each dataset", unknown),
+        ("transfer", "images for transfer and adversarial privacy leakage", f"{settings.crafting_images:,}", unknown),
+        ("smoothness", "images for smoothness", f"{settings.lipschitz_images}", unknown),
+    )
+    scales = [Scale(what, here, paper) for name, what, here, paper in rows if name in study.analyses]
+    scales += [Scale("seeds", seeds, unknown)] * bool(settings.seed_images)
+    return scales + [Scale("Square with 30 restarts", square, "the model of Xiao et al.")] * bool(
+        settings.restart_images
+    )
 
 
 def _images(counts: list[int]) -> str:
@@ -57,8 +75,9 @@ def _deviations(study: RobustBenchMeasurements) -> list[str]:
         *_about_the_attack(study),
         "Models with a random forward pass are left out, as the paper does not admit them.",
         "Years and venues are those of the methods' papers; the weights are newer.",
-        "Limits of words such as 'highly' and 'noticeable' are ours; that of 50 images per class was set after a first "
-        "look at finding 13, the tests of findings 11 and 14 after a first look at theirs.",
+        *_about_the_data(study),
+        "Limits of words such as 'highly', 'noticeable' and 'little' are ours; that of 50 images per class was set "
+        "after a first look at finding 13, the tests of findings 11 and 14 after a first look at theirs.",
         "Temperatures are fitted on other images than they are evaluated on, as fitting on the same images flatters; "
         "the paper's variant is shown too.",
     ]
@@ -75,6 +94,21 @@ def _deviations(study: RobustBenchMeasurements) -> list[str]:
         if name not in study.analyses and (name != "privacy" or MEMBERS not in data)
     ]
     return lines + not_measured(study)
+
+
+def _about_the_data(study: RobustBenchMeasurements) -> list[str]:
+    """Say which datasets stand for the paper's."""
+    lines, names = [], [name for name in study.setup.datasets if name.startswith(SHIFT)]
+    made = {f"{SHIFT}{spec}" for spec in study.settings.shifts}
+    if made & set(names):
+        lines.append("Corrupted images are made here, by the definitions of CIFAR-10-C with other random numbers.")
+    if others := [name.removeprefix(SHIFT) for name in names if name not in made]:
+        lines.append(f"CIFAR-10.1 and CINIC-10 are not at hand; in their place: {comma_list(others)}.")
+    if own := _names(study, OOD):
+        lines.append(
+            f"CIFAR-100, SVHN and the whole of Describable Textures are not at hand; in their place: {comma_list(own)}."
+        )
+    return lines
 
 
 def _about_the_attack(study: RobustBenchMeasurements) -> list[str]:
