@@ -183,17 +183,13 @@ class Crafting:
             return GradientAccess(target, Ledger.never_done(ball, goal), rng, every_row, on_step)
 
         if self.join in UPDATES and isinstance(self.attack, Liu):
-            first, *others = (self._searched(target) for target in targets)
+            first, *others = targets
             accesses = [access(first, on_step), *(access(other, lambda _: None) for other in others)]
             x_adv = self.attack.ascend(accesses, x0, "own" if self.join == "updates" else "of the mean")
         else:
-            x_adv = self.attack(access(self._searched(source), on_step), x0)
+            x_adv = self.attack(access(source, on_step), x0)
         seconds = time.perf_counter() - started
         return self._verified(source, ids, goal, labels, clean, ball, x_adv, seconds), x_adv.cpu()
-
-    def _searched(self, target: TargetModel) -> TargetModel:
-        """Return what the attack differentiates: a hundred steps may be in TF32, as their images are tested exactly."""
-        return target.in_tf32() if isinstance(self.attack, Liu) and target.device.type == "cuda" else target
 
     def _verified(
         self,

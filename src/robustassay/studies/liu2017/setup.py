@@ -10,8 +10,6 @@ from robustassay.studies.liu2017.models import PAPER_MODELS
 from robustassay.studies.liu2017.settings import EXAMPLE_SETS, PAPER, SIZE_NAMES, ExampleSet
 from robustassay.studies.liu2017.tables import distances, top_of
 from robustassay.studies.page import Scale, Setup, comma_list
-from robustassay.studies.provenance import devices
-from robustassay.studies.running import CPU
 
 THEIR_MODELS = "ResNet-50, ResNet-101, ResNet-152, GoogLeNet and VGG-16"
 
@@ -80,8 +78,6 @@ def _deviations(experiment: LiuExperiment) -> list[str]:
     if top != 5:
         classes = len(experiment.dataset.classes)
         lines.append(f"Top-{top} replaces the paper's top-5: there are only {classes} classes, and chance is higher.")
-    if devices(experiment.out) - {CPU}:
-        lines.append("Optimisation computes products in TF32 on a GPU; its images are tested in full precision.")
     left_out = [one.description for one in EXAMPLE_SETS if one.name in settings.without]
     if left_out:
         lines.append(f"Not measured, to save time: {'; '.join(left_out)}.")
