@@ -174,7 +174,7 @@ QUICK: Final = LiuSettings(
 IMAGENET_RATES: Final = Rates(large=5.7, ensemble=1.4, ensemble_targeted=2.4)
 IMAGENET: Final = LiuSettings(
     models=("resnet34", "efficientnet-b0", "squeezenet-1.1", "mobilenet-v2-1.0-224", "mobilenet-v1-1.0-224"),
-    sizes=Sizes(planes=20),
+    sizes=Sizes(few=10, planes=20),  # few: what one core adds to a run of a GPU
     rates=IMAGENET_RATES,
     grid=81,
     coarse=31,
