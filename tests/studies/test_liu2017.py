@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from robustassay.analysis.geometry import Regions
 from robustassay.attacks.gradient.fgsm import FGSM
-from robustassay.attacks.gradient.liu import Liu, hidden_or_found, penalty_gradient
+from robustassay.attacks.gradient.liu import Liu, hidden_or_found, penalty_gradient, shares_in_mean
 from robustassay.cli.study.drawing import draw
 from robustassay.data import Dataset
 from robustassay.errors import BadRequest, Interrupted, UnknownName
@@ -131,6 +131,23 @@ def test_summed_updates_of_equals_are_one_update_at_the_summed_rate(goal):
     alone = Liu(steps=8, rate=0.03)(view(network(toy(1)), X, goal), X)
     assert torch.allclose(together, alone, atol=1e-5)
     assert not torch.allclose(together, Liu(steps=8, rate=0.01)(view(network(toy(1)), X, goal), X), atol=1e-2)
+
+
+@both_goals
+def test_shares_make_the_gradient_of_the_loss_of_the_mean(goal):
+    """Equation 6: the parts of all members add up to the gradient of the joined probabilities' loss."""
+    several = [network(toy(seed)) for seed in (1, 2, 3)]
+    joint, _ = EnsembleModel(several).gradient(X, hidden_or_found, goal)
+    found = [each.gradient(X, hidden_or_found, goal) for each in several]
+    shares = shares_in_mean([logits for _, logits in found], goal)
+    assert torch.allclose(shares.sum(1), torch.ones(len(X), dtype=torch.float64))
+    parts = [shares[:, at].view(-1, 1, 1, 1) * gradient for at, (gradient, _) in enumerate(found)]
+    assert torch.allclose(torch.stack(parts).sum(0).float(), joint, atol=1e-6)
+    own, mean = (
+        Liu(steps=8, rate=0.01).ascend([view(each, X, goal) for each in several], X, loss)
+        for loss in ("own", "of the mean")
+    )
+    assert not torch.allclose(own, mean, atol=1e-4)
 
 
 @both_goals
@@ -339,7 +356,7 @@ def test_the_study_runs_from_end_to_end_and_a_second_run_computes_nothing(tmp_pa
     assert [one.number for one in report.findings] == list(range(1, len(CLAIMS) + 1))
     assert all(one.published and one.because for one in report.findings)
     members = next(one for one in report.findings if "models that they were made on" in one.claim)
-    assert "n = 30" in (members.measured or "")  # 5 images, 3 ensembles of 2 models
+    assert "n = 24" in (members.measured or "")  # 4 images, 3 ensembles of 2 models
     page = (tmp_path / "study.md").read_text()
     for name in ("main", "table3", *(f"figure{number}" for number in range(1, 8))):
         assert (tmp_path / "figures" / f"{name}.png").stat().st_size > 2_000

@@ -7,9 +7,12 @@ from collections import Counter
 import pandas as pd
 import pytest
 import torch
+from benchmarks.liu2017_service import other_names
 
 from robustassay import models
 from robustassay.cli import main
+from robustassay.data.readers.cifar10 import CLASSES
+from robustassay.data.readers.imagenet import class_names
 from robustassay.evaluation.progress import NoProgress
 from robustassay.serve.server import running
 from robustassay.studies.liu2017 import sent_images
@@ -92,6 +95,13 @@ def test_the_served_model_must_be_one_that_an_ensemble_left_out(folder, capsys):
     (folder / "service.toml").write_text('url = "http://127.0.0.1:9/classify"\nfolder = "kept"\n')
     assert main([*REQUEST, "--out", "out", "--held-out", "vgg11"]) == 2
     assert "--held-out resnet20, mobilenet025" in capsys.readouterr().err
+
+
+def test_every_class_has_a_label_of_its_own():
+    labels = other_names(class_names())
+    assert len(set(labels)) == 1000
+    assert labels[0] == "photo of tench"
+    assert not set(other_names(CLASSES)) & set(CLASSES)
 
 
 def test_a_cap_for_all_is_for_services(capsys):

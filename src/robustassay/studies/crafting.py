@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, final, get_args
 
 import pyarrow as pa
 import torch
@@ -37,6 +37,10 @@ from robustassay.studies.photographs import frame_once
 from robustassay.target import EnsembleModel, GradientAccess, Join, Ledger, LocalModel, TargetModel
 from robustassay.target.batching import LARGE_IMAGE
 from robustassay.threat import Ball, Goal, Targeted, ThreatModel, labels_of
+
+Updates = Literal["updates", "updates on the loss of the mean"]
+UPDATES: Final = get_args(Updates)
+"""How the attack of Liu et al. joins models: by the sum of their Adam updates."""
 
 WAVE: Final = {"cpu": 32, "cuda": 1024}
 """Samples per wave: an attack on several models is slow, and an interrupt loses the wave in progress."""
@@ -76,7 +80,8 @@ class Crafting:
     """One attack on one source, for some samples.
 
     A source of several models is an ensemble, and `join` says how: by the mean of probabilities, logits or losses; or,
-    for the attack of Liu et al. only, by the sum of each model's Adam updates ("updates").
+    for the attack of Liu et al. only, by the sum of each model's Adam updates, on its own loss ("updates") or on its
+    part of the loss of the mean.
     """
 
     source: str
@@ -85,10 +90,10 @@ class Crafting:
     threat: ThreatModel
     dataset: Dataset = field(repr=False)
     seed: int = 0
-    join: Join | Literal["updates"] = "probabilities"
+    join: Join | Updates = "probabilities"
 
     def __post_init__(self) -> None:
-        if self.join == "updates" and not isinstance(self.attack, Liu):
+        if self.join in UPDATES and not isinstance(self.attack, Liu):
             raise BadRequest("Only the attack liu sums the updates of several models: join probabilities instead.")
 
     @property
@@ -177,10 +182,10 @@ class Crafting:
             rng, every_row = Streams.of(self.seed, ids, device), torch.arange(len(rows), device=device)
             return GradientAccess(target, Ledger.never_done(ball, goal), rng, every_row, on_step)
 
-        if self.join == "updates" and isinstance(self.attack, Liu):
+        if self.join in UPDATES and isinstance(self.attack, Liu):
             first, *others = targets
             accesses = [access(first, on_step), *(access(other, lambda _: None) for other in others)]
-            x_adv = self.attack.ascend(accesses, x0)
+            x_adv = self.attack.ascend(accesses, x0, "own" if self.join == "updates" else "of the mean")
         else:
             x_adv = self.attack(access(source, on_step), x0)
         seconds = time.perf_counter() - started
@@ -227,5 +232,5 @@ class Crafting:
         return pa.table({name: columns.get(name, empty) for name in SCHEMA.names}, schema=SCHEMA)
 
 
-def _ensemble(targets: list[TargetModel], join: Join | Literal["updates"]) -> TargetModel:
-    return EnsembleModel(targets, "probabilities" if join == "updates" else join)
+def _ensemble(targets: list[TargetModel], join: Join | Updates) -> TargetModel:
+    return EnsembleModel(targets, join if join in get_args(Join) else "probabilities")  # type: ignore[arg-type]

@@ -161,8 +161,11 @@ class LiuExperiment:
 
     def folder(self, example_set: ExampleSet, crafting: Crafting) -> Path:
         """Return the folder of one source's examples."""
-        name = crafting.source.replace(":", "-").replace("|", "-").replace("/", "-")
-        return self.out / "examples" / example_set.name / f"{name}-{crafting.spec.key[:8]}"
+        return self.out / "examples" / example_set.name / f"{_in_folders(crafting.source)}-{crafting.spec.key[:8]}"
+
+    def is_begun(self, example_set: ExampleSet, source: str) -> bool:
+        """Say whether there is a folder of a source's examples, perhaps of other settings: this needs no radius."""
+        return any((self.out / "examples" / example_set.name).glob(f"{_in_folders(source)}-????????"))
 
     def crafting(self, example_set: ExampleSet, source: str) -> Crafting:
         """Return how the examples of one source are crafted.
@@ -172,7 +175,9 @@ class LiuExperiment:
         models, rule = self.sources(example_set)[source], RandomTarget() if example_set.targeted else None
         samples = self.samples(example_set)
         if example_set.method.startswith("opt"):
-            threat, join = ThreatModel(UNBOUNDED, rule), "updates" if example_set.ensemble else "probabilities"
+            threat = ThreatModel(UNBOUNDED, rule)
+            updates = "updates on the loss of the mean" if example_set.method == "opt-mean" else "updates"
+            join = updates if example_set.ensemble else "probabilities"
             attack = self._optimisation(example_set, source)
             return Crafting(source, models, attack, threat, samples, self.seed, join)  # type: ignore[arg-type]
         fast: Any = FG() if example_set.method == "fg" else FGSM()
@@ -269,6 +274,11 @@ class LiuExperiment:
     @property
     def _device(self) -> torch.device:
         return next(iter(self.models.values())).target.device
+
+
+def _in_folders(source: str) -> str:
+    """Return the name of a source in names of folders."""
+    return source.replace(":", "-").replace("|", "-").replace("/", "-")
 
 
 def _check(name: str, target: TargetModel, x: Tensor) -> None:

@@ -204,7 +204,7 @@ class CraftTask(Task):
         """Count the images without an example; none are needed once the outcomes are known."""
         if self.experiment.outcome_table(self.example_set).exists():
             return 0
-        if self.is_read:
+        if self.is_read or not self.experiment.is_begun(self.example_set, self.source):
             return len(self.experiment.samples(self.example_set))
         if self.example_set.is_matched and not self.experiment.outcome_table(self.example_set.matched_to).exists():
             return len(self.experiment.samples(self.example_set))  # its radius is not known yet

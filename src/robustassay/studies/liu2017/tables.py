@@ -43,6 +43,7 @@ MATRIX_TABLES: Final = (
     MatrixTable("1b", ExampleSet("fg", False, False), "10"),
     MatrixTable("2", ExampleSet("opt", True, False), "12"),
     MatrixTable("3", ExampleSet("opt", True, True), "13"),
+    MatrixTable("3-mean", ExampleSet("opt-mean", True, True)),
     MatrixTable("4", ExampleSet("opt", False, True), "14"),
     MatrixTable("1a-tau", ExampleSet("opt-tau", False, False)),
     MatrixTable("15", ExampleSet("opt-small", False, False), "16"),
