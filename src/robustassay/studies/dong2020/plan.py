@@ -150,7 +150,7 @@ def _attack_run(
         # The search of the smallest eps repeats whole attacks, each with the attack's own budget.
         query_budget=settings.queries if by_query and kind != "eps" else None,
         eot=settings.eot,
-        limit=settings.images_of(attack, kind, defense.role == "randomized"),
+        limit=settings.images_of(attack, kind, defense.role == "randomized", norm),
         source=source,
     )
 

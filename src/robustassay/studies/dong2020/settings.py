@@ -28,6 +28,7 @@ class DongSettings:
     search_images: int | None = None  # for searches of the smallest eps by score-based attacks
     white_box_search_images: int | None = None  # for those by white-box attacks
     transfer_search_images: int | None = None  # for those by transfer attacks
+    l2_images: int | None = None  # for white-box attacks at the fixed eps under L2
     cw_images: int | None = None  # for C&W, whose every image takes all steps
     random_images: int | None = None  # for white-box attacks on random models, whose gradients take several passes
     random_search_images: int | None = None  # for searches of the smallest eps on them
@@ -51,7 +52,9 @@ class DongSettings:
         which += (" targeted random",) * (targeted and random)
         return any(f"{name}{form}" in self.without for name in names for form in which)
 
-    def images_of(self, attack: BenchmarkAttack, kind: RunKind, random: bool = False) -> int | None:
+    def images_of(
+        self, attack: BenchmarkAttack, kind: RunKind, random: bool = False, norm: Norm | None = None
+    ) -> int | None:
         """Return on how many images a run takes place, at most; None for all."""
         searches = kind == "eps"
         if attack.group in QUERY_GROUPS:
@@ -61,6 +64,7 @@ class DongSettings:
         else:
             limits = [*[self.white_box_search_images] * searches, *[self.random_images] * random]
             limits += [self.cw_images] * (attack.name == "C&W")
+            limits += [self.l2_images] * (isinstance(norm, L2) and kind == "fixed")
         limits += [self.random_search_images] * (searches and random)
         return min((limit for limit in limits if limit is not None), default=None)
 
@@ -79,6 +83,7 @@ FULL_ON_GPU: Final = DongSettings(
     search_images=16,
     white_box_search_images=300,
     transfer_search_images=200,
+    l2_images=200,
     cw_images=200,
     random_images=200,
     random_search_images=50,
