@@ -291,9 +291,7 @@ def test_an_attack_counts_only_where_every_row_has_a_finished_run(models, tmp_pa
     assert len(results) == len(plan.tasks) - 1 == 9
     measured = plan.measure(results)
     assert set(measured.unfinished) == {(row, "Linf", "score-NES", "fixed") for row in ("one", "two")}
-    assert "2 of 10 runs are missing, as the time for them ended: score NES (L∞)." in (
-        STUDY.setup(measured).deviations
-    )
+    assert "2 of 10 runs are missing, as the time for them ended: score NES (L∞)." in (STUDY.setup(measured).deviations)
     shown = next(table for table in STUDY.tables(measured) if table.name == "table3").frame
     assert set(shown["attack"]) == {"FGSM", "SPSA", "NAttack"}
 

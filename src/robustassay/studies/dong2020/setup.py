@@ -2,7 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from robustassay.analysis.compare import mcnemar
@@ -177,9 +178,14 @@ def deviations(measured: DongMeasurements, unfinished: Sequence[str] = ()) -> li
     if measured.of_role("randomized"):
         lines.append(
             f"A success on a random model counts if most of {REDRAWS} fresh draws confirm it; otherwise that sample is "
-            "attacked again within its budget, so that its curve over iterations can be longer than one attack, and of "
-            "an attack that seeks the nearest point, farther points with larger margins are tried. The paper states no "
-            "such rule."
+            "attacked again, so that its curve over iterations can be longer than one attack. The paper states no such "
+            "rule. Samples whose successes were all refused count as robust (their numbers are below, among the flags)."
+        )
+    if any(key[0] in measured.of_role("randomized") and key[2] == "white-box-DeepFool" for key in measured.results):
+        lines.append(
+            "DeepFool stops where the mean logits over the draws change their label. On a random model many of these "
+            "points are closer to the boundary than the noise of that mean, and do not count: the accuracy is an upper "
+            "bound."
         )
     if _has(measured, ("transfer",), "steps"):
         lines.append(
@@ -241,7 +247,9 @@ def unfinished(measured: DongMeasurements) -> list[str]:
     """Name the attacks that some row has no finished run of, and the rows of those that are shown all the same."""
     every = {**measured.results, **measured.some_rows}
     left, shown = measured.unfinished, {key[1:] for key in every}
-    lacking = defaultdict[tuple[str, ...], list[Key]](list)  # by the rows that lack an attack; none of which no row shows
+    lacking = defaultdict[tuple[str, ...], list[Key]](
+        list
+    )  # by the rows that lack an attack; none of which no row shows
     for what in dict.fromkeys(key[1:] for key in left):
         rows = tuple(key[0] for key in left if key[1:] == what) if what in shown else ()
         lacking[rows].append(("", *what))
@@ -267,23 +275,25 @@ def _attack_names(keys: list[Key]) -> list[str]:
 
 def flags(measured: DongMeasurements) -> list[str]:
     """List every flag with the runs that have it."""
-    texts, keys = {}, defaultdict[str, list[Key]](list)
+    texts, keys, refused = {}, defaultdict[str, list[Key]](list), dict[Key, str]()
     for key, result in measured.results.items():
         found = dict(result.flags)
         if result.invalid_claims:
             found["invalid-claims"] = "Claimed successes did not verify; these samples count as robust."
+            refused[key] = f" {result.invalid_claims} of {len(result.records):,}"
         for name, text in found.items():
             texts[name] = text
             keys[name].append(key)
-    return [f"{name}: {texts[name]} In {_grouped(measured, found)}." for name, found in keys.items()]
+    counts = {name: refused if name == "invalid-claims" else {} for name in keys}
+    return [f"{name}: {texts[name]} In {_grouped(measured, found, counts[name])}." for name, found in keys.items()]
 
 
-def _grouped(measured: DongMeasurements, keys: list[Key]) -> str:
-    """List runs by defense; a defense all of whose runs are meant is named alone."""
+def _grouped(measured: DongMeasurements, keys: list[Key], more: Mapping[Key, str] = MappingProxyType({})) -> str:
+    """List runs by defense, with `more` about each; a defense all of whose runs are meant is named alone."""
     parts = []
     for label in dict.fromkeys(key[0] for key in keys):
-        own = [" ".join(key[1:]) for key in keys if key[0] == label]
-        whole = len(own) == sum(key[0] == label for key in measured.results)
+        own = [" ".join(key[1:]) + more.get(key, "") for key in keys if key[0] == label]
+        whole = not more and len(own) == sum(key[0] == label for key in measured.results)
         some = f"{len(own)} run{'s' * (len(own) > 1)} of {label} ({', '.join(own)})"
         parts.append(f"all runs of {label}" if whole else some)
     return "; ".join(parts)
