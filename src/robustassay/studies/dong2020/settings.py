@@ -32,6 +32,7 @@ class DongSettings:
     cw_images: int | None = None  # for C&W, whose every image takes all steps
     random_images: int | None = None  # for white-box attacks on random models, whose gradients take several passes
     random_search_images: int | None = None  # for searches of the smallest eps on them
+    random_l2_images: int | None = None  # for white-box attacks at the fixed eps under L2 on them
     random_transfer_images: int | None = None  # for transfer attacks on them, as verification draws every success anew
     random_query_images: int | None = None  # for score- and decision-based attacks on them
     transfer_steps: tuple[int, ...] = TRANSFER_STEPS
@@ -56,7 +57,7 @@ class DongSettings:
         self, attack: BenchmarkAttack, kind: RunKind, random: bool = False, norm: Norm | None = None
     ) -> int | None:
         """Return on how many images a run takes place, at most; None for all."""
-        searches = kind == "eps"
+        searches, fixed_l2 = kind == "eps", kind == "fixed" and isinstance(norm, L2)
         if attack.group in QUERY_GROUPS:
             limits = [self.search_images if searches else self.query_images, *[self.random_query_images] * random]
         elif attack.group == "transfer":
@@ -64,7 +65,7 @@ class DongSettings:
         else:
             limits = [*[self.white_box_search_images] * searches, *[self.random_images] * random]
             limits += [self.cw_images] * (attack.name == "C&W")
-            limits += [self.l2_images] * (isinstance(norm, L2) and kind == "fixed")
+            limits += [self.l2_images, *[self.random_l2_images] * random] * fixed_l2
         limits += [self.random_search_images] * (searches and random)
         return min((limit for limit in limits if limit is not None), default=None)
 
@@ -87,6 +88,7 @@ FULL_ON_GPU: Final = DongSettings(
     cw_images=200,
     random_images=200,
     random_search_images=50,
+    random_l2_images=50,
     transfer_steps=(1, 2, 5, 10, 20),
     eot=10,
     without=frozenset({"C&W random", "score eps random", "NES L2", "SPSA L2", "NAttack L2", "SPSA targeted",
