@@ -45,9 +45,9 @@ WRITTEN: Final = {
     ),
     "ninth": (
         "by two further authors who had not read the doctor; honest models only. Before it, the doctor was mended "
-        "after a look at the four alarms on honest models of the seventh and eighth parts: another attack must now beat "
-        "longer gradient attacks too, and on a random model only verified successes count. The first author left out "
-        "three models that passed the check and were close to families of earlier parts",
+        "after a look at the four alarms on honest models of the seventh and eighth parts: another attack must now "
+        "beat longer gradient attacks too, and on a random model only verified successes count. The first author left "
+        "out three models that passed the check and were close to families of earlier parts",
         "nothing was set on it; measured with commit 591c253",
     ),
 }
