@@ -180,6 +180,10 @@ RATES: Final[list[tuple[str | None, str, Callable[[Row], bool | None] | None]]] 
 """Columns of the table of rates: title, kind of models, and the check; without a check, how many were measured."""
 
 
+REPEATED: Final = {"masked": "adaptive", "honest": "doctor"}
+"""The stage that is measured again where something went wrong."""
+
+
 def went_wrong(entry: Entry, row: Row) -> bool:
     """Return whether a masked model was missed, refused or left too high, or an honest one suspected."""
     return is_wrong(entry, row) or (entry.kind == "masked" and (bool(is_far(row)) or not_attacked(row) is not None))
@@ -211,7 +215,7 @@ def quoted(names: list[str]) -> str:
 def repeated(entries: list[Entry], rows: dict[str, Row], again: dict[str, Row]) -> str:
     """Return what went wrong, as it was first measured and with later code."""
     wrong = [entry for entry in entries if entry.part != "tuning" and went_wrong(entry, rows.get(entry.name, {}))]
-    seen = [entry for entry in wrong if entry.name in again]
+    seen = [entry for entry in wrong if REPEATED[entry.kind] in again.get(entry.name, {})]
     if not seen:
         return ""
     masked = [entry for entry in seen if entry.kind == "masked"]
