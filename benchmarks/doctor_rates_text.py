@@ -47,7 +47,8 @@ WRITTEN: Final = {
         "by two further authors who had not read the doctor; honest models only. Before it, the doctor was mended "
         "after a look at the four alarms on honest models of the seventh and eighth parts: another attack must now "
         "beat longer gradient attacks too, and on a random model only verified successes count. The first author left "
-        "out models that were close to families of earlier parts; two of these on which PGD is weak raise no alarm either",
+        "out models that were close to families of earlier parts; two of these on which PGD is weak raise no alarm "
+        "either",
         "nothing was set on it; measured with commit 591c253",
     ),
 }
