@@ -155,6 +155,7 @@ def deviations(measured: DongMeasurements, unfinished: Sequence[str] = ()) -> li
         *(f"{row.label}: its model {row.model} is not in the zoo." for row in measured.missing),
         *unfinished,
         *([f"Left out: {measured.settings.left_out}."] * bool(measured.settings.left_out)),
+        *([f"{measured.settings.chosen}."] * bool(measured.settings.chosen)),
         *_without_counterpart(measured),
         *_fewer_images(measured),
         *_half_precision(measured),
