@@ -70,6 +70,7 @@ def same_family(experiment: LiuExperiment) -> Judgement:
         )
     if not found:
         return not_measured(published, "no two models are of one family")
+    reasons.append("Models are of one family where their architectures share a name, such as MobileNet v1 and v2.")
     verdicts = [each.verdict for each in found]
     verdict: Verdict = "holds" if "holds" in verdicts else "cannot be said"
     verdict = "does not hold" if set(verdicts) == {"does not hold"} else verdict
