@@ -115,8 +115,9 @@ def _notes(experiment: LiuExperiment) -> list[str]:
         "part of this.",
         "Findings rest on all images, or on the counted planes. As in the paper, planes leave the pixel box.",
         "Limits such as 'almost never' are ours. Several were set, and some findings worded again, after a first look "
-        f"at results on CIFAR-10: a page with other images or networks tests them.{seen if photographs else ''} Those "
-        "of findings 3, 4, 17 and 18 were made stricter after the first pages.",
+        f"at results on CIFAR-10: a page with other images or networks tests them.{seen if photographs else ''} The "
+        "rules of findings 3, 17 and 18 were made stricter between earlier pages and this one's results, and that of "
+        "finding 4 after the latter.",
         "Section 7, with Tables 6 and 34, is a page of its own: `assay study service`.",
         *_credit(experiment),
     ]
