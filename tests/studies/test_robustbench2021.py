@@ -26,7 +26,7 @@ from robustassay.studies.measures.smoothness import OUTPUT
 from robustassay.studies.robustbench2021 import STUDY
 from robustassay.studies.robustbench2021 import smoothness as smoothness_of
 from robustassay.studies.robustbench2021.answers import findings_of
-from robustassay.studies.robustbench2021.class_findings import deer, fairness
+from robustassay.studies.robustbench2021.class_findings import deer, deer_under_l2, fairness
 from robustassay.studies.robustbench2021.findings import CLAIMS, _ood, _shift, _transfer
 from robustassay.studies.robustbench2021.further_runs import square_names
 from robustassay.studies.robustbench2021.l2_models import l2_models
@@ -337,6 +337,9 @@ def test_verdicts_follow_from_the_numbers():
             classes = {"fairness-classes": table.assign(images=images)}
             assert fairness(study_of("fairness", spread, classes)).verdict == expected
 
+    fallen = spread.assign(robust=0.0)
+    assert fairness(study_of("fairness", fallen, {"fairness-classes": fallen})).verdict == "cannot be said"
+
     names = [name for name in models.names() if group(name) in (NATURAL, ADVERSARIAL)]
     for low, verdict in ((ADVERSARIAL, "holds"), (NATURAL, "does not hold"), ("", "cannot be said")):
         areas = [0.6 + 0.3 * (low not in ("", group(name))) + 0.001 * at % 0.01 for at, name in enumerate(names)]
@@ -363,6 +366,17 @@ def test_deer_are_compared_with_all_other_classes(kept, verdict):
     outcome = deer(study_of("fairness", table, {"fairness-classes": table}))
     assert outcome.verdict == verdict
     assert f"({80 * kept:.0f} of 80 images)" in outcome.reasons[0]
+
+
+def test_deer_are_counted_under_l2_on_models_trained_for_it():
+    columns = {"label": [4] * 4 + [0] * 6, "clean_ok": [True] * 9 + [False], "success": [True] * 3 + [False] * 7}
+    rows = pd.DataFrame(columns)
+    results = {(name, "run", "l2"): SimpleNamespace(records=rows) for name in ("resnet20-pgd-l2", "resnet20-pgd")}
+    setup = SimpleNamespace(datasets={"test": data.load("cifar10-1k")})
+    (said,) = deer_under_l2(cast(Any, SimpleNamespace(results=results, setup=setup)))
+    assert said.startswith("resnet20-pgd-l2 under")
+    assert "25% (1 of 4 images)" in said
+    assert said.endswith("all others 100% (5 of 5 images).")
 
 
 def test_statements_about_published_entries_have_their_numbers():

@@ -698,8 +698,27 @@ def test_candidates_compared_together_make_the_claims_of_one_after_the_other(q: 
     together.settle()
     for name in ("x_adv", "distance", "margin", "iteration", "query", "stage"):
         assert torch.equal(getattr(together, name), getattr(alone, name)), name
-    assert together.improvements() == alone.improvements()
-    assert sum(map(len, alone.improvements())) > 6
+    eps = torch.ones(6)
+    assert together.improvements(eps) == alone.improvements(eps)
+    assert sum(map(len, alone.improvements(eps))) > 6
+
+
+def test_of_thousands_of_improvements_those_hardly_closer_are_left_out() -> None:
+    claims, rows = BestClaims(grey(1), closest=True), torch.zeros(1, dtype=torch.int64)
+    for at in range(3000):
+        distance = torch.tensor([[3.0 - at / 1500]], dtype=torch.float64)
+        ones = torch.ones(1, dtype=torch.int64)
+        claims.add(
+            Candidates(rows, grey(1)[:, None], torch.ones(1, 1).bool(), distance, -distance.float(), ones, ones * at, 0)
+        )
+    claims.settle()
+    (kept,) = claims.improvements(torch.tensor([2.0]))
+    distances = [claim["distance"] for claim in kept]
+    assert len(kept) < 700
+    assert [claim["query"] for claim in kept[:100]] == [*range(1, 101)]
+    assert next(claim for claim in kept if claim["distance"] <= 2)["query"] == 1501, "the first one within eps"
+    assert kept[-1]["query"] == 3000
+    assert distances == sorted(distances, reverse=True)
 
 
 def test_a_search_of_the_minimum_looks_for_finished_rows_only_where_there_can_be_some() -> None:

@@ -117,8 +117,8 @@ class Attack(ABC, Generic[Access]):
         """Whether reduced precision would make another attack of it.
 
         The margins of an attack that seeks the nearest point must be exact. A search in reduced precision ends with a
-        few steps in full precision: to an attack of one step they would add strength. Reduced precision rounds away most
-        of the differences from which an attack estimates gradients between points that are close to each other.
+        few steps in full precision: to an attack of one step they would add strength. Reduced precision rounds away
+        most of the differences between points that are close to each other, from which gradients are estimated.
         """
         takes_one_step = issubclass(self.access, GradientAccess) and self.planned_passes(norm) == 1
         sigma: float | None = getattr(self, "sigma", None)

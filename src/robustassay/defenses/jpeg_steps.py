@@ -4,7 +4,7 @@ Only Huffman coding is left out, as it loses nothing. Each pass of libjpeg's int
 is an integer matrix and a rounded shift. Products are exact in float64.
 """
 
-from functools import lru_cache
+from functools import cache
 from typing import Final
 
 import torch
@@ -85,7 +85,7 @@ def _neighbour(plane: Tensor, dim: int, step: int) -> Tensor:
     return plane.index_select(dim, (places + step).clamp(0, plane.shape[dim] - 1))
 
 
-@lru_cache(maxsize=None)  # recordings of calls read the same tensors later
+@cache  # recordings of calls read the same tensors later
 def _matrix(device: torch.device) -> Tensor:
     """Return the transform times 2^13, with the rounded products of libjpeg's constants."""
     rows = torch.zeros(BLOCK, BLOCK, dtype=torch.float64)
@@ -103,7 +103,7 @@ def _matrix(device: torch.device) -> Tensor:
     return rows.to(device)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _steps(table: tuple[tuple[int, ...], ...], quality: int, device: torch.device) -> Tensor:
     """Return the quantisation steps of a quality."""
     scale = 5000 // quality if quality < 50 else 200 - 2 * quality

@@ -24,7 +24,7 @@ REDRAWS: Final = 64
 """Fresh draws per claim of a random model; the most frequent label counts."""
 
 REDRAWS_PER_CALL: Final = 8
-"""Draws per call, if each image of a call has random numbers of its own; on a GPU those of small images are one call."""
+"""Draws per call, if each image of a call has random numbers of its own; on a GPU small images are one call."""
 
 SMALL: Final = 3 * 64 * 64
 """Values of a small image."""

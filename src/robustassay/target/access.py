@@ -25,7 +25,7 @@ CALLS_AT_ONCE: Final = 2
 """Calls of the model that points which are computed ahead may fill."""
 
 IDLE_ITERATIONS: Final = 32
-"""Iterations between two checks for finished rows where there can be none: progress and interrupts are looked at, too."""
+"""Iterations between two checks for finished rows where there can be none: they show progress and end a run, too."""
 
 Ask = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """From points and the row of each, to one answer and the logits per point."""

@@ -4,6 +4,7 @@ To know whether a candidate counts, a value must be copied from the device, and 
 So candidates are stored as they come and compared together when the claims are next read: once per iteration.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -14,6 +15,10 @@ from torch import Tensor
 
 NEVER: Final = -1
 """Iteration and query count of a row without a claim."""
+
+ALL: Final = 100
+CLOSER: Final = 0.998
+"""So many improvements of a row are all recorded; further ones if they are closer by this factor."""
 
 MAX_PENDING: Final = 64
 MAX_PENDING_VALUES: Final = 1 << 26
@@ -131,6 +136,16 @@ class BestClaims:
         self.stage[rows] = candidates.stage
         self._improvements.append((rows, self.iteration[rows], self.query[rows], self.distance[rows]))
 
+    def replace_by(self, other: "BestClaims", rows: Tensor) -> None:
+        """Take the claims of these rows, and their history, from another list."""
+        self.take_back(rows)
+        for name in ("x_adv", "distance", "margin", "iteration", "query", "stage"):
+            getattr(self, name)[rows] = getattr(other, name)[rows]
+        for entry in other._improvements:
+            kept = torch.isin(entry[0], rows)
+            if kept.any():
+                self._improvements.append(tuple(values[kept] for values in entry))
+
     def take_back(self, rows: Tensor) -> None:
         """Remove the claims of these rows and their history."""
         self.distance[rows] = torch.inf
@@ -142,13 +157,25 @@ class BestClaims:
             if (kept := ~torch.isin(entry[0], rows)).any()
         ]
 
-    def improvements(self) -> list[list[dict[str, float]]]:
-        """Return, per row, every claim that was better than the one before: iteration, query and distance."""
+    def improvements(self, eps: Tensor) -> list[list[dict[str, float]]]:
+        """Return, per row, the claims that were better than the one before: iteration, query and distance.
+
+        Where claims improve thousands of times, those that are hardly closer are left out, but for the first one within
+        the row's eps and the last one of all.
+        """
         found: list[list[dict[str, float]]] = [[] for _ in range(len(self.distance))]
+        last: dict[int, dict[str, float]] = {}
+        radii = eps.tolist()
         if self._improvements:
             columns = (torch.cat(column).tolist() for column in zip(*self._improvements, strict=True))
             for row, iteration, query, distance in zip(*columns, strict=True):
-                found[row].append({"iteration": iteration, "query": query, "distance": distance})
+                kept, last[row] = found[row], {"iteration": iteration, "query": query, "distance": distance}
+                before = kept[-1]["distance"] if kept else math.inf
+                if len(kept) < ALL or distance <= CLOSER * before or distance <= radii[row] < before:
+                    kept.append(last[row])
+        for row, claim in last.items():
+            if found[row][-1] is not claim:
+                found[row].append(claim)
         return found
 
 

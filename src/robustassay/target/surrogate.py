@@ -99,8 +99,8 @@ def has_hooks(module: nn.Module) -> bool:
 def is_replayable(module: nn.Module, random: bool) -> bool:
     """Say whether a call may be recorded and replayed: it makes the same operations on the device in every call.
 
-    A module declares this by `replays`, for itself and not for a `model` or `network` inside it; a module without random
-    numbers that can be traced does it, too.
+    A module declares this by `replays`, for itself and not for a `model` or `network` inside it; a module without
+    random numbers that can be traced does it, too.
     """
     if not isinstance(module, nn.Module) or getattr(module, "training", False) or has_hooks(module):
         return False

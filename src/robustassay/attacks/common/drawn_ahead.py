@@ -1,4 +1,4 @@
-"""Random numbers of several steps of an attack, drawn together: on a GPU, one large draw costs less than many small ones."""
+"""Random numbers of several steps of an attack, drawn together: one large draw costs a GPU less than many."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, final
@@ -34,7 +34,7 @@ class DrawnAhead:
         """Return the numbers of the next step."""
         if self._at == self._steps:
             found = self._draw(rng.ahead(self._steps, self._draws))
-            self.drawn, self._at = tuple(each.unflatten(0, (-1, self._steps)) for each in found), 0
+            self.drawn, self._at = tuple(each.reshape(-1, self._steps, *each.shape[1:]) for each in found), 0
         step = tuple(each[:, self._at] for each in self.drawn)
         self._at += 1
         return step

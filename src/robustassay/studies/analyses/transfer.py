@@ -68,9 +68,10 @@ def _shares(measured: ModelMeasurements, pairs: pd.DataFrame) -> pd.DataFrame:
     rates = pd.DataFrame((misled @ weights) / (right @ weights).clip(min=1), index=pairs.index)  # the first is of all
     itself = pairs["source"] == pairs["target"]
     own = rates[itself].groupby(pairs["to"][itself]).mean()
-    rows = []
-    for (one, other), part in rates[~itself].groupby([pairs["from"], pairs["to"]]):
-        share = part.mean() / own.loc[other].clip(lower=1e-9)
+    rows, ends = [], pairs[["from", "to"]][~itself]
+    for one, other in ends.drop_duplicates().itertuples(index=False):
+        part = rates[~itself][(ends["from"] == one) & (ends["to"] == other)]
+        share = part.mean() / own.loc[str(other)].clip(lower=1e-9)
         low, high = np.quantile(share[1:], (0.025, 0.975))
         rows.append({"from": one, "to": other, "share": share[0], "low": low, "high": high})
     return pd.DataFrame(rows, columns=["from", "to", "share", "low", "high"])

@@ -155,8 +155,8 @@ IMAGENET_ON_GPU: Final = DongSettings(
                        "DeepFool random", "white-box eps random", "transfer eps random", "transfer steps random"}),
     left_out="of attacks with a target all but white-box and transfer attacks at the fixed eps; searches of the "
     "smallest eps by score-based attacks, and by white-box and transfer attacks on random models; score-based attacks "
-    "under L2; transfer attacks by steps under L2 and on random models; and C&W and DeepFool on random models: for their "
-    "time on one GPU",
+    "under L2; transfer attacks by steps under L2 and on random models; and C&W and DeepFool on random models: for "
+    "their time on one GPU",
 )  # fmt: skip
 IMAGENET_ON_CPU: Final = DongSettings(
     queries=200,

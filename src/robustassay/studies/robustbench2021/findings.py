@@ -200,15 +200,15 @@ def _transfer(study: RobustBenchMeasurements) -> Outcome:
     if "transfer" not in study.analyses:
         return unknown("not measured yet")
     made = study.analyses["transfer"]
-    groups = made.tables["transfer-groups"].set_index(["from", "to"])
+    groups = {(row["from"], row["to"]): row for row in made.tables["transfer-groups"].to_dict("records")}
     wanted = {(ADVERSARIAL, ADVERSARIAL): True, (NATURAL, ADVERSARIAL): True, (NATURAL, NATURAL): True,
               (ADVERSARIAL, NATURAL): False}  # fmt: skip
-    if not wanted.keys() <= set(groups.index):
+    if not wanted.keys() <= groups.keys():
         return unknown("fewer than two models of either kind of training")
     names = {NATURAL: "natural", ADVERSARIAL: "robust"}
     parts, verdicts = list[str](), dict[str, Verdict]()
     for (one, other), strong in wanted.items():
-        own, name = groups.loc[(one, other)], f"{names[one]} to {names[other]}"
+        own, name = groups[one, other], f"{names[one]} to {names[other]}"
         parts.append(
             f"{name} {own['rate']:.0%} ({own['share']:.0%} of white-box, {100 * own['low']:.0f}–"
             f"{100 * own['high']:.0f})"

@@ -27,7 +27,7 @@ def not_measured(study: RobustBenchMeasurements) -> list[str]:
         key("run", model, part)
         for model in settings.restart_models
         for part in square_names()
-        if settings.restart_images
+        if settings.restart_images and model in models
     ]
     lines += _runs(study, l2, f"Runs of `{settings.attack}` under {L2_THREAT}", "")
     lines += _runs(study, seeds, "Runs with other seeds (appendix E)", "")

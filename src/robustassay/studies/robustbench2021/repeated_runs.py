@@ -85,12 +85,12 @@ def restarts(study: RobustBenchMeasurements) -> Outcome:
 
 def _restarted(study: RobustBenchMeasurements, model: str) -> tuple[str, int, int] | None:
     """Count the images that the main attack left, and those of them that fall to Square in any of its runs."""
-    main = study.results.get(key("run", model))
-    parts = [study.results.get(key("run", model, name)) for name in square_names()]
-    if main is None or None in parts:
+    names = [key("run", model), *(key("run", model, name) for name in square_names())]
+    if not all(name in study.results for name in names):
         return None
-    broken = pd.concat([part.records.set_index("sample_id")["success"] for part in parts], axis=1).any(axis=1)
-    left = unbroken(main.records.set_index("sample_id").loc[list(broken.index)])
+    main, *parts = (study.results[name].records.set_index("sample_id") for name in names)
+    broken = pd.concat([part["success"] for part in parts], axis=1).any(axis=1)
+    left = unbroken(main.loc[list(broken.index)])
     return model, int((left & broken).sum()), int(left.sum())
 
 

@@ -31,6 +31,7 @@ def _scale(study: RobustBenchMeasurements) -> list[Scale]:
     measured, settings = study.measured, study.settings
     attacked = sorted({len(measured.records(model)) for model in measured.models}, reverse=True)
     shifts = [name for name in study.setup.datasets if name.startswith(SHIFT)]
+    few = min(settings.shift_images, len(study.setup.datasets[TEST]))
     return [
         Scale("models", f"{len(measured.models)} of {len(study.setup.models)}, {settings.description}",
               "39 for L∞, 17 for L2, 7 for corruptions"),
@@ -38,7 +39,7 @@ def _scale(study: RobustBenchMeasurements) -> list[Scale]:
         Scale("images under attack", _images(attacked), "10,000"),
         Scale("images for calibration and out-of-distribution detection", f"{len(study.setup.datasets[TEST]):,}",
               "not stated in its main text"),
-        Scale("shifts", f"{len(shifts)} datasets; {settings.shift_images} images for each corruption",
+        Scale("shifts", f"{len(shifts)} datasets; {few} images for each corruption",
               "CIFAR-10-C, CIFAR-10.1, CINIC-10"),
         *_further_scale(study),
         Scale("out-of-distribution sets", comma_list(_names(study, OOD)), "CIFAR-100, SVHN, Describable Textures"),
@@ -47,19 +48,31 @@ def _scale(study: RobustBenchMeasurements) -> list[Scale]:
 
 def _further_scale(study: RobustBenchMeasurements) -> list[Scale]:
     """Return the sizes of single analyses that are part of the page."""
-    settings, unknown = study.settings, "not stated in its main text"
-    seeds = f"{len(settings.seeds) + 1} on {comma_list(settings.seed_models)}; {settings.seed_images} images"
-    square = f"{settings.restart_images} images of {comma_list(settings.restart_models)}"
+    settings, unknown, most = study.settings, "not stated in its main text", len(study.setup.datasets[TEST])
     rows = (
-        ("robust-shift", "images under attack and shift", f"{settings.attacked_shift_images} of each dataset", unknown),
-        ("transfer", "images for transfer and adversarial privacy leakage", f"{settings.crafting_images:,}", unknown),
-        ("smoothness", "images for smoothness", f"{settings.lipschitz_images}", unknown),
+        ("robust-shift", "images under attack and shift", settings.attacked_shift_images, " of each dataset"),
+        ("transfer", "images for transfer and adversarial privacy leakage", settings.crafting_images, ""),
+        ("smoothness", "images for smoothness", settings.lipschitz_images, ""),
     )
-    scales = [Scale(what, here, paper) for name, what, here, paper in rows if name in study.analyses]
-    scales += [Scale("seeds", seeds, unknown)] * bool(settings.seed_images)
-    return scales + [Scale("Square with 30 restarts", square, "the model of Xiao et al.")] * bool(
-        settings.restart_images
+    scales = [
+        Scale(what, f"{min(images, most):,}{more}", unknown)
+        for name, what, images, more in rows
+        if name in study.analyses
+    ]
+    seeded, restarted = (
+        [model for model in chosen if model in study.setup.models and images]
+        for chosen, images in (
+            (settings.seed_models, settings.seed_images),
+            (settings.restart_models, settings.restart_images),
+        )
     )
+    if seeded:
+        seeds = f"{len(settings.seeds) + 1} on {comma_list(seeded)}; {min(settings.seed_images, most)} images"
+        scales.append(Scale("seeds", seeds, unknown))
+    if restarted:
+        square = f"{min(settings.restart_images, most)} images of {comma_list(restarted)}"
+        scales.append(Scale("Square with 30 restarts", square, "the model of Xiao et al."))
+    return scales
 
 
 def _images(counts: list[int]) -> str:
@@ -87,7 +100,7 @@ def _deviations(study: RobustBenchMeasurements) -> list[str]:
             "take 75 times as long."
         )
     if not any(_trained_for_l2(model) for model in models):
-        lines.append("No model was trained against L2 attacks: the zoo has none yet.")
+        lines.append("None of these models was trained against L2 attacks.")
     lines += [
         f"Left out, {FIGURES[name]}: {why}."
         for name, why in REQUIREMENTS.items()
@@ -105,9 +118,7 @@ def _about_the_data(study: RobustBenchMeasurements) -> list[str]:
     if others := [name.removeprefix(SHIFT) for name in names if name not in made]:
         lines.append(f"CIFAR-10.1 and CINIC-10 are not at hand; in their place: {comma_list(others)}.")
     if own := _names(study, OOD):
-        lines.append(
-            f"CIFAR-100, SVHN and the whole of Describable Textures are not at hand; in their place: {comma_list(own)}."
-        )
+        lines.append(f"CIFAR-100 and SVHN are not at hand; the out-of-distribution images are {comma_list(own)}.")
     return lines
 
 
