@@ -59,6 +59,7 @@ class DefensePanels:
 
 def figures(measured: DongMeasurements) -> list[Figure]:
     """Return every figure that has a curve, those of the paper's main text first."""
+    measured = measured.with_some_rows
     goals: tuple[Goal, ...] = get_args(Goal)
     wanted = [
         (_number(measured, group, norm, axis) if goal == "untargeted" else APPENDIX, group, norm, goal, axis)

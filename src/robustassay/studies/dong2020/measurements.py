@@ -1,7 +1,7 @@
 """The finished runs of the benchmark by defense and attack, and the numbers that tables and findings share."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import final
 
@@ -30,6 +30,8 @@ class DongMeasurements:
     photographs: bool = False
     units: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     unfinished: tuple[Key, ...] = ()  # runs that a page of finished work leaves out
+    some_rows: Mapping[Key, Result] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    """Finished runs of attacks that other rows lack: in figures and tables, but not in findings, which compare rows."""
 
     @property
     def norms(self) -> tuple[Norm, ...]:
@@ -40,6 +42,11 @@ class DongMeasurements:
     def labels(self) -> tuple[str, ...]:
         """The defenses' names."""
         return tuple(defense.label for defense in self.defenses)
+
+    @property
+    def with_some_rows(self) -> "DongMeasurements":
+        """The same with the attacks that some rows lack."""
+        return replace(self, results={**self.results, **self.some_rows}, some_rows={})
 
     def of_role(self, role: Role) -> list[str]:
         """Return the names of the rows that a finding is about."""

@@ -56,7 +56,7 @@ def randomized(measured: DongMeasurements) -> Finding:
         return Finding(3, claim, "cannot be said", (f"{why[0].upper()}{why[1:]}.",), published, because=why)
     compared = compare(tests)
     better, worse = sum(one.better for one in compared), sum(one.worse for one in compared)
-    because = f"of {len(compared)} comparisons with the best other row {better} are significantly better, {worse} worse"
+    because = f"{better} of {_comparisons(len(compared))} with the best other row significantly better, {worse} worse"
     asked = " ".join(where for where, *_ in tests)
     missing = _not_run(asked)
     verdict: Verdict = "cannot be said" if missing else most(compared)  # the claim is about both groups
@@ -67,7 +67,7 @@ def randomized(measured: DongMeasurements) -> Finding:
         reasons.append(
             f"{unsure} of {sum(paired.samples for *_, paired in tests)} samples of randomized rows, over all "
             "comparisons, count as robust because the attack's claims did not verify. Were they counted as broken, "
-            f"{above} comparisons would be significantly better and {below} worse."
+            f"{above} of {_comparisons(len(counted))} would be significantly better and {below} worse."
         )
         if most(counted) != verdict and not missing:
             verdict = "cannot be said"
@@ -142,9 +142,13 @@ def _white_box_summary(tests: Sequence[tuple[str, str, str, Curve, Curve]], foun
     return f"white-box: significantly larger distance in {count}, n = {sizes}"
 
 
+def _comparisons(number: int) -> str:
+    return f"{number} comparison{'s' * (number != 1)}"
+
+
 def _not_run(asked: str) -> list[str]:
     """Name the groups of query-based attacks that these comparisons lack: a claim about both needs both."""
-    return [f"no {group}-based attack was run" for group in QUERY_GROUPS if f"{group} " not in asked]
+    return [f"no {group}-based attack was run on all rows" for group in QUERY_GROUPS if f"{group} " not in asked]
 
 
 def _queries(measured: DongMeasurements) -> str:

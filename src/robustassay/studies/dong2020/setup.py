@@ -2,7 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from robustassay.analysis.compare import mcnemar
@@ -42,6 +43,7 @@ ROUNDED: Final = (
 
 def setup(measured: DongMeasurements) -> Setup:
     """Describe the scale, the deviations, and the flags of runs."""
+    missing, measured = unfinished(measured), measured.with_some_rows
     notes = (
         "Differences are in percentage points, on the same samples, with 95 % intervals; p-values are exact and, "
         f"within a finding, Holm-corrected unless marked. {_least(measured)}Bands in figures are pointwise 95 % Wilson "
@@ -50,7 +52,7 @@ def setup(measured: DongMeasurements) -> Setup:
         *(ROUNDED,) * ("JPEG" in measured.labels and _has(measured, ("white-box",), "eps")),
     )
     dataset = "ImageNet" if measured.photographs else "CIFAR-10"
-    return Setup(tuple(scale(measured)), tuple(deviations(measured)), notes, tuple(flags(measured)), dataset)
+    return Setup(tuple(scale(measured)), tuple(deviations(measured, missing)), notes, tuple(flags(measured)), dataset)
 
 
 def _least(measured: DongMeasurements) -> str:
@@ -145,14 +147,15 @@ def _sizes(measured: DongMeasurements, chosen: Callable[[Key], bool]) -> str:
     return either(usual) + f" ({'; '.join(others)})" * bool(others)
 
 
-def deviations(measured: DongMeasurements) -> list[str]:
+def deviations(measured: DongMeasurements, unfinished: Sequence[str] = ()) -> list[str]:
     """List what of the paper is left out or done differently, each with its reason."""
     transfer = sorted({result.manifest["spec"]["attack"].get("source", "") for key, result in measured.results.items()
                        if key[2].startswith("transfer")} - {""})  # fmt: skip
     lines = [
         *(f"{row.label}: its model {row.model} is not in the zoo." for row in measured.missing),
-        *unfinished(measured),
+        *unfinished,
         *([f"Left out: {measured.settings.left_out}."] * bool(measured.settings.left_out)),
+        *([f"{measured.settings.chosen}."] * bool(measured.settings.chosen)),
         *_without_counterpart(measured),
         *_fewer_images(measured),
         *_half_precision(measured),
@@ -176,9 +179,14 @@ def deviations(measured: DongMeasurements) -> list[str]:
     if measured.of_role("randomized"):
         lines.append(
             f"A success on a random model counts if most of {REDRAWS} fresh draws confirm it; otherwise that sample is "
-            "attacked again within its budget, so that its curve over iterations can be longer than one attack, and of "
-            "an attack that seeks the nearest point, farther points with larger margins are tried. The paper states no "
-            "such rule."
+            "attacked again, so that its curve over iterations can be longer than one attack. The paper states no such "
+            "rule. Samples whose successes were all refused count as robust (their numbers are below, among the flags)."
+        )
+    if any(key[0] in measured.of_role("randomized") and key[2] == "white-box-DeepFool" for key in measured.results):
+        lines.append(
+            "DeepFool stops where the mean logits over the draws change their label. On a random model many of these "
+            "points are closer to the boundary than the noise of that mean, and do not count: the accuracy is an upper "
+            "bound."
         )
     if _has(measured, ("transfer",), "steps"):
         lines.append(
@@ -237,17 +245,23 @@ def _after_first_step(measured: DongMeasurements, key: Key) -> int:
 
 
 def unfinished(measured: DongMeasurements) -> list[str]:
-    """Name the attacks that some row has no finished run of: no row of them is shown, if not only random rows lack."""
-    left = len(measured.unfinished)
-    shown = {key[1:] for key in measured.results}
-    alone, parts = (
-        _attack_names([key for key in measured.unfinished if (key[1:] in shown) == known]) for known in (True, False)
-    )
-    total = left + len(measured.results)
-    text = f"{left} of {total} runs are missing, as the time for them ended before every row had one"
-    random = comma_list(dict.fromkeys(key[0] for key in measured.unfinished if key[1:] in shown))
-    parts += [f"of {random} alone, {', '.join(alone)}"] * bool(alone)
-    return [f"{text}: {'; '.join(parts)}."] if parts else []
+    """Name the attacks that some row has no finished run of, and the rows of those that are shown all the same."""
+    every = {**measured.results, **measured.some_rows}
+    left, shown = measured.unfinished, {key[1:] for key in every}
+    lacking = defaultdict[tuple[str, ...], list[Key]](
+        list
+    )  # by the rows that lack an attack; none of which no row shows
+    for what in dict.fromkeys(key[1:] for key in left):
+        rows = tuple(key[0] for key in left if key[1:] == what) if what in shown else ()
+        lacking[rows].append(("", *what))
+    parts = _attack_names(lacking.pop((), []))
+    parts += [f"of {comma_list(rows)}, {', '.join(_attack_names(keys))}" for rows, keys in lacking.items()]
+    text = f"{len(left)} of {len(left) + len(every)} runs are missing, as the time for them ended"
+    lines = [f"{text}: {'; '.join(parts)}."] if parts else []
+    if measured.some_rows:
+        names = "; ".join(_attack_names([("", *what) for what in dict.fromkeys(key[1:] for key in measured.some_rows)]))
+        lines.append(f"Figures and tables show {names} without the rows that lack it; findings do not use it.")
+    return lines
 
 
 def _attack_names(keys: list[Key]) -> list[str]:
@@ -262,23 +276,25 @@ def _attack_names(keys: list[Key]) -> list[str]:
 
 def flags(measured: DongMeasurements) -> list[str]:
     """List every flag with the runs that have it."""
-    texts, keys = {}, defaultdict[str, list[Key]](list)
+    texts, keys, refused = {}, defaultdict[str, list[Key]](list), dict[Key, str]()
     for key, result in measured.results.items():
         found = dict(result.flags)
         if result.invalid_claims:
             found["invalid-claims"] = "Claimed successes did not verify; these samples count as robust."
+            refused[key] = f" {result.invalid_claims} of {len(result.records):,}"
         for name, text in found.items():
             texts[name] = text
             keys[name].append(key)
-    return [f"{name}: {texts[name]} In {_grouped(measured, found)}." for name, found in keys.items()]
+    counts = {name: refused if name == "invalid-claims" else {} for name in keys}
+    return [f"{name}: {texts[name]} In {_grouped(measured, found, counts[name])}." for name, found in keys.items()]
 
 
-def _grouped(measured: DongMeasurements, keys: list[Key]) -> str:
-    """List runs by defense; a defense all of whose runs are meant is named alone."""
+def _grouped(measured: DongMeasurements, keys: list[Key], more: Mapping[Key, str] = MappingProxyType({})) -> str:
+    """List runs by defense, with `more` about each; a defense all of whose runs are meant is named alone."""
     parts = []
     for label in dict.fromkeys(key[0] for key in keys):
-        own = [" ".join(key[1:]) for key in keys if key[0] == label]
-        whole = len(own) == sum(key[0] == label for key in measured.results)
+        own = [" ".join(key[1:]) + more.get(key, "") for key in keys if key[0] == label]
+        whole = not more and len(own) == sum(key[0] == label for key in measured.results)
         some = f"{len(own)} run{'s' * (len(own) > 1)} of {label} ({', '.join(own)})"
         parts.append(f"all runs of {label}" if whole else some)
     return "; ".join(parts)

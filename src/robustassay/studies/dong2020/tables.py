@@ -17,8 +17,8 @@ from robustassay.threat import L2, Norm
 
 def tables(measured: DongMeasurements) -> list[Table]:
     """Return every table whose runs exist."""
-    made = [clean(measured)]
-    made += [pointwise(measured, norm, targeted) for targeted in (False, True) for norm in measured.norms]
+    made, shown = [clean(measured)], measured.with_some_rows
+    made += [pointwise(shown, norm, targeted) for targeted in (False, True) for norm in measured.norms]
     return [table for table in (*made, by_steps(measured), spot_checks(measured)) if len(table.frame)]
 
 
