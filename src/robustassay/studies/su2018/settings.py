@@ -139,7 +139,7 @@ def _bim(steps: int) -> str:
     return f"bim:steps={steps},rel_step={1 / steps}"
 
 
-FULL: Final = SuSettings(shown_images=16)
+FULL: Final = SuSettings(shown_images=16)  # those of the published page were crafted on a CPU: a GPU can take more
 QUICK: Final = SuSettings(
     eps=(4, 8, 16, PAPER_EPS),
     iterations=(10, 30),
