@@ -28,8 +28,8 @@ def write(made: Sequence[Board], out: Path, problems: Iterable[str] = ()) -> Non
 
 
 def _files(made: Sequence[Board], problems: list[str]) -> Iterator[tuple[str, str]]:
-    boards = ",\n".join(_board_text(to_dict(board)) for board in made)
-    yield "board.json", f'{{"format": "{FORMAT}", "left_out": {_text(problems)}, "boards": [\n{boards}\n]}}\n'
+    content = {"format": FORMAT, "left_out": problems, "boards": [to_dict(board) for board in made]}
+    yield "board.json", board_json(content)
     rows = pd.DataFrame([{k: cell(v) for k, v in row.items()} for board in made for row in csv_rows(board)])
     yield "board.csv", rows.to_csv(index=False)
     yield "board.md", _markdown(made, problems)
@@ -40,11 +40,17 @@ def _files(made: Sequence[Board], problems: list[str]) -> Iterator[tuple[str, st
             yield from _info(entry, f"_eps{entry.threat.eps:.4g}" if several else "")
 
 
-def _board_text(board: dict[str, Any]) -> str:
+def board_json(content: dict[str, Any]) -> str:
     """Write one entry per line: a change of one is a change of one line, in half the bytes of a value per line."""
-    entries = ",\n".join(_text(entry) for entry in board["entries"])
-    rest = _text({name: value for name, value in board.items() if name != "entries"})
-    return f'{rest.removesuffix("}")}, "entries": [\n{entries}\n]}}'
+    boards = [_with_lines(board, "entries", map(_text, board["entries"])) for board in content["boards"]]
+    return _with_lines(content, "boards", boards) + "\n"
+
+
+def _with_lines(held: dict[str, Any], name: str, lines: Iterable[str]) -> str:
+    """Write fields in one line, and one of them, last, in the given lines."""
+    rest = _text({key: value for key, value in held.items() if key != name}).removesuffix("}")
+    within = ",\n".join(lines)
+    return f'{rest}, "{name}": [\n{within}\n]}}'
 
 
 def _text(value: Any) -> str:

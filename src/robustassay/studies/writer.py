@@ -64,10 +64,13 @@ def write(
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as a cell of a CSV file: rates in six digits, and no label of a service is taken for a formula."""
-    if isinstance(value, float) and abs(value) < WHOLE:
-        return float(f"{value:.{DIGITS}g}")
-    return cell(value)
+    """Return a value as a cell of a CSV file; no label of a service is taken for a formula."""
+    return few_digits(value) if isinstance(value, float) else cell(value)
+
+
+def few_digits(value: float) -> float:
+    """Round a rate or a time; large numbers are counts."""
+    return float(f"{value:.{DIGITS}g}") if abs(value) < WHOLE else value
 
 
 def page(

@@ -51,11 +51,7 @@ class ReplayedModule:
         shape = (*images.shape, torch.is_grad_enabled())
         if images.is_cuda and shape not in self._recordings:
             self._calls[shape] += 1
-            if (
-                self._calls[shape] == CALLS_BEFORE_RECORDING
-                and _has_room(images.device)
-                and self._is_worth_it(images)
-            ):
+            if self._calls[shape] == CALLS_BEFORE_RECORDING and _has_room(images.device) and self._is_worth_it(images):
                 self._record(shape, images)
         if shape not in self._recordings:
             return self.call_directly(images)
