@@ -96,7 +96,7 @@ def to_repeat(
 ) -> list[Task]:
     """Return what went wrong outside the tuning half and was not measured again: remedies, and false alarms."""
     wrong = [
-        (entry.name, "adaptive" if entry.kind == "masked" else "doctor")
+        (entry.name, doctor_rates_page.REPEATED[entry.kind])
         for entry in chosen_entries(collection, part, only)
         if entry.part != "tuning" and doctor_rates_page.went_wrong(entry, rows.get(entry.name, {}))
     ]

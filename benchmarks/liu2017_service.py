@@ -11,6 +11,8 @@ import argparse
 import json
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +43,15 @@ PORT: Final = 8747
 """Always the same: the address is part of what stored answers belong to."""
 
 
+def other_names(classes: Sequence[str]) -> tuple[str, ...]:
+    """Return the service's label of every class; of classes that share a name, such as two cranes, each has its own."""
+    counts = Counter(classes)
+    return tuple(
+        OTHER_NAMES.get(name, f"photo of {name}" if counts[name] == 1 else f"photo of {name} ({index})")
+        for index, name in enumerate(classes)
+    )
+
+
 def main() -> int:
     """Serve, send, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -50,7 +61,7 @@ def main() -> int:
     module = models.load(asked.model)
     photographs = asked.model.startswith("imagenet:")
     classes = class_names() if photographs else CLASSES
-    labels = tuple(OTHER_NAMES.get(name, f"photo of {name}") for name in classes)
+    labels = other_names(classes)
     side = COMMON.size[0] if photographs else 32
     config = ServiceConfig(labels=labels, shape=(3, side, side), top_k=SHOWN[len(classes)])
     with tempfile.TemporaryDirectory() as folder, running(frame_once(module), config, PORT) as address:

@@ -5,8 +5,8 @@
 
 Resumable: a card that already says so for these weights and as many images is left alone, and a run that was
 interrupted goes on from its folder. With `--study`, nothing is attacked: finished runs of `assay study robustbench2021`
-give the numbers of both attacks, where they have more images than a card. AutoAttack on a random model is its version
-for these.
+give the numbers of both attacks, where they have more images than a card, or with `--again` as many: an attack may be
+stronger since. AutoAttack on a random model is its version for these.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main(words: Sequence[str]) -> int:
     """Measure the missing models, the fast ones first, so that an interrupt costs little."""
     options = parse(words)
     if options.study is not None:
-        return take_over(options.study, options.models or models.names())
+        return take_over(options.study, options.models or models.names(), options.again)
     cards = sorted((models.card(name) for name in options.models or models.names()), key=expected_cost)
     wanted = [(card, options.limit or images_for(card)) for card in cards]
     missing = [(card, images) for card, images in wanted if not is_known(card, images, options.attack)]
@@ -65,12 +65,13 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"))
     parser.add_argument("--attack", choices=KEYS, default=KEYS[0])
     parser.add_argument("--study", type=Path, help="folder of the study robustbench2021, to take its runs from")
+    parser.add_argument("--again", action="store_true", help="with --study: also where a card has as many images")
     parser.add_argument("--out", type=Path, default=Path("runs/measure-zoo"), help="folder of the runs")
     return parser.parse_args(words)
 
 
-def take_over(study: Path, names: Sequence[str]) -> int:
-    """Write the finished runs of a study into the cards that have fewer images."""
+def take_over(study: Path, names: Sequence[str], again: bool = False) -> int:
+    """Write the finished runs of a study into the cards that have fewer images, or as many."""
     for name in names:
         runs = study / "runs" / name / "run"
         for folder in sorted(folder for kind in ("test", *KEYS) for folder in runs.glob(f"{kind}-*")):
@@ -80,7 +81,7 @@ def take_over(study: Path, names: Sequence[str]) -> int:
             is_default = attack in KEYS and spec["attack"] == describe("attack", attacks.create(attack))
             is_usual = spec["threat"] == THREAT and spec["data"]["name"] == DATA
             own = is_default and is_usual and spec["model"].get("weights") == hash_state(models.load(name))
-            if own and not is_known(models.card(name), images, attack):
+            if own and not is_known(models.card(name), images + again, attack):
                 add(name, {attack: measurement(name, result, images, attack)})
                 print(f"{name}: {result.robust_accuracy:.1%} of {images} under {attack}", flush=True)
     zoo_table.main()

@@ -12,8 +12,9 @@ such as a transfer matrix, waits for them. ASSAY_GPU_SHARE is the part of the GP
 by default 0.9 divided by the number of cores.
 
 `--pack FOLDER` packs records (no images), provenance and the page, if `--publish` wrote one, into files of at most
-15 MiB each: unpack them into one folder, and make the page with `assay study NAME --out FOLDER --publish PAGE`. Where
-the source is a copy without its repository, name the commit in ASSAY_COMMIT.
+15 MiB each; with `--sent N`, also the first N images of each kind that liu2017 sends to a service. Unpack them into one
+folder, and make the page with `assay study NAME --out FOLDER --publish PAGE`. Where the source is a copy without its
+repository, name the commit in ASSAY_COMMIT.
 """
 
 import argparse
@@ -44,8 +45,11 @@ from robustassay.studies.runs import RunTask
 from robustassay.studies.scope import ExtraData, Scope
 from robustassay.studies.task import Task
 
-PACK_BYTES: Final = 14 << 20
-"""A pack is closed when it is larger than this; one more file adds much less than a MiB."""
+PACK_BYTES: Final = 15 << 20
+"""A pack is closed before a file that could make it larger than this."""
+
+BUFFERED: Final = 1 << 18
+"""Bytes that an archive may hold back before they are in its file."""
 
 POLL_SECONDS: Final = 0.5
 
@@ -74,6 +78,8 @@ def main(words: Sequence[str]) -> int:
             run_study(PAPERS[options.study].study(), scope, True, options.publish)
         except BadRequest as error:  # too little is finished; the records are packed all the same
             print(error, flush=True)
+    if options.pack is not None and options.sent and options.study == "liu2017":
+        keep_sent(scope, options.sent)
     if options.pack is not None:
         for path in pack([options.out, *([options.publish] if options.publish else [])], options.pack):
             print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB", flush=True)
@@ -90,6 +96,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--grace", type=float, default=40.0, help="seconds that waves in progress may take then")
     parser.add_argument("--publish", type=Path, help="write the page of finished work there")
     parser.add_argument("--pack", type=Path, help="pack records and page there")
+    parser.add_argument("--sent", type=int, default=0, help="images of each kind that go to a service, to pack")
     parser.add_argument("--dataset", choices=("cifar10", "imagenet"), default="cifar10")
     for name in ("--data", "--device", "--members"):
         parser.add_argument(name)
@@ -234,9 +241,21 @@ def pack(folders: Sequence[Path], out: Path) -> list[Path]:
         packs.append(out / f"study-{len(packs) + 1}.tar.gz")
         with packs[-1].open("wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
             archive.add(*files.pop(0))
-            while files and raw.tell() < PACK_BYTES:
+            while files and raw.tell() + BUFFERED + files[0][0].stat().st_size < PACK_BYTES:
                 archive.add(*files.pop(0))
     return packs
+
+
+def keep_sent(scope: Scope, images: int) -> None:
+    """Write the images that Liu et al.'s section 7 sends to a service where packs hold them."""
+    from robustassay.studies.liu2017 import sent_images
+    from robustassay.studies.liu2017.plan import plan
+
+    experiment = plan(resolve(PAPERS["liu2017"].study().paper_models, scope)[0]).measure({})
+    if all(experiment.outcome_table(example_set).exists() for example_set, _ in sent_images.groups(experiment)):
+        sent_images.keep(experiment, images)
+    else:
+        print("The sets that go to a service are not finished: none of their images is packed.", flush=True)
 
 
 if __name__ == "__main__":

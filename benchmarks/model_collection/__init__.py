@@ -20,6 +20,7 @@ from benchmarks.model_collection import (
     masks_output,
     masks_random,
     masks_state,
+    ninth,
     second,
     seventh,
     sixth,
@@ -46,4 +47,5 @@ COLLECTION: Final[tuple[Entry, ...]] = (
     *sixth.entries(),
     *seventh.entries(),
     *eighth.entries(),
+    *ninth.entries(),
 )

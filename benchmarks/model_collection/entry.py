@@ -14,13 +14,13 @@ from robustassay import data
 
 Kind = Literal["masked", "honest"]
 Half = Literal["tuning", "held-out"]
-Later = Literal["second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"]
+Later = Literal["second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"]
 Part = Half | Later
 Asked = Literal["together", "alone", "majority", "fresh"]
 """How a decision is read: in a batch, one image per call, as the majority of calls, or from an unused copy."""
 
 HALVES: Final[tuple[Half, Half]] = ("tuning", "held-out")
-LATER: Final[tuple[Later, ...]] = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+LATER: Final[tuple[Later, ...]] = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
 PARTS: Final[tuple[Part, ...]] = (*HALVES, *LATER)
 EPS: Final = 8 / 255
 DRAWS: Final = 32

@@ -42,7 +42,7 @@ SCHEMA_2: Final = pa.schema(
         ("queries", pa.int64()),
         ("claimed_at_iteration", pa.int64()),  # null without a claim
         ("claimed_at_query", pa.int64()),
-        ("improvements", pa.list_(IMPROVEMENT)),  # every claim better than the one before; the last is the one verified
+        ("improvements", pa.list_(IMPROVEMENT)),  # claims better than the one before; the last is the one verified
         (
             "other_objectives",
             pa.list_(BY_OBJECTIVE),

@@ -53,6 +53,17 @@ class Streams:
         """How often each row has drawn."""
         return self._draws[self._rows]
 
+    def ahead(self, steps: int, draws: int = 1) -> "Streams":
+        """Return the streams of the next steps, each of so many draws: row i * steps + j is step j of row i.
+
+        One call then draws for all of them, with the numbers that a call per step would give.
+        """
+        assert self._copies == 1, "streams of copies draw for all copies of a row together"
+        first = self._draws[self._rows][:, None] + draws * torch.arange(steps, device=self._draws.device)
+        self._draws[self._rows] += draws * steps
+        keys = self._keys[self._rows].repeat_interleave(steps)
+        return Streams(keys, first.flatten(), torch.arange(len(keys), device=keys.device))
+
     def skip(self, draws: Tensor) -> None:
         """Go on as if each row had drawn so often more."""
         self._draws[self._rows] += draws

@@ -245,7 +245,8 @@ def test_a_row_without_a_start_stops(name: str, targeted: bool) -> None:
 def test_an_oracle_of_chance_ends_within_the_budget(name: str, norm: type[Norm], targeted: bool) -> None:
     x, labels = images(4, (12,)), torch.zeros(4, dtype=torch.int64)
     target = targets(4, 2) if targeted else None
-    records, _ = run(Coin(), attacks.create(name), norm(1), x, labels, target=target, query_budget=150)
+    # With other seeds chance may finish every row early: a clean image that reaches the goal needs no more queries.
+    records, _ = run(Coin(), attacks.create(name), norm(1), x, labels, target=target, query_budget=150, seed=1)
     assert (records["queries"] <= 150).all()
     assert records["queries"].max() == 150
 

@@ -22,7 +22,7 @@ def test_autoattack_is_another_measurement_and_has_a_version_for_random_models()
 
 def test_finished_runs_of_the_study_go_to_the_cards_under_both_attacks(tmp_path, monkeypatch):
     added: list[tuple[str, str, int]] = []
-    monkeypatch.setattr(measure_zoo, "is_known", lambda *given: False)
+    monkeypatch.setattr(measure_zoo, "is_known", lambda card, images, attack: images <= 2)  # as many as the runs have
     monkeypatch.setattr(
         measure_zoo, "add", lambda name, found: added.extend((name, k, v["images"]) for k, v in found.items())
     )
@@ -34,4 +34,6 @@ def test_finished_runs_of_the_study_go_to_the_cards_under_both_attacks(tmp_path,
             "alexnet-natural", "cifar10-1k", ra.LInf(8 / 255), attack, limit=2, out=out, search=ra.Search(self_test=0)
         )
     measure_zoo.take_over(tmp_path, ["alexnet-natural"])
+    assert not added
+    measure_zoo.take_over(tmp_path, ["alexnet-natural"], again=True)
     assert sorted(added) == [("alexnet-natural", "autoattack", 2), ("alexnet-natural", "express", 2)]

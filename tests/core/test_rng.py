@@ -252,3 +252,16 @@ def test_copies_of_a_row_draw_apart_and_belong_to_it_alone() -> None:
     alone = Streams.of(0, names(5)[3:4]).copied(3).integers(2**62, 7)
     assert torch.equal(alone, drawn[9:12])
     assert not torch.equal(together.integers(2**62, 7), drawn), "the next draw is another one"
+
+
+@pytest.mark.parametrize("draws", [1, 2])
+def test_steps_drawn_ahead_have_the_numbers_of_one_draw_after_the_other(draws: int) -> None:
+    rng, other = Streams.of(3, names(4)).among(torch.tensor([0, 2, 3])), Streams.of(3, names(4))
+    ahead = rng.ahead(5, draws)
+    first, second = ahead.normal(3, 2).unflatten(0, (3, 5)), ahead.uniform(7).unflatten(0, (3, 5))
+    kept = other.among(torch.tensor([0, 2, 3]))
+    for step in range(5):
+        assert torch.equal(first[:, step], kept.normal(3, 2))
+        if draws == 2:
+            assert torch.equal(second[:, step], kept.uniform(7))
+    assert torch.equal(rng.draws, kept.draws), "the next draw goes on behind them"

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import robustassay as ra
 from robustassay import data
+from robustassay.attacks.score.square import Square
 from robustassay.doctor import REMEDIES, Diagnosis, IndicatorResult, cross_checks, diagnose
 from robustassay.doctor.cross_checks import WhiteBox
 from robustassay.doctor.diagnosis import check_all
@@ -242,6 +243,29 @@ def test_square_beats_a_white_box_attack_that_did_nothing(natural, monkeypatch):
     best = WhiteBox(probes, probes.clean.double() - 1e3)
     assert cross_checks.black_box(best).value == 0
     assert "40 queries" in cross_checks.black_box(best).evidence
+
+
+def test_no_attack_beats_gradient_attacks_that_only_need_more_steps(natural):
+    probes = probes_of(natural)
+    lower = probes.clean.double() - 1e3
+    assert unbroken(probes).beaten(lower).all()
+    longer = WhiteBox(probes, probes.clean.double(), cross_checks.LONGER)
+    assert not longer.beaten(lower).any(), "longer attacks break every image of a natural network"
+    masks = probes_of(masked.quantised(natural))
+    assert WhiteBox(masks, masks.clean.double(), cross_checks.LONGER).beaten(masks.clean.double() - 1e3).any()
+    assert longer.beaten(lower[:2]).shape == (2,)
+
+
+def test_a_low_margin_of_one_draw_is_no_success(natural):
+    """Of many draws around the clean image, some have a low margin."""
+    square = Square(steps=60)
+    random = probes_of(masked.noisy(ra.load_model("resnet20-pgd")), random=True)
+    broken, margin = random.attacked_by(square)
+    assert not broken.all()
+    assert torch.equal(margin[~broken], random.clean.double()[~broken])
+    assert (margin[broken] <= 0).all()
+    same = probes_of(ra.load_model("resnet20-pgd"))
+    assert (same.attacked_by(square)[1] < same.clean.double()).all(), "without draws the lowest margin counts"
 
 
 def test_where_no_zoo_model_fits_a_substitute_is_distilled(natural, monkeypatch):

@@ -46,6 +46,10 @@ def test_a_part_has_about_as_many_honest_models_as_masked_ones(part, masked, hon
     assert kinds == {"masked": masked, "honest": honest}
 
 
+def test_the_ninth_part_has_honest_models_only():
+    assert Counter(entry.kind for entry in COLLECTION if entry.part == "ninth") == {"honest": 65}
+
+
 @pytest.mark.parametrize(("one", "other"), list(combinations(PARTS, 2)))
 def test_no_family_is_in_two_parts(one, other):
     families = [{entry.family for entry in COLLECTION if entry.part == part} for part in (one, other)]
@@ -117,12 +121,24 @@ def test_rates_count_each_half_by_itself_and_have_an_interval():
 
 
 def test_the_table_of_rates_counts_several_parts_together():
-    masked = {part: next(e for e in COLLECTION if e.kind == "masked" and e.part == part) for part in LATER}
+    parts = [part for part in LATER if part != "ninth"]  # it has honest models only
+    masked = {part: next(e for e in COLLECTION if e.kind == "masked" and e.part == part) for part in parts}
     rows = {entry.name: row(said(0.5), 0.5) for entry in masked.values()}
     rows[masked["fifth"].name] = row(said(0.5), 0.2)
     last = rates_table(list(COLLECTION), rows, {"all": LATER}).splitlines()[-1]
-    assert last.startswith(f"| all | {len(LATER)} of ")
-    assert f"| 1 of {len(LATER)} (" in last
+    assert last.startswith(f"| all | {len(parts)} of ")
+    assert f"| 1 of {len(parts)} (" in last
+
+
+def test_the_doctor_of_today_is_compared_with_the_first_one():
+    entry = next(entry for entry in COLLECTION if entry.kind == "honest" and entry.part == "eighth")
+    rows = {entry.name: row(said(0.5), 0.5, ["black-box beats white-box"])}
+    today = {entry.name: {"name": entry.name, "doctor": {"alarms": [], "seconds": 1.0}}}
+    text = page(COLLECTION, rows, {}, today)
+    assert (
+        "raises an alarm on 0 of 0 masked models, first 0 and 0 of 1 honest models, first 1, of the parts eighth."
+        in text
+    )
 
 
 def test_alarms_that_adaptive_auto_proves_right_are_named():

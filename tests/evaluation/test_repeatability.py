@@ -12,6 +12,7 @@ from robustassay.errors import BadModel
 from robustassay.evaluation.checks import check_model
 from robustassay.evaluation.flags import find_flags
 from robustassay.evaluation.inspection import inspect_model
+from robustassay.evaluation.repeatability import depends_on_batch
 from robustassay.target import LocalModel, relative_difference
 from robustassay.target.surrogate import find_surrogate
 from tests.support.masked import AnswersFromMemory, Drifts, Masked, Optimises, crowd_dependent, noisy, with_far_class
@@ -196,3 +197,19 @@ def test_flags_are_found_under_a_profiler_which_goes_on_afterwards(net):
     assert "dynamic" in {flag.name for flag in found}
     names = {entry.code for entry in profile.getstats()}
     assert any("sorted" in str(name) for name in names)
+
+
+def test_dependence_on_a_large_batch_is_sought_with_fewer_images_where_memory_ends():
+    sizes = []
+
+    class Small(nn.Module):
+        def forward(self, x):
+            sizes.append(len(x))
+            if len(x) > 24:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            sign = -1.0 if len(x) > 12 else 1.0
+            return sign * x.flatten(1)[:, :3]
+
+    x = torch.rand(8, 3, 4, 4)
+    assert depends_on_batch(Small(), x, x.flatten(1)[:, :3], batch_size=64, images=64)
+    assert sizes[-2:] == [32, 16]

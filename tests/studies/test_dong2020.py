@@ -298,6 +298,20 @@ def test_an_attack_counts_only_where_every_row_has_a_finished_run(models, tmp_pa
     assert set(shown["attack"]) == {"FGSM", "SPSA", "NAttack"}
 
 
+def test_an_attack_is_shown_without_a_random_or_added_row_whose_run_is_missing():
+    names = ("Res-56", "PGD-AT", "RSE", "more=resnet20-pgd")
+    rows = defenses.choose(names)[0]
+    kept = {(row.label, "score", "NES", LINF, "fixed"): ("nes", NEAR) for row in rows[:2]}
+    whole = measurements(kept)
+    plan = STUDY.plan(Scope(Path("none"), models=names, device="cpu"))
+    found = plan.measure(whole.results)
+    assert set(found.results) == set(whole.results)
+    text = next(line for line in STUDY.setup(found).deviations if "runs are missing" in line)
+    assert text.endswith("of RSE and more alone, score NES (L∞).")
+    one = {key: result for key, result in whole.results.items() if key[0] == "Res-56"}
+    assert not plan.measure(one).results, "PGD-AT is compared with it"
+
+
 def test_missing_models_are_named_and_substitutes_stand_in(monkeypatch):
     zoo = {"resnet56-natural", "resnet20x2-pgd", "resnet20-pgd"}
     monkeypatch.setattr(defenses, "is_available", lambda model: model.rpartition("|")[2] in zoo)
@@ -528,6 +542,23 @@ def test_third_finding_compares_and_prints_the_same_images():
         )
     )[2]
     assert (found.measured or "").endswith("TRADES 100.0%; n = 20")
+
+
+def test_third_finding_does_not_rest_on_claims_that_did_not_verify():
+    runs = {
+        ("Res-56", "score", "NES", LINF, "fixed"): ("nes", NEAR),
+        ("RSE", "score", "NES", LINF, "fixed"): ("nes", STANDS),
+        ("Res-56", "decision", "Evolutionary", L2, "both"): ("evolutionary", NEAR),
+        ("RSE", "decision", "Evolutionary", L2, "both"): ("evolutionary", STANDS),
+    }
+    measured = measurements(runs)
+    for key, found in measured.results.items():
+        if key[0] == "RSE":
+            found.records["claimed"], found.records["valid"] = True, False
+    found = STUDY.findings(measured)[2]
+    assert found.verdict == "cannot be said"
+    assert found.because.endswith("with claims that did not verify counted as broken, the verdict is another one")
+    assert found.reasons[-1].startswith(f"{2 * N} of {2 * N} samples of randomized rows, over all comparisons, count")
 
 
 def test_transformations_are_counted_by_row():

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from robustassay.analysis.geometry import Regions
 from robustassay.attacks.gradient.fgsm import FGSM
-from robustassay.attacks.gradient.liu import Liu, hidden_or_found, penalty_gradient
+from robustassay.attacks.gradient.liu import Liu, hidden_or_found, penalty_gradient, shares_in_mean
 from robustassay.cli.study.drawing import draw
 from robustassay.data import Dataset
 from robustassay.errors import BadRequest, Interrupted, UnknownName
@@ -27,8 +27,18 @@ from robustassay.studies.liu2017.comparisons import best_single, difference, hel
 from robustassay.studies.liu2017.experiment import LiuExperiment
 from robustassay.studies.liu2017.findings import CLAIMS
 from robustassay.studies.liu2017.models import PAPER_MODELS, choose, family_of
-from robustassay.studies.liu2017.plan import tasks
-from robustassay.studies.liu2017.settings import EXAMPLE_SETS, FULL, FULL_ON_CPU, QUICK, ExampleSet, LiuSettings, Sizes
+from robustassay.studies.liu2017.plan import optional, tasks
+from robustassay.studies.liu2017.settings import (
+    EXAMPLE_SETS,
+    FULL,
+    FULL_ON_CPU,
+    NEEDED,
+    OTHER_OBJECTIVES,
+    QUICK,
+    ExampleSet,
+    LiuSettings,
+    Sizes,
+)
 from robustassay.studies.liu2017.tables import distances
 from robustassay.studies.measures import line_search
 from robustassay.studies.study import Plan
@@ -121,6 +131,23 @@ def test_summed_updates_of_equals_are_one_update_at_the_summed_rate(goal):
     alone = Liu(steps=8, rate=0.03)(view(network(toy(1)), X, goal), X)
     assert torch.allclose(together, alone, atol=1e-5)
     assert not torch.allclose(together, Liu(steps=8, rate=0.01)(view(network(toy(1)), X, goal), X), atol=1e-2)
+
+
+@both_goals
+def test_shares_make_the_gradient_of_the_loss_of_the_mean(goal):
+    """Equation 6: the parts of all members add up to the gradient of the joined probabilities' loss."""
+    several = [network(toy(seed)) for seed in (1, 2, 3)]
+    joint, _ = EnsembleModel(several).gradient(X, hidden_or_found, goal)
+    found = [each.gradient(X, hidden_or_found, goal) for each in several]
+    shares = shares_in_mean([logits for _, logits in found], goal)
+    assert torch.allclose(shares.sum(1), torch.ones(len(X), dtype=torch.float64))
+    parts = [shares[:, at].view(-1, 1, 1, 1) * gradient for at, (gradient, _) in enumerate(found)]
+    assert torch.allclose(torch.stack(parts).sum(0).float(), joint, atol=1e-6)
+    own, mean = (
+        Liu(steps=8, rate=0.01).ascend([view(each, X, goal) for each in several], X, loss)
+        for loss in ("own", "of the mean")
+    )
+    assert not torch.allclose(own, mean, atol=1e-4)
 
 
 @both_goals
@@ -264,12 +291,14 @@ def models(*seeds: int) -> dict[str, LoadedModel]:
     return {name: LoadedModel(name, network(each), {"weights": hash_state(each)}) for name, each in modules.items()}
 
 
-def test_waves_of_photographs_are_small_on_a_cpu():
+def test_waves_of_photographs_are_small():
     member, threat = tuple(models(1).values()), ThreatModel(LInf(0.01))
     photographs = dataclasses.replace(dataset(), read=lambda rows: torch.zeros(len(rows), 3, 224, 224))
     assert Crafting("m1", member, Liu(), threat, dataset())._wave_size(CPU) == crafting.WAVE["cpu"]
     assert Crafting("m1", member, Liu(), threat, photographs)._wave_size(CPU) == crafting.PHOTOGRAPHS
-    assert Crafting("m1", member, Liu(), threat, photographs)._wave_size(torch.device("cuda")) == crafting.WAVE["cuda"]
+    gpu = torch.device("cuda")
+    assert Crafting("m1", member, Liu(), threat, dataset())._wave_size(gpu) == crafting.WAVE["cuda"]
+    assert Crafting("m1", member, Liu(), threat, photographs)._wave_size(gpu) == crafting.PHOTOGRAPHS_ON_GPU
 
 
 def test_making_keeps_the_last_image_of_every_sample_and_resumes(tmp_path, monkeypatch):
@@ -327,7 +356,7 @@ def test_the_study_runs_from_end_to_end_and_a_second_run_computes_nothing(tmp_pa
     assert [one.number for one in report.findings] == list(range(1, len(CLAIMS) + 1))
     assert all(one.published and one.because for one in report.findings)
     members = next(one for one in report.findings if "models that they were made on" in one.claim)
-    assert "n = 30" in (members.measured or "")  # 5 images, 3 ensembles of 2 models
+    assert "n = 24" in (members.measured or "")  # 4 images, 3 ensembles of 2 models
     page = (tmp_path / "study.md").read_text()
     for name in ("main", "table3", *(f"figure{number}" for number in range(1, 8))):
         assert (tmp_path / "figures" / f"{name}.png").stat().st_size > 2_000
@@ -346,6 +375,29 @@ def test_the_study_runs_from_end_to_end_and_a_second_run_computes_nothing(tmp_pa
         other.run(NoProgress())
 
 
+def test_a_page_leaves_out_sets_that_are_not_finished_and_refuses_to_do_without_the_others(tmp_path):
+    it = experiment(tmp_path)
+    made = tasks(it)
+    plan = Plan(made, lambda _: it.finished(), optional=optional(made))
+    places = {task.key: place for place, task in enumerate(made)}
+    assert max(places["outcomes", name] for name in NEEDED) < places["measure", "gradient cosines"]
+    assert places["measure", "Gaussian noise, 40"] < min(places["outcomes", one.name] for one in OTHER_OBJECTIVES)
+    assert {key[1] for key in plan.optional}.isdisjoint(NEEDED)
+    with pytest.raises(BadRequest, match="not finished"):
+        plan.read(NoProgress())
+    for task in made:
+        if task.key not in plan.optional:
+            task.run({}, NoProgress())
+    found = plan.read(NoProgress())
+    names = {one.name for one in found.settings.example_sets()}
+    assert names == NEEDED
+    write(STUDY, found, tmp_path / "page", lambda figure, path: None)
+    page = (tmp_path / "page" / "study.md").read_text()
+    assert "Not measured, to save time: untargeted optimisation, all models but one" in page
+    assert page.count("not measured at this scale") >= 6
+    assert {path.name for path in (tmp_path / "examples").iterdir()} == NEEDED
+
+
 def test_the_sets_are_what_they_say(tmp_path):
     it = experiment(tmp_path)
     labels = it.images.labels
@@ -358,10 +410,10 @@ def test_the_sets_are_what_they_say(tmp_path):
     assert (small < 0.1 * usual).all()
     assert list(paced.index) == ["-m1", "-m2", "-m3"]
     assert [model.name for model in it.sources(ExampleSet("opt", True, True))["-m2"]] == ["m1", "m3"]
-    table = measures.NOISE.get(it)
+    table = measures.noise(it)
     assert table.groupby("std")["rmsd"].first().is_monotonic_increasing
     assert (table["total"] == 2 * 5).all()
-    least = measures.MINIMAL_RMSD.get(it)
+    least = measures.minimal_rmsd(it)
     own = least[least["target"] == "m1"].set_index(["method", "sample"])["rmsd"]
     for _, rows in least.groupby("target"):
         assert (rows.set_index(["method", "sample"])["rmsd"] >= own - 1e-9).all(), "fooling two is no easier than one"
@@ -432,6 +484,11 @@ def test_the_example_image_is_away_from_boundaries(tmp_path, monkeypatch):
     for sure, wanted in (([0, 1, 3], 3), ([0, 1], 0), ([2, 3], 2)):
         it.__dict__["sure"] = sure
         assert planes.example(it) == wanted
+    wide = np.zeros((5, 5), np.int64)
+    wide[1:4, 1:4] = 7
+    found.append(Regions(np.arange(5.0), 7, {"a": wide}, {}))
+    it.__dict__["sure"] = [0, 2, 4]
+    assert planes.example(it) == 4, "the boundary is not next to the image"
 
 
 def test_an_interrupted_study_goes_on_where_it_was(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -20,12 +21,14 @@ from robustassay.studies import analyses
 from robustassay.studies.analyses.analysis import ADVERSARIAL, L2_TRAINED, NATURAL, group
 from robustassay.studies.analyses.model_measurements import ModelMeasurements
 from robustassay.studies.analyses.setup import AnalysisSetup
+from robustassay.studies.kept_images import kept
 from robustassay.studies.measures.smoothness import OUTPUT
 from robustassay.studies.robustbench2021 import STUDY
 from robustassay.studies.robustbench2021 import smoothness as smoothness_of
 from robustassay.studies.robustbench2021.answers import findings_of
-from robustassay.studies.robustbench2021.class_findings import deer, fairness
+from robustassay.studies.robustbench2021.class_findings import deer, deer_under_l2, fairness
 from robustassay.studies.robustbench2021.findings import CLAIMS, _ood, _shift, _transfer
+from robustassay.studies.robustbench2021.further_runs import square_names
 from robustassay.studies.robustbench2021.l2_models import l2_models
 from robustassay.studies.robustbench2021.measurements import FIGURES, RobustBenchMeasurements
 from robustassay.studies.robustbench2021.mixture import mixture
@@ -33,6 +36,7 @@ from robustassay.studies.robustbench2021.models import PAPER_MODELS
 from robustassay.studies.robustbench2021.plan import _spread, analysis_kinds, choose
 from robustassay.studies.robustbench2021.published_entries import CLAIMS as PUBLISHED_CLAIMS
 from robustassay.studies.robustbench2021.published_entries import corruption_scores
+from robustassay.studies.robustbench2021.repeated_runs import restarts, seeds
 from robustassay.studies.robustbench2021.settings import FULL, QUICK, SETTINGS, RobustBenchSettings
 from robustassay.studies.scope import Scope
 from robustassay.studies.task import Key
@@ -144,7 +148,7 @@ def test_what_most_rests_on_comes_first_and_long_tasks_before_short_ones(folder)
     kinds = [key[1:] for key in keys]
     first = [kinds.index(each) for each in (
         ("run", "test"), ("predictions", "test"), ("run", "express"), ("run", "attacked: corruptions"),
-        ("lipschitz", "test"), ("transfer", "test"), ("run", "l2"), ("run", "seed 1"))]  # fmt: skip
+        ("lipschitz", "test"), ("transfer", "test"), ("run", "seed 1"), ("run", "l2"))]  # fmt: skip
     assert first == sorted(first)
 
 
@@ -236,6 +240,67 @@ def test_the_mixture_has_every_corruption_equally_often_and_does_not_depend_on_t
     assert torch.equal(x[3:4], corrupt(test, cell).images([3]))
 
 
+def test_kept_images_are_those_of_the_corruption_and_made_once():
+    test = data.load("cifar10-1k").take(6)
+    made = []
+    spec = CorruptionSpec("gaussian-noise", 5)
+    corrupted = corrupt(test, spec)
+
+    def counted(rows):
+        made.append(list(rows))
+        return corrupted.read(rows)
+
+    own = kept(replace(corrupted, read=counted))
+    for rows in ([3], [0, 5], range(6)):
+        assert torch.equal(own.images(rows), corrupted.images(rows))
+    assert torch.equal(own.take(2).images([1]), corrupted.images([1]))
+    assert made == [list(range(6))]
+    own.images([0]).zero_()  # the caller may change what it gets
+    assert torch.equal(own.images([0]), corrupted.images([0]))
+
+
+def attacked(broken, by="apgd-ce", images=500):
+    """The records of an attack that breaks the first images."""
+    success = [at < broken for at in range(images)]
+    rows = {"sample_id": [str(at) for at in range(images)], "clean_ok": True, "success": success}
+    return pd.DataFrame({**rows, "claimed_by": [by if one else None for one in success]})
+
+
+def repeated(broken, squares=None, by="apgd-ce"):
+    """A study of one model with several seeds, and perhaps Square with restarts."""
+    names = [("m", "run", "test"), *(("m", "run", f"seed {at}") for at in range(1, len(broken)))]
+    results = {name: SimpleNamespace(records=attacked(count, by)) for name, count in zip(names, broken, strict=True)}
+    if squares is not None:
+        first, *others = square_names()  # the last of them breaks most
+        results |= {("m", "run", name): SimpleNamespace(records=attacked(300, "square")) for name in (first, *others)}
+        results["m", "run", others[-1]] = SimpleNamespace(records=attacked(squares, "square"))
+    settings = replace(TINY, attack="autoattack", seed_models=("m",), seeds=(1, 2), restart_models=("m",))
+    measured = SimpleNamespace(models=("m",), records=lambda model: results[model, "run", "test"].records)
+    return cast(Any, SimpleNamespace(results=results, settings=settings, measured=measured))
+
+
+@pytest.mark.parametrize(
+    ("broken", "verdict"),
+    [((300, 302, 301), "holds"), ((300, 305, 300), "cannot be said"), ((300, 340, 300), "does not hold")],
+)
+def test_a_range_over_seeds_is_little_or_within_chance_or_neither(broken, verdict):
+    outcome = seeds(repeated(broken))
+    assert outcome.verdict == verdict
+    assert f"the seed decides on {max(broken) - 300} of 500 images" in outcome.reasons[0]
+    assert seeds(repeated(broken[:1])).verdict == "cannot be said"
+
+
+@pytest.mark.parametrize(
+    ("by", "squares", "verdict"),
+    [("square", 320, "holds"), ("square", 300, "does not hold"), ("apgd-ce", 320, "cannot be said")],
+)
+def test_restarts_are_judged_where_square_improves_on_attacks_with_gradients(by, squares, verdict):
+    outcome = restarts(repeated((300,), squares, by))
+    assert outcome.verdict == verdict
+    assert f"{squares - 300} of 200 images that autoattack left" in str(outcome.measured)
+    assert restarts(repeated((300,))).measured is None
+
+
 def study_of(name, table, more=None):
     """A finished study with one analysis."""
     made = {name: analyses.Analysis(name, name, {name: table, **(more or {})}, (), ())}
@@ -272,17 +337,21 @@ def test_verdicts_follow_from_the_numbers():
             classes = {"fairness-classes": table.assign(images=images)}
             assert fairness(study_of("fairness", spread, classes)).verdict == expected
 
+    fallen = spread.assign(robust=0.0)
+    assert fairness(study_of("fairness", fallen, {"fairness-classes": fallen})).verdict == "cannot be said"
+
     names = [name for name in models.names() if group(name) in (NATURAL, ADVERSARIAL)]
     for low, verdict in ((ADVERSARIAL, "holds"), (NATURAL, "does not hold"), ("", "cannot be said")):
         areas = [0.6 + 0.3 * (low not in ("", group(name))) + 0.001 * at % 0.01 for at, name in enumerate(names)]
         table = pd.DataFrame({"model": names, "ood": "noise", "auroc": areas})
         assert _ood(study_of("ood", table, {"ood-all": table})).verdict == verdict
 
-    for rates, verdict in (((0.9, 0.9, 0.9, 0.1), "holds"), ((0.9, 0.1, 0.9, 0.1), "does not hold")):
-        ends = ((ADVERSARIAL, ADVERSARIAL), (NATURAL, ADVERSARIAL), (NATURAL, NATURAL), (ADVERSARIAL, NATURAL))
-        kinds = pd.DataFrame(
-            [(*end, rate) for end, rate in zip(ends, rates, strict=True)], columns=["from", "to", "rate"]
-        )
+    ends = ((ADVERSARIAL, ADVERSARIAL), (NATURAL, ADVERSARIAL), (NATURAL, NATURAL), (ADVERSARIAL, NATURAL))
+    cases = (((0.9, 0.9, 0.9, 0.1), "holds"), ((0.9, 0.1, 0.9, 0.1), "does not hold"),
+             ((0.52, 0.9, 0.9, 0.1), "cannot be said"))  # fmt: skip
+    for rates, verdict in cases:
+        rows = [(*end, rate, rate, rate - 0.05, rate + 0.05) for end, rate in zip(ends, rates, strict=True)]
+        kinds = pd.DataFrame(rows, columns=["from", "to", "rate", "share", "low", "high"])
         sources = pd.DataFrame({"model": ["a", "b"], "training": [NATURAL, ADVERSARIAL], "on itself": 1.0})
         assert _transfer(study_of("transfer", sources, {"transfer-groups": kinds})).verdict == verdict
 
@@ -297,6 +366,17 @@ def test_deer_are_compared_with_all_other_classes(kept, verdict):
     outcome = deer(study_of("fairness", table, {"fairness-classes": table}))
     assert outcome.verdict == verdict
     assert f"({80 * kept:.0f} of 80 images)" in outcome.reasons[0]
+
+
+def test_deer_are_counted_under_l2_on_models_trained_for_it():
+    columns = {"label": [4] * 4 + [0] * 6, "clean_ok": [True] * 9 + [False], "success": [True] * 3 + [False] * 7}
+    rows = pd.DataFrame(columns)
+    results = {(name, "run", "l2"): SimpleNamespace(records=rows) for name in ("resnet20-pgd-l2", "resnet20-pgd")}
+    setup = SimpleNamespace(datasets={"test": data.load("cifar10-1k")})
+    (said,) = deer_under_l2(cast(Any, SimpleNamespace(results=results, setup=setup)))
+    assert said.startswith("resnet20-pgd-l2 under")
+    assert "25% (1 of 4 images)" in said
+    assert said.endswith("all others 100% (5 of 5 images).")
 
 
 def test_statements_about_published_entries_have_their_numbers():

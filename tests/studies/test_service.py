@@ -6,11 +6,16 @@ from collections import Counter
 
 import pandas as pd
 import pytest
+import torch
+from benchmarks.liu2017_service import other_names
 
 from robustassay import models
 from robustassay.cli import main
+from robustassay.data.readers.cifar10 import CLASSES
+from robustassay.data.readers.imagenet import class_names
 from robustassay.evaluation.progress import NoProgress
 from robustassay.serve.server import running
+from robustassay.studies.liu2017 import sent_images
 from robustassay.studies.liu2017.plan import plan
 from robustassay.studies.liu2017.settings import ON_CPU, ExampleSet, Rates, Sizes
 from robustassay.studies.scope import Scope
@@ -92,6 +97,35 @@ def test_the_served_model_must_be_one_that_an_ensemble_left_out(folder, capsys):
     assert "--held-out resnet20, mobilenet025" in capsys.readouterr().err
 
 
+def test_every_class_has_a_label_of_its_own():
+    labels = other_names(class_names())
+    assert len(set(labels)) == 1000
+    assert labels[0] == "photo of tench"
+    assert not set(other_names(CLASSES)) & set(CLASSES)
+
+
 def test_a_cap_for_all_is_for_services(capsys):
     assert main(["eval", "resnet20-natural", "--max-queries", "5"]) == 2
     assert "--query-budget" in capsys.readouterr().err
+
+
+def test_packed_images_go_to_a_service_where_the_others_are_not(folder):
+    """Tables of 8-bit images stand in for the folders of examples, which stay on the machine that made them."""
+    craft(folder)
+    scope = Scope(folder / "liu", models=tuple(NAMED), limit=6, device="cpu")
+    experiment = plan(scope).measure({})
+    whole = {one: experiment.examples(*one).x_adv for one in sent_images.groups(experiment)}
+    assert len(whole) == 4
+    sent_images.keep(experiment, 4)
+    for path in (folder / "liu").rglob("*.safetensors"):
+        path.unlink()
+    for one, x_adv in whole.items():
+        shown = sent_images.kept(experiment, *one)
+        assert torch.equal(shown, (x_adv[:4] * 255).round() / 255)
+    config = service_config(labels=WORDS, shape=(3, 32, 32), top_k=3)
+    with running(models.load("mobilenet025-natural"), config) as address:
+        describe(folder, address)
+        assert main([*REQUEST, "--out", "out"]) == 0
+    told = pd.read_csv("out/tables/answers.csv")
+    assert (told.groupby("group").size() == 4).all()
+    assert "| clean images | 4 | 100 |" in (folder / "out" / "study.md").read_text()

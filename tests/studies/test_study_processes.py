@@ -3,6 +3,7 @@
 import dataclasses
 import multiprocessing
 import queue
+import random
 import tarfile
 from typing import Any
 
@@ -79,6 +80,12 @@ def test_packs_hold_every_file_once_but_images(tmp_path, monkeypatch):
         with tarfile.open(path) as archive:
             held += archive.getnames()
     assert held == ["runs/a.parquet", "runs/b.json"]
+    (tmp_path / "runs" / "d.parquet").write_bytes(random.Random(0).randbytes(600_000))
+    (tmp_path / "runs" / "e.parquet").write_bytes(random.Random(1).randbytes(600_000))
+    monkeypatch.setattr(study_processes, "PACK_BYTES", 1_200_000)
+    packs = study_processes.pack([tmp_path / "runs"], tmp_path / "packs")
+    assert all(path.stat().st_size < 1_200_000 for path in packs)
+    assert len(packs) == 2
 
 
 def task(name, reads=(), finished=False):

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from robustassay import attacks, data
+from robustassay.analysis.panels import Lines
 from robustassay.cli import main
 from robustassay.errors import BadRequest
 from robustassay.evaluation import Result
@@ -158,6 +159,41 @@ def test_a_cpu_measures_less_and_a_gpu_the_whole(tmp_path):
     assert settings_for(Scope(tmp_path, dataset="imagenet", device="cpu")) is IMAGENET_ON_CPU
     assert settings_for(Scope(tmp_path, quick=True, device="cpu")) is QUICK
     assert FULL_ON_CPU.attacks() == QUICK.attacks()  # the records of `--quick` count
+
+
+def test_what_findings_need_of_all_models_comes_first(tmp_path):
+    chosen = choose(["vgg11-natural", "resnet20-natural"])
+    made = plan_of(chosen, FULL, Workspace(data.load("cifar10-1k").take(2), tmp_path))
+    order: list[tuple[str, ...]] = []
+    for task in made.tasks:
+        what = ("clever",) if task.key[0] == "clever" else task.key[2:] if task.key[0] == "transfer" else task.key[1:]
+        order.append((*what, "shown") if task.key[0] == "transfer" else what)
+    first = {what: order.index(what) for what in order}
+    last = {what: at for at, what in enumerate(order)}
+    assert len(made.tasks) == 2 * (len(first) - 1) + len([what for what in order if what == ("clever",)])
+    ends = [
+        (goal, f"{way} κ={kappa}")
+        for goal in ("random", "untargeted")
+        for way in ("C&W", "EAD-L1")
+        for kappa in (0, 40)
+    ]
+    between = [
+        (goal, f"{way} κ={kappa}")
+        for goal in ("random", "untargeted")
+        for way in ("C&W", "EAD-L1")
+        for kappa in (10, 20, 30)
+    ]
+    fast = [what for what in first if "κ" not in "".join(what) and "least-likely" not in what and what != ("clever",)]
+    assert max(last[what] for what in fast) < min(first[what] for what in ends)
+    assert max(last[what] for what in ends) < min(first[*what, "shown"] for what in ends)
+    assert max(last[*what, "shown"] for what in ends) < first["clever",]
+    assert last["clever",] < min(first[what] for what in between)
+    assert (
+        last["random", "EAD-L1 κ=30"] < first["untargeted", "EAD-L1 κ=10"] < first["untargeted", "EAD-L1 κ=10", "shown"]
+    )
+    alone = [what for what in first if "least-likely" in what]
+    assert last["untargeted", "EAD-L1 κ=30", "shown"] < min(first[what] for what in alone)
+    assert max(last[what] for what in alone) < first["untargeted", "C&W κ=10"]
 
 
 def test_attacks_meet_as_many_images_and_models_as_their_settings_say(tmp_path):
@@ -743,3 +779,41 @@ def test_numbers_are_told_in_their_units():
 def test_bootstrap_leaves_out_unknown_values():
     low, high = bootstrap(np.r_[np.zeros(50), np.ones(50), np.nan])
     assert 0.38 < low < 0.45 < 0.55 < high < 0.62
+
+
+def test_undecided_estimates_and_those_above_a_success_are_counted():
+    made = measurements(lambda model: 0.05)
+    far = made.distances(MADE[0], "random", "C&W κ=0")
+    found = pd.DataFrame(
+        {
+            **{"sample_id": list(far.index[:4]), "aim": "random", "capped": False, "p_value": 0.5},
+            "estimate": [2 * far.iloc[0], *far.iloc[1:4] / 2],
+            "shape": [5.0, 5.0, 100.0, np.nan],
+            "fell_back": [False, False, False, True],
+        }
+    )
+    known = dataclasses.replace(made, clever={MADE[0].name: found})
+    (row,) = next(table for table in STUDY.tables(known) if table.name == "clever").frame.to_dict("records")
+    assert (row["fell_back"], row["penalised"], row["above_cw"]) == (0.25, 0.25, 0.25)
+    assert row["decided"] == pytest.approx(found["estimate"][:2].mean())
+
+
+def test_transfer_over_kappa_is_drawn_of_attacks_that_met_every_model_with_each_kappa():
+    made = measurements(lambda model: 0.05)
+    assert "figure5-kappa" not in {figure.name for figure in STUDY.figures(made)}
+    ways = {("untargeted", f"EAD-L1 κ={kappa}"): outcomes(MADE, lambda one, two: 0.25) for kappa in (0, 20)}
+    ways |= {("untargeted", f"C&W κ={kappa}"): outcomes(MADE[kappa // 20 :], lambda one, two: 0.5) for kappa in (0, 20)}
+    whole = dataclasses.replace(made, outcomes={**made.outcomes, **ways})
+    (figure,) = [figure for figure in STUDY.figures(whole) if figure.name == "figure5-kappa"]
+    assert isinstance(figure.content, Lines)
+    assert figure.content.solid.to_dict() == {"EAD-L1, untargeted": {"0": 0.25, "20": 0.25}}
+
+
+def test_the_least_likely_target_is_reported_beside_the_random_one():
+    made = measurements(lambda model: 0.1 + 0.03 * np.log(1 - model.accuracy))
+    least = {(name, "least-likely", attack): found for (name, _, attack), found in made.results.items()}
+    settings = dataclasses.replace(SETTINGS_HERE, goals=("untargeted", "random", "least-likely"))
+    both = dataclasses.replace(made, results={**made.results, **least}, settings=settings)
+    assert any(reason.startswith("Least-likely target, all models") for reason in answer("law-linf", both).reasons)
+    assert any("Least-likely target: C&W κ=0 100%" in reason for reason in answer("success", both).reasons)
+    assert not any("Least-likely" in reason for reason in answer("success", made).reasons)

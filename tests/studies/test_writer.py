@@ -84,6 +84,12 @@ def test_the_page_starts_with_the_findings_and_the_published_number_stands_besid
     assert (tmp_path / "more.txt").read_text() == "more"
 
 
+def test_tables_have_six_digits_and_whole_counts(tmp_path):
+    frame = pd.DataFrame({"rate": [2 / 3, float("nan")], "count": [4286026.0, 1.0], "name": ["=x", "y"]})
+    write(study(tables=[Table("t", "T", (), (), frame)]), None, tmp_path, drawn_in([]), PROVENANCE)
+    assert (tmp_path / "tables" / "t.csv").read_text() == "rate,count,name\n0.666667,4286026.0,'=x\n,1.0,y\n"
+
+
 def test_another_page_in_the_folder_leaves_no_file_of_the_first(tmp_path):
     write(study(figures=[Figure("one", "One", None)]), None, tmp_path, drawn_in([]), PROVENANCE)
     write(study(figures=[Figure("two", "Two", None)]), None, tmp_path, drawn_in([]), PROVENANCE)

@@ -5,15 +5,24 @@ from functools import partial
 
 import pytest
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 import robustassay as ra
 from robustassay import data, errors, models
 from robustassay.evaluation import inspection
 from robustassay.evaluation.wave import FULL_PRECISION
 from robustassay.target import LocalModel, SurrogateModel
+from robustassay.target.cuda_graphs import ReplayedModule
 from robustassay.target.fused import fuse
-from robustassay.target.surrogate import Surrogate, _full, _half, _traced, find_surrogate, logits_and_gradients
+from robustassay.target.surrogate import (
+    Surrogate,
+    _full,
+    _half,
+    _traced,
+    find_surrogate,
+    is_replayable,
+    logits_and_gradients,
+)
 from robustassay.threat import Untargeted
 from robustassay.threat.losses import logit_margin
 
@@ -251,6 +260,13 @@ def test_an_attack_of_one_step_is_searched_on_the_model(monkeypatch):
     assert found.records["margin"].equals(exact.records["margin"])
 
 
+@pytest.mark.parametrize(("attack", "exactly"), [("nes:steps=2,samples=4", True), ("nattack:steps=2,samples=4", False)])
+def test_differences_between_close_points_are_searched_on_the_model(monkeypatch, attack, exactly):
+    """float16 rounds most of a difference of 0.001 away."""
+    search_with_margin_error(monkeypatch, lambda module: Surrogate(Halved(module, 0.0), "float16", torch.float16, 1e-4))
+    assert ("search" not in evaluate(attack).manifest["spec"]["model"]) == exactly
+
+
 @pytest.mark.parametrize("attack", ["pgd:steps=3", "square:steps=40"])
 def test_a_surrogate_without_error_makes_no_other_attack_of_it(monkeypatch, attack):
     exact = evaluate(attack, precision="exact")
@@ -403,3 +419,68 @@ def test_another_thread_may_call_its_model_while_one_is_traced():
     assert _traced(Interrupted().eval()) is not None
     assert len(answers) == 1
     assert torch.equal(answers[0], other(torch.ones(1, 3)))
+
+
+class Declared(nn.Module):
+    """A module that says that its calls may be replayed, around another one."""
+
+    replays = True
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pass the images on."""
+        out: Tensor = self.model(x)
+        return out
+
+
+def test_only_a_module_that_does_the_same_in_every_call_is_replayed():
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).eval()
+    assert is_replayable(plain, random=False)
+    assert not is_replayable(plain, random=True), "a random model may draw outside the device"
+    assert is_replayable(Declared(plain).eval(), random=True)
+    assert not is_replayable(Declared(Branching()).eval(), random=False)
+    assert not is_replayable(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), random=False), "training"
+    plain.register_forward_hook(lambda *_: None)
+    assert not is_replayable(plain, random=False)
+
+
+def test_a_target_that_replays_gives_the_same_logits():
+    x, module = torch.rand(5, 3, 2, 2), nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).eval()
+    local = LocalModel(module, 3, torch.device("cpu"))
+    assert torch.equal(local.replayed().logits(x), local.logits(x))
+
+
+@pytest.mark.parametrize("kind", ["plain", "random", "adaptive"])
+def test_gradients_are_replayed_of_a_model_that_is_neither_random_nor_adaptive(kind, monkeypatch):
+    """Draws of a random model share one backward pass, which a recording could not give."""
+    replayed: list[bool] = []
+    call = ReplayedModule.__call__
+    monkeypatch.setattr(
+        ReplayedModule, "__call__", lambda self, x: replayed.append(torch.is_grad_enabled()) or call(self, x)
+    )
+    module = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).eval()
+    if kind == "adaptive":
+        module.differentiable = lambda x: module(2 * x)  # type: ignore[assignment]
+    if kind == "random":
+        module = Declared(module).eval()
+    local = LocalModel(module, 3, torch.device("cpu"), draws=2 if kind == "random" else 1, random=kind == "random")
+    x, goal, classes = torch.rand(5, 3, 2, 2), Untargeted(torch.zeros(5, dtype=torch.long)), torch.tensor([[0, 2]] * 5)
+    found, direct = local.replayed(), LocalModel(module, 3, torch.device("cpu"), draws=local.draws)
+    for one, two in zip(found.gradient(x, logit_margin, goal), direct.gradient(x, logit_margin, goal), strict=True):
+        assert torch.equal(one, two)
+    for one, two in zip(found.jacobian(x, classes), direct.jacobian(x, classes), strict=True):
+        assert torch.equal(one, two)
+    assert replayed.count(True) == (2 if kind == "plain" else 0)
+    assert torch.equal(found.call_differentiable(x), direct.call_differentiable(x))
+    assert replayed.count(True) == (2 if kind == "plain" else 0), "hooks see a call that is no replay"
+
+
+class Branching(nn.Module):
+    """A module whose operations depend on the values."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Double bright images."""
+        return x.flatten(1)[:, :3] * (2 if x.sum() > 1 else 1)

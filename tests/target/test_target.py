@@ -14,6 +14,7 @@ from robustassay.errors import ModelFailed
 from robustassay.evaluation.verify import ClaimedImages, measure, verify
 from robustassay.target import DecisionAccess, GradientAccess, Ledger, LocalModel, NoRowsLeft, ScoreAccess
 from robustassay.target.batching import LANES
+from robustassay.target.claims import BestClaims, Candidates
 from robustassay.threat import L0, L1, L2, Ball, LInf, Norm, Targeted, Untargeted
 from tests.support.toys import CPU, Linear, Spy, images, names, open_access, open_ledger, run
 
@@ -670,3 +671,71 @@ def test_tf32_is_used_only_where_it_is_asked_for() -> None:
     module.allowed.clear()
     model.logits(x)
     assert module.allowed == {(False, "highest")}
+
+
+# ---------------------------------------------------------------- waits for the device
+
+
+def random_candidates(rows: Tensor, seed: int, q: int) -> Candidates:
+    """Candidates with ties, some of which count."""
+    draw = torch.Generator().manual_seed(seed)
+    size = (len(rows), q)
+    distance = torch.randint(1, 6, size, generator=draw).double()
+    counts, margin = torch.rand(size, generator=draw) < 0.5, torch.rand(size, generator=draw)
+    x = torch.rand(*size, 4, generator=draw)
+    return Candidates(rows, x, counts, distance, margin, torch.full((len(rows),), seed), rows * 10 + seed * q, seed % 2)
+
+
+@pytest.mark.parametrize("q", [1, 3])
+def test_candidates_compared_together_make_the_claims_of_one_after_the_other(q: int) -> None:
+    together, alone = (BestClaims(grey(6), closest=True) for _ in range(2))
+    all_rows, some = torch.arange(6), torch.tensor([1, 4])
+    for seed in range(1, 30):
+        candidates = random_candidates(some if 10 < seed < 20 else all_rows, seed, q)
+        together.add(candidates)
+        alone.add(candidates)
+        alone.settle()
+    together.settle()
+    for name in ("x_adv", "distance", "margin", "iteration", "query", "stage"):
+        assert torch.equal(getattr(together, name), getattr(alone, name)), name
+    eps = torch.ones(6)
+    assert together.improvements(eps) == alone.improvements(eps)
+    assert sum(map(len, alone.improvements(eps))) > 6
+
+
+def test_of_thousands_of_improvements_those_hardly_closer_are_left_out() -> None:
+    claims, rows = BestClaims(grey(1), closest=True), torch.zeros(1, dtype=torch.int64)
+    for at in range(3000):
+        distance = torch.tensor([[3.0 - at / 1500]], dtype=torch.float64)
+        ones = torch.ones(1, dtype=torch.int64)
+        claims.add(
+            Candidates(rows, grey(1)[:, None], torch.ones(1, 1).bool(), distance, -distance.float(), ones, ones * at, 0)
+        )
+    claims.settle()
+    (kept,) = claims.improvements(torch.tensor([2.0]))
+    distances = [claim["distance"] for claim in kept]
+    assert len(kept) < 700
+    assert [claim["query"] for claim in kept[:100]] == [*range(1, 101)]
+    assert next(claim for claim in kept if claim["distance"] <= 2)["query"] == 1501, "the first one within eps"
+    assert kept[-1]["query"] == 3000
+    assert distances == sorted(distances, reverse=True)
+
+
+def test_a_search_of_the_minimum_looks_for_finished_rows_only_where_there_can_be_some() -> None:
+    ledger = untargeted_ledger(2, seeks_minimum=True, query_budget=100)
+    access, looked = open_access(DecisionAccess, first_value_decides(), ledger), list[Ledger]()
+    access._on_step = looked.append
+    for _ in range(40):
+        access.decisions(grey(2))
+        access.drop_finished()
+    assert len(looked) == 2, "at the start, and once in 32 iterations"
+    access.mark_finished(torch.tensor([True, False]))
+    (left,) = access.drop_finished(torch.arange(2))
+    assert left.tolist() == [1]
+    for _ in range(59):
+        access.decisions(grey(1))
+        access.drop_finished()
+    access.decisions(grey(1))
+    with pytest.raises(NoRowsLeft):
+        access.drop_finished()
+    assert ledger.queries.tolist() == [40, 100]

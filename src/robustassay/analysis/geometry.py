@@ -46,6 +46,12 @@ class Regions:
         edges = ([0, -1], slice(None)), (slice(None), [0, -1])
         return not any((found[edge] == self.about).any() for found in self.labels.values() for edge in edges)
 
+    def surrounded(self) -> bool:
+        """Whether every model predicts the class in the middle of the square and at the points next to it."""
+        middle = len(self.ticks) // 2
+        near = slice(middle - 1, middle + 2)
+        return all((found[near, near] == self.about).all() for found in self.labels.values())
+
     def reach_along(self, name: str) -> tuple[float, float]:
         """Return how far from the centre, to the left and to the right, a model predicts the class."""
         row = self.labels[name][len(self.ticks) // 2] == self.about

@@ -14,6 +14,9 @@ from robustassay.threat import Norm
 
 Access = TypeVar("Access", bound=DecisionAccess)
 
+FINEST_IN_HALF: Final = 0.01
+"""The least distance per value between points whose logits are compared in float16: near 1 its own steps are 0.0005."""
+
 COMMON_SETTINGS: Final = {
     "steps": "Iterations per sample, at most; of one descent where there are several.",
     "search_steps": "Number of descents, each with another weight of the loss against the distance.",
@@ -114,10 +117,12 @@ class Attack(ABC, Generic[Access]):
         """Whether reduced precision would make another attack of it.
 
         The margins of an attack that seeks the nearest point must be exact. A search in reduced precision ends with a
-        few steps in full precision: to an attack of one step they would add strength.
+        few steps in full precision: to an attack of one step they would add strength. Reduced precision rounds away
+        most of the differences between points that are close to each other, from which gradients are estimated.
         """
         takes_one_step = issubclass(self.access, GradientAccess) and self.planned_passes(norm) == 1
-        return self.seeks_minimum or takes_one_step
+        sigma: float | None = getattr(self, "sigma", None)
+        return self.seeks_minimum or takes_one_step or (sigma is not None and sigma < FINEST_IN_HALF)
 
     def usual_calls(self, norm: Norm, rows: float) -> list[Calls]:
         """Return the calls that an attack usually makes for so many samples that it does not break."""

@@ -17,6 +17,7 @@ class BitDepth(Transform):
 
     random = False
     shattered = True
+    replays = True
 
     bits: int = setting(3, 1, 8)
     """Bits per value."""

@@ -87,6 +87,9 @@ class Transform(Defense):
     """Whether the transform has no useful gradient. An adaptive attacker then differentiates the model at the
     transformed image and replaces the transform by the identity (BPDA, Athalye et al. 2018, arXiv:1802.00420)."""
 
+    replays: ClassVar[bool] = False
+    """Whether it makes the same operations on the image's device in every call, so that a GPU may replay them."""
+
     @abstractmethod
     def __call__(self, x: Tensor) -> Tensor:
         """Transform images `[n, channels, height, width]` independently of each other."""
@@ -106,6 +109,7 @@ class Transformed(Defended):
         self.defense = defense
         self.model = model
         self.copies: int = getattr(defense, "copies", 1)
+        self.replays = defense.replays
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of the transformed images."""

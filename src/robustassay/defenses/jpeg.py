@@ -24,6 +24,7 @@ class JPEG(Transform):
 
     random = False
     shattered = True
+    replays = True  # on a GPU; a recording of other images fails, as they leave it
 
     quality: int = setting(75, 1, 95)
     """Quality of the encoder, from 1 to 95."""

@@ -4,7 +4,7 @@ Only Huffman coding is left out, as it loses nothing. Each pass of libjpeg's int
 is an integer matrix and a rounded shift. Products are exact in float64.
 """
 
-from functools import lru_cache
+from functools import cache
 from typing import Final
 
 import torch
@@ -56,7 +56,7 @@ def encode_and_decode(pixels: Tensor, quality: int) -> Tensor:
 def _coded(plane: Tensor, table: tuple[tuple[int, ...], ...], quality: int) -> Tensor:
     """Transform blocks, round their coefficients to multiples of the table's, and transform back."""
     n, channels, height, width = plane.shape
-    matrix, steps = (values.to(plane.device) for values in (_matrix(), _steps(table, quality)))
+    matrix, steps = _matrix(plane.device), _steps(table, quality, plane.device)
     blocks = plane.reshape(n, channels, height // BLOCK, BLOCK, width // BLOCK, BLOCK).transpose(3, 4) - 128
     found = _shift(matrix @ _shift(blocks @ matrix.T, 11), 15)
     whole = 8 * steps
@@ -85,8 +85,8 @@ def _neighbour(plane: Tensor, dim: int, step: int) -> Tensor:
     return plane.index_select(dim, (places + step).clamp(0, plane.shape[dim] - 1))
 
 
-@lru_cache(maxsize=1)
-def _matrix() -> Tensor:
+@cache  # recordings of calls read the same tensors later
+def _matrix(device: torch.device) -> Tensor:
     """Return the transform times 2^13, with the rounded products of libjpeg's constants."""
     rows = torch.zeros(BLOCK, BLOCK, dtype=torch.float64)
     for row, left in enumerate(EVEN):
@@ -100,14 +100,14 @@ def _matrix() -> Tensor:
         rows[1::2, column] = torch.tensor(
             [12299 * d + ad + bd, 25172 * c + bc + ac, 16819 * b + bc + bd, 2446 * a + ad + ac], dtype=torch.float64
         )
-    return rows
+    return rows.to(device)
 
 
-@lru_cache(maxsize=8)
-def _steps(table: tuple[tuple[int, ...], ...], quality: int) -> Tensor:
+@cache
+def _steps(table: tuple[tuple[int, ...], ...], quality: int, device: torch.device) -> Tensor:
     """Return the quantisation steps of a quality."""
     scale = 5000 // quality if quality < 50 else 200 - 2 * quality
-    return ((torch.tensor(table) * scale + 50) // 100).clamp(1, 255).double()
+    return ((torch.tensor(table) * scale + 50) // 100).clamp(1, 255).double().to(device)
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:

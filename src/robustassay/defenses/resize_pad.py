@@ -21,6 +21,7 @@ class ResizePad(Transform):
     """
 
     random = True
+    replays = True
 
     low: float = setting(0.875, 0.1, 1)
     """Least side of a shrunken image, as a part of the side of the image."""

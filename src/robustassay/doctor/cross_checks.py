@@ -6,12 +6,14 @@ many only.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, final
 
 import torch
 from torch import Tensor
 
 from robustassay import models
+from robustassay.attacks.attack import Attack
 from robustassay.attacks.gradient.apgd import APGD
 from robustassay.attacks.gradient.mim import MIM
 from robustassay.attacks.gradient.pma import PMA
@@ -32,6 +34,9 @@ from robustassay.target import GradientAccess, Ledger
 
 WHITE_BOX: Final = (APGD(steps=30), APGD(steps=30, loss="dlr"))
 """Gradient attacks on the images that the plain attack did not break."""
+
+LONGER: Final = (PMA(steps=100), APGD(steps=100))
+"""Gradient attacks that must fail, too, before another attack has beaten them: a short attack may be on its way."""
 
 FIX_ATTACK: Final = PMA(steps=30)
 """The attack on inner scores and through repaired gradients; unlike Auto-PGD it never looks at the model's own loss."""
@@ -71,6 +76,7 @@ class WhiteBox:
 
     probes: ProbeSet
     lowest: Tensor
+    longer: tuple[Attack[GradientAccess], ...] = ()
 
     @classmethod
     def run(cls, probes: ProbeSet, unbroken: Tensor, lowest: Tensor) -> "WhiteBox":
@@ -80,22 +86,32 @@ class WhiteBox:
             broken, found = left.attacked_by(attack)
             margin = torch.minimum(margin, found)[~broken]
             left = left.among(~broken)
-        return cls(left, margin)
+        return cls(left, margin, LONGER)
 
-    def first(self, count: int) -> "WhiteBox":
-        """Return the same of the first images."""
-        chosen = torch.arange(len(self.probes), device=self.lowest.device) < count
-        return WhiteBox(self.probes.among(chosen), self.lowest[chosen])
+    def first(self, count: int) -> ProbeSet:
+        """Return the first images."""
+        return self.probes.among(torch.arange(len(self.probes), device=self.lowest.device) < count)
 
     def beaten(self, margin: Tensor) -> Tensor:
-        """Say on which images another attack reached a clearly lower margin."""
-        return margin < self.lowest - LEAD * self.probes.clean.double()
+        """Say on which of the first images another attack reached a clearly lower margin, also than longer attacks."""
+        lead = LEAD * self.probes.clean[: len(margin)].double()
+        found = margin < self.lowest[: len(margin)] - lead
+        return found & (margin < self._lowest_of_longer[: len(margin)] - lead) if found.any() else found
+
+    @cached_property
+    def _lowest_of_longer(self) -> Tensor:
+        """The lowest margins of the longer attacks, which are run once something else reached lower ones."""
+        lowest = self.lowest
+        for attack in self.longer:
+            broken, margin = self.probes.attacked_by(attack)
+            lowest = torch.minimum(lowest, margin).where(~broken, -torch.inf)
+        return lowest
 
     def _compared(
         self, indicator: str, margin: Tensor, attacks: str, remedies: tuple[str, ...] = ()
     ) -> IndicatorResult:
-        """Return the fraction of the images on which other attacks reached a clearly lower margin."""
-        count, gained = len(self.probes), int(self.beaten(margin).sum())
+        """Return the fraction of the first images on which other attacks reached a clearly lower margin."""
+        count, gained = len(margin), int(self.beaten(margin).sum())
         return IndicatorResult(
             indicator,
             gained / count,
@@ -110,11 +126,11 @@ class WhiteBox:
 def black_box(white: WhiteBox) -> IndicatorResult:
     """Run Square on a few of the images that gradient attacks did not break."""
     name, few = "black-box beats white-box", white.first(FEW)
-    if not len(few.probes):
+    if not len(few):
         return _nothing_left(name)
-    queries = affordable_queries(few.probes)
-    _, margin = few.probes.attacked_by(Square(steps=queries, rescale_schedule=True))
-    return few._compared(name, margin, f"{queries} queries of Square", REMEDIES_OF_BLACK_BOX)
+    queries = affordable_queries(few)
+    _, margin = few.attacked_by(Square(steps=queries, rescale_schedule=True))
+    return white._compared(name, margin, f"{queries} queries of Square", REMEDIES_OF_BLACK_BOX)
 
 
 def affordable_queries(probes: ProbeSet) -> int:
@@ -148,7 +164,7 @@ def transfer(white: WhiteBox) -> IndicatorResult:
 def inner_layers(white: WhiteBox) -> IndicatorResult:
     """Attack inner layers in place of the logits, on the images that gradient attacks did not break."""
     name, tried = "inner layers beat white-box", white.first(TAP_IMAGES)
-    if not len(tried.probes):
+    if not len(tried):
         return _nothing_left(name)
     try:
         best = taps_to_attack(white.probes.target, white.probes.x0)[:MAX_TAPS]
@@ -156,25 +172,25 @@ def inner_layers(white: WhiteBox) -> IndicatorResult:
         return IndicatorResult.not_examined(name, MAX_LEAD, f"the model fails when it is traced ({error})")
     if not best:
         return IndicatorResult(name, 0.0, MAX_LEAD, "nothing inside has other scores of all classes")
-    margins = [_margin_through(tried.probes, *inner_scores(white.probes, tap.output)) for tap in best]
+    margins = [_margin_through(tried, *inner_scores(white.probes, tap.output)) for tap in best]
     how = f"attacks on the outputs of {', '.join(tap.name for tap in best)}"
-    return tried._compared(name, _lowest(margins), how, ("logits", "square"))
+    return white._compared(name, _lowest(margins), how, ("logits", "square"))
 
 
 def inactive_values(white: WhiteBox) -> IndicatorResult:
     """Move values inside that have no effect at the images, on the images that gradient attacks did not break."""
     name, tried = "inactive values beat white-box", white.first(TAP_IMAGES)
-    if not len(tried.probes):
+    if not len(tried):
         return _nothing_left(name)
     try:
-        fixes = value_fixes(tried.probes, straight_through(tried.probes))
+        fixes = value_fixes(tried, straight_through(tried))
     except UNSUITABLE as error:
         return IndicatorResult.not_examined(name, MAX_LEAD, f"the model fails when it is traced ({error})")
     if not fixes:
         return IndicatorResult(name, 0.0, MAX_LEAD, "nothing inside is without effect and can be moved")
-    margins = [_margin_through(tried.probes, *fix) for fix, _ in fixes]
+    margins = [_margin_through(tried, *fix) for fix, _ in fixes]
     how = f"attacks with {', '.join(how for _, how in fixes)}"
-    return tried._compared(name, _lowest(margins), how, ("inactive", "square"))
+    return white._compared(name, _lowest(margins), how, ("inactive", "square"))
 
 
 def fixed_gradients(white: WhiteBox) -> IndicatorResult:
@@ -192,10 +208,10 @@ def fixed_gradients(white: WhiteBox) -> IndicatorResult:
 def smoothed_gradients(white: WhiteBox) -> IndicatorResult:
     """Attack with gradients of noisy copies on a few of the images that gradient attacks did not break."""
     name, few = "smoothed gradients beat white-box", white.first(FEW)
-    if not len(few.probes):
+    if not len(few):
         return _nothing_left(name)
-    margin = _margin_through(few.probes, SmoothGradient(smoothing_size(few.probes)))
-    return few._compared(name, margin, "attacks on the mean of noisy copies", ("smoothing", "square"))
+    margin = _margin_through(few, SmoothGradient(smoothing_size(few)))
+    return white._compared(name, margin, "attacks on the mean of noisy copies", ("smoothing", "square"))
 
 
 def smoothing_size(probes: ProbeSet) -> float:

@@ -111,11 +111,17 @@ class ProbeSet:
         return self.attacked_by(attack)[0]
 
     def attacked_by(self, attack: Attack[Any]) -> tuple[Tensor, Tensor]:
-        """Run an attack within the radius of the threat; return which images it breaks, and their lowest margins."""
+        """Run an attack within the radius of the threat; return which images it breaks, and their lowest margins.
+
+        The lowest of many noisy margins is chance: those of a random model are the clean ones unless the image breaks.
+        """
         if not len(self):
             return torch.zeros(0, dtype=torch.bool, device=self.x0.device), self.clean.double()
         wave = Wave(self.ids, self.x0, self.goal.labels)
         records, _ = run_wave(self.target, attack, ThreatModel(self.norm), wave, SEED, None, lambda ledger: None)
         broken, margin = (records[name].to_pylist() for name in ("success", "margin"))
         device = self.x0.device
-        return torch.tensor(broken, dtype=torch.bool, device=device), torch.tensor(margin, device=device).double()
+        verified, lowest = torch.tensor(broken, dtype=torch.bool, device=device), torch.tensor(margin, device=device)
+        if self.target.random:
+            lowest = lowest.clamp(max=0).where(verified, self.clean)
+        return verified, lowest.double()

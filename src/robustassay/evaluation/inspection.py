@@ -102,6 +102,8 @@ def _inspect(
             local, flags = _flags_without_failing(local.on(device), dataset.whole, traits.probabilities)
     if noise is not None and noise.cosine(local.draws) < STEADY:
         flags = (*flags, _unsteady(noise, local.draws))
+    if local.device.type == "cuda":
+        local = local.replayed()
     if precision == "fast" and not (traits.random or local.is_adaptive or local.nan_gradient_is_zero):
         surrogate = find_surrogate(module, _first_images(dataset, device))
         if surrogate is not None:

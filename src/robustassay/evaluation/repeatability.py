@@ -118,16 +118,17 @@ def _in_company(module: nn.Module, x: Tensor, size: int) -> Tensor | None:
     """Return the outputs for images at the end of a batch, in reverse order, behind others; None if the model fails."""
     others = torch.cat((1 - x, x.flip(-1), 1 - x.flip(-1)))
     missing = max(0, size - len(x))
-    front = others.repeat(-(-missing // len(others)), *(1,) * (x.dim() - 1))[:missing]
     try:
+        front = others.repeat(-(-missing // len(others)), *(1,) * (x.dim() - 1))[:missing]
         found: Tensor = call_module(module, torch.cat((front, x.flip(0))))[missing:].flip(0)
     except torch.OutOfMemoryError:
         if size <= LANES:
             raise
-        return _in_company(module, x, size // 2)
     except Exception:  # the run reports it, with the samples on which the model fails
         return None
-    return found
+    else:
+        return found
+    return _in_company(module, x, size // 2)
 
 
 def _near_copies(x: Tensor) -> Tensor:

@@ -24,7 +24,10 @@ REDRAWS: Final = 64
 """Fresh draws per claim of a random model; the most frequent label counts."""
 
 REDRAWS_PER_CALL: Final = 8
-"""Draws per call, if each image of a call has random numbers of its own; on a GPU all of them are one call."""
+"""Draws per call, if each image of a call has random numbers of its own; on a GPU small images are one call."""
+
+SMALL: Final = 3 * 64 * 64
+"""Values of a small image."""
 
 SAME: Final = 1e-5
 """Images of one call share their random numbers if their logits differ less than this, relative to the largest."""
@@ -171,7 +174,8 @@ def _draws(module: nn.Module, device: torch.device, x: Tensor, seeds: Sequence[s
 
 def _redraw(module: nn.Module, device: torch.device, copies: Tensor) -> Numbers:
     """Return the logits of copies of one image, one per call where all images of a call share their random numbers."""
-    logits = _fresh_logits(module, device, copies, REDRAWS_PER_CALL)
+    at_once = REDRAWS if device.type == "cuda" and copies[0].numel() <= SMALL else REDRAWS_PER_CALL
+    logits = _fresh_logits(module, device, copies, at_once)
     first = logits[:REDRAWS_PER_CALL]
     if np.ptp(first, axis=0).max() > SAME * np.abs(first).max():
         return logits

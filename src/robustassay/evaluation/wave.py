@@ -35,6 +35,9 @@ from robustassay.threat.losses import logit_margin
 RETRIES: Final = 2
 """How often rows whose claim was not valid are attacked again, each time with a lower `margin_limit`."""
 
+RANDOM_RETRIES: Final = 8
+"""The same for a random model and an attack with a budget of queries, which one draw may end early by chance."""
+
 FINAL_STEPS: Final = 5
 """Gradient steps in full precision on samples where reduced precision may have hidden a success."""
 
@@ -162,20 +165,39 @@ class _WaveSearch:
         """Attack, verify, and attack again the rows whose claim was not valid: they are not robust yet."""
         to_attack = torch.ones_like(self.ledger.claimed)
         held = self._verify_claims(~to_attack)  # none yet
-        for attempt in range(1 + RETRIES):
+        retries = RANDOM_RETRIES if self.target.random and self.ledger.query_budget is not None else RETRIES
+        for attempt in range(1 + retries):
             for _ in range(self.attack.repeats):
                 self._attack_once(to_attack)
             self._recheck_lowest_margin_points(to_attack)
             rows, verdict = _in_order(held, self._verify_claims(to_attack))
             refused = torch.from_numpy(~verdict.valid).to(rows.device)
-            if attempt == RETRIES or not refused.any():
+            if attempt == retries or not refused.any():
                 break
-            seen = torch.from_numpy(verdict.margin).to(rows.device, torch.float32)
-            problems = [problem for problem in verdict.problem if problem]
-            self.ledger.reject(rows[refused], seen[refused], problems)
+            held = self._reject(rows, verdict)
             to_attack = torch.zeros_like(to_attack).index_fill(0, rows[refused], True)
-            held = rows[~refused], verdict.among(np.flatnonzero(verdict.valid))
+        for level in range(self.ledger.surer_levels):
+            rows, verdict = self._with_surer_claims(rows, verdict, level)
         return rows, verdict
+
+    def _reject(self, rows: Tensor, verdict: Verdict) -> tuple[Tensor, Verdict]:
+        """Take the claims back that are not valid; return the others."""
+        refused = torch.from_numpy(~verdict.valid).to(rows.device)
+        seen = torch.from_numpy(verdict.margin).to(rows.device, torch.float32)
+        problems = [problem for problem in verdict.problem if problem]
+        self.ledger.reject(rows[refused], seen[refused], problems)
+        return rows[~refused], verdict.among(np.flatnonzero(verdict.valid))
+
+    def _with_surer_claims(self, rows: Tensor, verdict: Verdict, level: int) -> tuple[Tensor, Verdict]:
+        """Of rows whose claims were not valid, verify the claims with larger margins that the search came across."""
+        held = self._reject(rows, verdict)
+        left = torch.zeros_like(self.ledger.marked_finished)
+        left[list(self.ledger.rejected)] = True
+        left[held[0]] = False
+        if not left.any():
+            return held
+        self.ledger.take_surer_claims(left.nonzero().squeeze(1), level)
+        return _in_order(held, self._verify_claims(left))
 
     def _attack_once(self, to_attack: Tensor) -> None:
         """Run the attack on these rows if they are not done, and evaluate the last point that it returns."""

@@ -46,7 +46,7 @@ def outcome_columns(
         "uint8_ok": _scatter(rows, uint8_ok, n),
         "claimed_at_iteration": _scatter(rows, to_numpy(ledger.claims.iteration[rows]), n),
         "claimed_at_query": _scatter(rows, to_numpy(ledger.claims.query[rows]), n),
-        "improvements": ledger.claims.improvements(),
+        "improvements": ledger.claims.improvements(ledger.ball.eps),
         "claimed_by": ledger.claimed_by,
     }
 

@@ -37,15 +37,19 @@ def _warnings(board: Board, entry: Entry) -> str:
     if entry.kind == "published":
         return "flagged" if entry.unreliable else "none stated"
     in_doubt = [f"{entry.doubtful} in doubt"] if entry.doubtful else []
-    earned = entry.evidence is not None and entry.evidence.earned
+    earned = entry.evidence is None or entry.evidence.earned  # without an attack, nothing is to be earned
     return ", ".join([*entry.flags, *in_doubt]) or ("none" if earned else "see evidence")
 
 
 def _evidence(board: Board, entry: Entry) -> str:
     if entry.evidence is None:
-        return "as published"
+        return _without_attack(entry)
     rate = entry.evidence.self_test.rate
     return entry.evidence.label + (f", self-test {rate.count}/{rate.total}" if rate.total else ", no self-test")
+
+
+def _without_attack(entry: Entry) -> str:
+    return "as published" if entry.kind == "published" else "measured, no attack"
 
 
 def _verified(board: Board, entry: Entry) -> str:
@@ -150,7 +154,7 @@ def csv_rows(board: Board) -> Iterable[dict[str, Any]]:
             "verified": _verified(board, entry),
             "flags": " ".join(entry.flags),
             "doubtful": entry.doubtful,
-            "evidence": "as published" if entry.evidence is None else entry.evidence.label,
+            "evidence": _without_attack(entry) if entry.evidence is None else entry.evidence.label,
             "self_test_found": None if entry.evidence is None else entry.evidence.self_test.rate.count,
             "self_test_planted": None if entry.evidence is None else entry.evidence.self_test.rate.total,
             "unreliable": entry.unreliable,

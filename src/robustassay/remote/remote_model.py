@@ -123,5 +123,8 @@ class _ServiceForward(Forward):
     def call_differentiable(self, images: Tensor) -> Tensor:
         raise BadRequest(NO_GRADIENTS)
 
+    def call_before_gradient(self, images: Tensor) -> Tensor:
+        raise BadRequest(NO_GRADIENTS)
+
     def gradient(self, logits: Tensor, loss_of: LossOf, images: Tensor) -> Tensor | None:
         raise BadRequest(NO_GRADIENTS)

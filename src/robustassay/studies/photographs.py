@@ -65,7 +65,7 @@ def framed(dataset: Dataset, frame: Frame = COMMON) -> Dataset:
             f"{dataset.name} already has a frame, and this study sets its own ({frame}): name the photographs without "
             "one, as imagenet:PATH or nips2017:PATH."
         )
-    return apply_frame(dataset, frame)
+    return apply_frame(dataset, frame, kept=True)
 
 
 def frame_once(module: nn.Module, frame: Frame = COMMON) -> nn.Module:

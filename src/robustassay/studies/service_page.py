@@ -13,6 +13,7 @@ from robustassay.analysis.intervals import wilson
 from robustassay.analysis.rates import Rate
 from robustassay.remote import Service
 from robustassay.studies.liu2017.comparisons import Difference, Numbers, difference, format_rate
+from robustassay.studies.liu2017.setup import credit_lines
 from robustassay.studies.page import Figure, Finding, Scale, Setup, Table, Verdict, combined
 from robustassay.studies.scope import Scope
 from robustassay.studies.service_transfer import GroupResult, ServiceMeasurements, rarest, service_plan
@@ -55,7 +56,7 @@ def service_study(service: Service, held_out: str | None, examples: Scope) -> St
 def setup(measured: ServiceMeasurements) -> Setup:
     """Describe the scale, and what the rates count."""
     experiment = measured.experiment
-    images = len(experiment.images)
+    images = len(measured.x)
     scale = (
         Scale("service", f"`assay serve` of {measured.held_out}, with label names of its own", "Clarifai.com"),
         Scale("data", f"{experiment.dataset.name}, {len(experiment.dataset.classes)} classes", "ILSVRC 2012"),
@@ -73,11 +74,16 @@ def setup(measured: ServiceMeasurements) -> Setup:
         "The rules of findings 1 and 3 were set after a first look at results on 24 images of CIFAR-10, the "
         "first of the embedded ones: a page with other images or networks tests them.",
     )
+    drawn = measured.group(True, True).order()[:DRAWN]
     notes = (
         "Misled: the service's most confident label is right for the clean image and wrong for the adversarial one. "
         "Brackets hold 95 % Wilson intervals. As in the paper, targeted examples of the ensemble have a larger RMSD "
-        "than those of one model, and untargeted ones a smaller one.",
+        "than those of one model, and untargeted ones a smaller one. Images are sent as PNG files, 8 bits per value.",
+        *credit_lines(experiment, drawn, "The photographs of the figure are, in its order,"),
     )
+    if images < len(experiment.images):
+        sent = f"The first {images} of the {len(experiment.images)} images of the study are sent, to save space."
+        return Setup(scale, (*deviations, sent), notes)
     return Setup(scale, deviations, notes)
 
 
@@ -220,7 +226,7 @@ def _marked(labels: Sequence[str], counts: Counter[str]) -> list[str]:
 
 def answer_table(measured: ServiceMeasurements) -> pd.DataFrame:
     """Return one row per image: the true label, and the service's labels of the clean and the adversarial image."""
-    classes = measured.experiment.dataset.classes
+    classes, ids = measured.experiment.dataset.classes, measured.experiment.images.ids[: len(measured.x)]
     rows = [
         {
             "group": one.group.title,
@@ -237,7 +243,7 @@ def answer_table(measured: ServiceMeasurements) -> pd.DataFrame:
             "matches_target": image.counts and image.matches,
         }
         for one in measured.groups
-        for sample, image in zip(measured.experiment.images.ids, one.answers.images, strict=True)
+        for sample, image in zip(ids, one.answers.images, strict=True)
     ]
     return pd.DataFrame(rows)
 

@@ -1,7 +1,8 @@
 """Section 7 of Liu et al. 2017 (arXiv:1611.02770): their images, sent to a service with labels of its own.
 
 The images are those of the study's tables: the examples of the reference source (Tables 1 and 2) and those of the
-ensemble that left the served model out (Tables 3 and 4). Gaussian noise is one more group, for comparison.
+ensemble that left the served model out (Tables 3 and 4). Gaussian noise is one more group, for comparison. Where only
+the tables of `liu2017.sent_images` are there, the images that all of them hold are sent.
 """
 
 from collections import Counter
@@ -16,6 +17,7 @@ from robustassay.errors import BadRequest
 from robustassay.remote import Service, ServiceTransfer, Submitted, submit
 from robustassay.rng import Streams
 from robustassay.studies.cache import CachedTable
+from robustassay.studies.liu2017 import sent_images
 from robustassay.studies.liu2017.experiment import LiuExperiment
 from robustassay.studies.liu2017.plan import plan as study_plan
 from robustassay.studies.liu2017.settings import ExampleSet
@@ -96,17 +98,17 @@ def service_plan(service: Service, held_out: str | None, scope: Scope, examples:
         others = ", ".join(name for name in experiment.models if name != source)
         raise BadRequest(f"The model behind the service must be one that an ensemble left out: --held-out {others}.")
     groups = _groups(source, left_out)
-    _check_crafted(experiment, groups)
-    tasks = tuple(_task(service, experiment, group, scope) for group in groups)
+    images = _available(experiment, groups)
+    tasks = tuple(_task(service, experiment, group, scope, images) for group in groups)
 
     def measure(results: Results) -> ServiceMeasurements:
         found = tuple(
-            GroupResult(group, _images(experiment, group), _from_table(results[task.key]))
+            GroupResult(group, _images(experiment, group, images), _from_table(results[task.key]))
             for group, task in zip(groups, tasks, strict=True)
         )
-        return ServiceMeasurements(found, experiment, left_out, experiment.x.cpu())
+        return ServiceMeasurements(found, experiment, left_out, experiment.x[:images].cpu())
 
-    return Plan(tasks, measure, (f"{len(experiment.images)} images, each clean and in {len(groups)} versions.",))
+    return Plan(tasks, measure, (f"{images} images, each clean and in {len(groups)} versions.",))
 
 
 def _groups(source: str, left_out: str) -> tuple[ExampleGroup, ...]:
@@ -124,42 +126,57 @@ def _set_of(group: ExampleGroup) -> ExampleSet:
     return ExampleSet("opt", group.targeted, str(group.source).startswith("-"))
 
 
-def _check_crafted(experiment: LiuExperiment, groups: Sequence[ExampleGroup]) -> None:
+def _available(experiment: LiuExperiment, groups: Sequence[ExampleGroup]) -> int:
+    """Return how many images every group has, the first ones of the study."""
+    images = len(experiment.images)
     for group in groups:
-        if group.source is None:
+        if group.source is None or _is_crafted(experiment, group):
             continue
-        crafting = experiment.crafting(_set_of(group), group.source)
-        if crafting.missing(experiment.folder(_set_of(group), crafting)):
+        images = min(images, len(sent_images.kept(experiment, _set_of(group), group.source)))
+        if not images:
             raise BadRequest(
                 f"{experiment.out} does not hold the {group.title} examples: run `assay study liu2017` with the same "
                 "options first, and name its folder with --examples."
             )
+    return images
 
 
-def _images(experiment: LiuExperiment, group: ExampleGroup) -> Tensor:
+def _is_crafted(experiment: LiuExperiment, group: ExampleGroup) -> bool:
+    crafting = experiment.crafting(_set_of(group), str(group.source))
+    return not crafting.missing(experiment.folder(_set_of(group), crafting))
+
+
+def _images(experiment: LiuExperiment, group: ExampleGroup, images: int) -> Tensor:
+    """Return the first images of a group."""
     if group.source is not None:
-        return experiment.examples(_set_of(group), group.source).x_adv.cpu()
-    x = experiment.x.cpu()
-    noise = Streams.of(experiment.seed, [f"service/{sample}" for sample in experiment.images.ids]).normal(*x.shape[1:])
+        if _is_crafted(experiment, group):
+            return experiment.examples(_set_of(group), group.source).x_adv[:images].cpu()
+        return sent_images.kept(experiment, _set_of(group), group.source)[:images]
+    x, ids = experiment.x[:images].cpu(), experiment.images.ids[:images]
+    noise = Streams.of(experiment.seed, [f"service/{sample}" for sample in ids]).normal(*x.shape[1:])
     return (x + DEVIATION / 255 * noise).clamp(0, 1)
 
 
-def _task(service: Service, experiment: LiuExperiment, group: ExampleGroup, scope: Scope) -> ComputeTask:
+def _task(service: Service, experiment: LiuExperiment, group: ExampleGroup, scope: Scope, images: int) -> ComputeTask:
     """Send one group; the service's own store keeps answers, so none is asked for twice."""
-    made = ["noise", DEVIATION, experiment.seed, list(experiment.images.ids), experiment.dataset.sha256]
+    ids = list(experiment.images.ids[:images])
+    made = ["noise", DEVIATION, experiment.seed, experiment.dataset.sha256]
     made = made if group.source is None else experiment.depends_on(_set_of(group))
-    depends_on = [service.adapter.identity, group.title, made]
+    depends_on = [service.adapter.identity, group.title, made, ids]
     table = CachedTable(scope.out / "cache", "answers", depends_on)
 
     def send(results: Results) -> pd.DataFrame:
-        targets = experiment.goal(True).labels.cpu() if group.targeted else None
-        x, labels = experiment.x.cpu(), experiment.images.labels
+        targets = experiment.goal(True).labels[:images].cpu() if group.targeted else None
+        x, labels = experiment.x[:images].cpu(), experiment.images.labels[:images]
         classes = experiment.dataset.classes
-        return _to_table(submit(service, _images(experiment, group), labels, classes, targets, x))
+        return _to_table(submit(service, _images(experiment, group, images), labels, classes, targets, x))
 
-    return ComputeTask.of_table(
-        (group.title,), f"{group.title}, to the service", len(experiment.images), table, send, lambda: float("nan")
-    )
+    return ComputeTask.of_table((group.title,), f"{group.title}, to the service", images, table, send, _unknown)
+
+
+def _unknown() -> float:
+    """Return the time that a service takes: nothing is known of it."""
+    return float("nan")
 
 
 def _to_table(found: ServiceTransfer) -> pd.DataFrame:

@@ -26,6 +26,7 @@ class Plan(Generic[M]):
     measure: Callable[[Results], M] = field(repr=False)
     notes: tuple[str, ...] = ()  # what to tell the user before the tasks start
     partial: bool = False  # whether `measure` works without some of the results
+    optional: frozenset[Key] = frozenset()  # those that it works without, where it needs all others
 
     def seconds(self) -> float:
         """Estimate how long the missing tasks take, at most."""
@@ -42,10 +43,11 @@ class Plan(Generic[M]):
         """
         tasks = [task.to_read() for task in self.tasks]
         missing = [task for task in tasks if task.missing()]
-        if missing and not (self.partial and len(missing) < len(tasks)):
+        needed = [task for task in missing if task.key not in self.optional]
+        if needed and not (self.partial and len(missing) < len(tasks)):
             raise BadRequest(
                 f"{len(missing)} of {len(self.tasks)} tasks are not finished, the first of them "
-                f"{' '.join(missing[0].key)}: run the same command without --publish first."
+                f"{' '.join(needed[0].key)}: run the same command without --publish first."
             )
         left_out = {task.key for task in missing}
         return replace(self, tasks=tuple(task for task in tasks if task.key not in left_out)).run(progress)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 from robustassay.errors import StoreFailed
 from robustassay.printable import cell
@@ -17,6 +17,12 @@ Draw = Callable[[Figure, Path], None]
 PER_ROW: Final = 2
 """Figures side by side: more are too small to read."""
 PAGE: Final = "study.md"
+
+DIGITS: Final = 6
+"""Significant digits of numbers in CSV files: a rate of 100,000 images has no more."""
+
+WHOLE: Final = 10.0**DIGITS
+"""From here on numbers are counts, of parameters or queries."""
 
 
 @final
@@ -46,7 +52,7 @@ def write(
             for old in (out / folder).glob(f"*.{suffix}") if (out / PAGE).exists() else ():
                 old.unlink()
         for table in (findings_table(findings), *tables):
-            table.frame.map(cell).to_csv(out / "tables" / f"{table.name}.csv", index=False)  # labels of services
+            table.frame.map(_cell).to_csv(out / "tables" / f"{table.name}.csv", index=False)
         for figure in figures:
             draw(figure, out / "figures" / f"{figure.name}.png")
         study.attach(measurements, out)
@@ -55,6 +61,16 @@ def write(
     except OSError as error:
         raise StoreFailed(f"{out} cannot be written ({error.strerror or error}): choose another place.") from error
     return StudyReport(tuple(findings), tuple(tables), tuple(figures), out / PAGE)
+
+
+def _cell(value: Any) -> Any:
+    """Return a value as a cell of a CSV file; no label of a service is taken for a formula."""
+    return few_digits(value) if isinstance(value, float) else cell(value)
+
+
+def few_digits(value: float) -> float:
+    """Round a rate or a time; large numbers are counts."""
+    return float(f"{value:.{DIGITS}g}") if abs(value) < WHOLE else value
 
 
 def page(
@@ -77,7 +93,12 @@ def page(
     for group, members in groupby(drawn, key=lambda figure: figure.group or figure.name):
         parts += _figures(group, list(members))
     if shown:
-        parts += ["## Tables", "", "Every table is also a CSV file in `tables/`, with all its numbers.", ""]
+        parts += [
+            "## Tables",
+            "",
+            "Every table is also a CSV file in `tables/`, with all its numbers in six digits.",
+            "",
+        ]
         parts += [each.markdown for each in shown]
     if found:
         parts += ["## Reasons", "", "The numbers that each verdict rests on.", ""]

@@ -24,6 +24,9 @@ OnStep = Callable[[Ledger], None]
 CALLS_AT_ONCE: Final = 2
 """Calls of the model that points which are computed ahead may fill."""
 
+IDLE_ITERATIONS: Final = 32
+"""Iterations between two checks for finished rows where there can be none: they show progress and end a run, too."""
+
 Ask = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """From points and the row of each, to one answer and the logits per point."""
 
@@ -52,6 +55,7 @@ class DecisionAccess:
         self._inner = inner
         self._copies = 1
         self._iteration = 0
+        self._marks_seen = -1
         self._set_rows(rows, rng)
 
     def _set_rows(self, rows: Tensor, rng: Streams) -> None:
@@ -107,6 +111,7 @@ class DecisionAccess:
 
     def drop_rows(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Drop finished rows and return the tensors without them; iterations are counted elsewhere."""
+        self._marks_seen = self._ledger.marks
         self._on_step(self._ledger.main)
         kept = (~self._ledger.done[self._rows]).nonzero().squeeze(1)
         self._target.count_iteration()
@@ -119,8 +124,14 @@ class DecisionAccess:
         return tuple(tensor[entries] for tensor in tensors)
 
     def _skips_check(self) -> bool:
-        """Whether to go on without checking which rows are finished."""
-        return False
+        """Whether to go on without checking which rows are finished, as none can be: each check makes a GPU wait.
+
+        Of a random model the clean image may reach the goal in a later draw, which finishes its row at once.
+        """
+        ledger, target = self._ledger, self._target
+        if ledger.marks != self._marks_seen or ledger.may_finish_rows or target.random or target.is_remote:
+            return False
+        return self._iteration % IDLE_ITERATIONS != 0
 
     def _entries_of(self, rows: Tensor) -> Tensor:
         """Return the indices of all copies of these rows."""
@@ -181,6 +192,7 @@ class DecisionAccess:
 
     def mark_finished(self, finished: Tensor) -> None:
         """Finish rows on which the attack has nothing more to try; the next `drop_finished` drops them."""
+        self._ledger.marks += 1
         marked = self._ledger.marked_finished
         marked[self._rows] = marked[self._rows] | finished.view(-1, self._copies).all(1)
 

@@ -133,7 +133,7 @@ class BatchedCalls:
 
     def _drawn(self, images: Tensor) -> Tensor:
         """Return `[draws, n, classes]` logits that can be differentiated."""
-        return self._draws.stack(lambda batch: self._checked(self.forward.call_differentiable, batch), images)
+        return self._draws.stack(lambda batch: self._checked(self.forward.call_before_gradient, batch), images)
 
     def _checked(self, call: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
         with self._named_errors("The model raised an error", images):

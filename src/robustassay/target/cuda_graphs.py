@@ -15,12 +15,23 @@ CALLS_BEFORE_RECORDING: Final = 3
 """Calls of one shape before a graph is recorded: most shapes come once, while rows finish."""
 
 LAUNCH_BOUND: Final = 0.6
-"""A call is recorded if launching it takes at least this part of its time: graphs of large models cost memory only."""
+"""A call with gradients is recorded if launching it takes at least this part of its time: graphs of large models cost
+memory only."""
+
+FEW_VALUES: Final = 1 << 23
+"""A call without gradients is recorded if its images hold at most so many values: it keeps no activations."""
+
+
+FREE_PART: Final = 1 / 8
+"""A call is recorded while this part of the memory that the process may take is free."""
+
+LIMITS_ARE_KNOWN: Final = hasattr(torch.cuda, "get_per_process_memory_fraction")
+"""Older releases of torch set the part that a process may take, and do not tell it."""
 
 
 @final
 class ReplayedModule:
-    """A model in half precision whose passes are replayed. Images and logits are float32.
+    """A model in one precision whose passes are replayed. Images and logits are float32.
 
     A backward pass belongs to the last forward pass of its shape.
     """
@@ -40,11 +51,7 @@ class ReplayedModule:
         shape = (*images.shape, torch.is_grad_enabled())
         if images.is_cuda and shape not in self._recordings:
             self._calls[shape] += 1
-            if (
-                self._calls[shape] == CALLS_BEFORE_RECORDING
-                and _has_room(images.device)
-                and self._is_launch_bound(images)
-            ):
+            if self._calls[shape] == CALLS_BEFORE_RECORDING and _has_room(images.device) and self._is_worth_it(images):
                 self._record(shape, images)
         if shape not in self._recordings:
             return self.call_directly(images)
@@ -59,7 +66,9 @@ class ReplayedModule:
         logits: Tensor = self._module(images.to(self._dtype)).float()
         return logits
 
-    def _is_launch_bound(self, images: Tensor) -> bool:
+    def _is_worth_it(self, images: Tensor) -> bool:
+        if not torch.is_grad_enabled():
+            return images.numel() <= FEW_VALUES
         torch.cuda.synchronize(images.device)
         started = time.perf_counter()
         self.call_directly(images.detach())
@@ -79,9 +88,14 @@ class ReplayedModule:
 
 
 def _has_room(device: torch.device) -> bool:
-    """Say whether half of the memory is free: a recording keeps its activations."""
+    """Say whether enough memory is free on the device, and of the part of it that this process may take.
+
+    A recording keeps what it allocated, so without a limit recordings would leave no room for other calls.
+    """
     free, total = torch.cuda.mem_get_info(device)
-    return 2 * free > total
+    part = torch.cuda.get_per_process_memory_fraction(device) if LIMITS_ARE_KNOWN else 1.0
+    left = min(free / total, part - torch.cuda.memory_reserved(device) / total)
+    return left > FREE_PART * part
 
 
 @contextmanager

@@ -46,6 +46,10 @@ class Forward(ABC):
         """Return logits to differentiate: by the way that the model declares, else those of `call`."""
 
     @abstractmethod
+    def call_before_gradient(self, images: Tensor) -> Tensor:
+        """Return the same logits in the fastest way, for one gradient before the next call."""
+
+    @abstractmethod
     def gradient(self, logits: Tensor, loss_of: LossOf, images: Tensor) -> Tensor | None:
         """Return the gradient of the loss; None where no graph connects the logits to the images."""
 
@@ -55,7 +59,9 @@ class FullPrecision(Forward):
     """A module in its own precision, whatever its caller has set.
 
     A defended model may declare how an adaptive attacker differentiates it, in a method `differentiable` with the
-    signature of `forward` (BPDA, Athalye et al. 2018, arXiv:1802.00420).
+    signature of `forward` (BPDA, Athalye et al. 2018, arXiv:1802.00420). With `replays`, calls without gradients are
+    recorded on a GPU and replayed, with the same bits: for a module that makes the same operations in every call. With
+    `replays_gradients`, so are calls with gradients: not for a random model, whose draws have one gradient together.
     """
 
     def __init__(
@@ -64,8 +70,12 @@ class FullPrecision(Forward):
         device: torch.device,
         differentiable: Callable[[Tensor], Tensor] | None = None,
         tf32: bool = False,
+        replays: bool = False,
+        replays_gradients: bool = False,
     ) -> None:
         self._module, self._device, self._differentiable, self._tf32 = module, device, differentiable, tf32
+        self._replays_gradients = replays_gradients and replays and differentiable is None
+        self._replayed = ReplayedModule(module, image_dtype(module)) if replays else None
         self.is_adaptive = differentiable is not None
 
     @property
@@ -78,12 +88,22 @@ class FullPrecision(Forward):
         return self._call(self._module, images)
 
     def call_without_graph(self, images: Tensor) -> Tensor:
-        """Call the module."""
-        return self._call(self._module, images)
+        """Call the module, or replay the call."""
+        if self._replayed is None or torch.is_grad_enabled():
+            return self._call(self._module, images)
+        with full_precision(self._device, self._tf32), callers_environment():
+            return self._replayed(images)
 
     def call_differentiable(self, images: Tensor) -> Tensor:
         """Call what the model declares, or the module."""
         return self._call(self._differentiable or self._module, images)
+
+    def call_before_gradient(self, images: Tensor) -> Tensor:
+        """Call the module, or replay the call."""
+        if self._replayed is None or not self._replays_gradients:
+            return self.call_differentiable(images)
+        with full_precision(self._device, self._tf32), callers_environment():
+            return self._replayed(images)
 
     def _call(self, function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
         with full_precision(self._device, self._tf32), callers_environment():
@@ -116,6 +136,10 @@ class HalfPrecision(Forward):
         return self._module(images)
 
     def call_differentiable(self, images: Tensor) -> Tensor:
+        """Replay the call."""
+        return self._module(images)
+
+    def call_before_gradient(self, images: Tensor) -> Tensor:
         """Replay the call."""
         return self._module(images)
 

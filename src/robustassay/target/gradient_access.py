@@ -49,8 +49,9 @@ class GradientAccess(ScoreAccess):
 
         Rows that finish meanwhile go on for a few steps, which are counted and change no claim.
         """
-        skips = self._target.device.type == "cuda" and not self._ledger.main.seeks_minimum
-        return skips and self._iteration > CHECKED_ITERATIONS and self._iteration % CHECK_EVERY != 0
+        if self._ledger.main.seeks_minimum or self._target.device.type != "cuda":
+            return super()._skips_check()
+        return self._iteration > CHECKED_ITERATIONS and self._iteration % CHECK_EVERY != 0
 
     def margin_left(self) -> Tensor:
         """Return the lowest margin of each row inside its ball, as a fraction of its clean margin."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Final, final
 
 import torch
 from torch import Tensor
@@ -14,6 +14,10 @@ from robustassay.target.objectives import BestPoints, Cost
 from robustassay.threat import Ball, Goal, per_row
 
 __all__ = ["NEVER", "Ledger"]
+
+SURER: Final = (2.0, 4.0, 8.0)
+"""Margins, in standard errors, of further claims on a random model that are kept for an attack that seeks the minimum:
+the closest of thousands of points often reached the goal by chance, and then does not verify."""
 
 
 @final
@@ -62,6 +66,9 @@ class Ledger:
         self.iterations, self.forwards, self.backwards, self.queries = self._counts.unbind(1)
         self.marked_finished = torch.zeros(rows, dtype=torch.bool, device=device)
         self._claims = BestClaims(ball.centre, closest=seeks_minimum)
+        self._surer_claims: list[BestClaims] = []
+        self.marks = 0
+        """How often rows were marked."""
         self._stages: list[str | None] = [None]
         self._max_spent = 0
         self._pass_counts: dict[tuple[int, int], Tensor] = {}
@@ -154,6 +161,11 @@ class Ledger:
         return finished if self.query_budget is None else finished | (self.queries_left == 0)
 
     @property
+    def may_finish_rows(self) -> bool:
+        """Whether a row may be done without a mark: the search of a minimum ends by marks, or with the budget."""
+        return not self.seeks_minimum or not self.has_budget_for_all(1)
+
+    @property
     def queries_left(self) -> Tensor:
         """Count the queries each row may still make."""
         assert self.query_budget is not None
@@ -178,6 +190,17 @@ class Ledger:
         """Claim only margins larger than their standard error, for a model that draws random numbers."""
         self.noise = noise
         self.margin_limit = torch.where(noise > 0, -noise, self.margin_limit)
+        if self.seeks_minimum:
+            self._surer_claims = [BestClaims(self.ball.centre, closest=True) for _ in SURER]
+
+    @property
+    def surer_levels(self) -> int:
+        """How many claims with larger margins are kept beside the closest one of each row."""
+        return len(self._surer_claims)
+
+    def take_surer_claims(self, rows: Tensor, level: int) -> None:
+        """Give these rows, whose claims were taken back, those with a larger margin."""
+        self.claims.replace_by(self._surer_claims[level].settle(), rows)
 
     def reject(self, rows: Tensor, verified_margin: Tensor, problems: list[str]) -> None:
         """Remove claims that did not verify, and record why; the next claim of these rows needs a lower margin."""
@@ -237,6 +260,9 @@ class Ledger:
         counts = reached & (in_box if self.seeks_minimum else feasible)
         candidates = self._candidates(rows, x, counts, distance, seen)
         self._claims.add(replace(candidates, in_turn=in_turn))
+        for factor, surer in zip(SURER, self._surer_claims, strict=False):
+            surely = counts & (seen <= -factor * self.noise[rows][:, None])
+            surer.add(replace(candidates, counts=surely, in_turn=in_turn))
         if self._main is None:
             self.trace.add(rows, candidates.queries, margin, sent)
         for best in self.objectives.values():

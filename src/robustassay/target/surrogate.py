@@ -96,6 +96,20 @@ def has_hooks(module: nn.Module) -> bool:
     return any(getattr(part, name, None) for part in module.modules() for name in hooks)
 
 
+def is_replayable(module: nn.Module, random: bool) -> bool:
+    """Say whether a call may be recorded and replayed: it makes the same operations on the device in every call.
+
+    A module declares this by `replays`, for itself and not for a `model` or `network` inside it; a module without
+    random numbers that can be traced does it, too.
+    """
+    if not isinstance(module, nn.Module) or getattr(module, "training", False) or has_hooks(module):
+        return False
+    if getattr(module, "replays", False):
+        inner = getattr(module, "model", getattr(module, "network", None))
+        return inner is None or is_replayable(inner, getattr(inner, "random", False))
+    return not random and _traced(module) is not None
+
+
 def _folded(module: nn.Module) -> fx.GraphModule | None:
     """Return a copy without the batch norms that follow a convolution; None where there are none."""
     traced = _traced(module)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.boundary_search import start_on_boundary, unit
+from robustassay.attacks.common.drawn_ahead import DrawnAhead
 from robustassay.attacks.common.oracle import Oracle
 from robustassay.registry import register
 from robustassay.target import DecisionAccess
@@ -57,21 +58,26 @@ class Boundary(Attack[DecisionAccess]):
         x = start_on_boundary(oracle, 1e-3)
         rates = torch.tensor([self.around, self.towards], device=x.device).repeat(len(x), 1)
         tally = torch.zeros(len(x), 4, device=x.device)
+        windows = tally.new_tensor([self.window_around, self.window_towards])
+        ahead = DrawnAhead(lambda rng: (rng.normal(*x0.shape[1:]),), x0[0].numel())
         step = 0
         while len(x):
-            sphere, point = _propose(view, x, rates)
+            sphere, point = _propose(view, x, rates, *ahead.next(view.rng))
             if step % self.check_every:
                 hit = oracle.reaches(point)
             else:
                 on_sphere, hit = oracle.reaches(torch.stack((sphere, point), 1)).unbind(1)
-                rates, tally = self._adapt(rates, tally, on_sphere, hit)
+                rates, tally = self._adapt(rates, tally, windows, on_sphere, hit)
             x = where_rows(hit, point, x)
-            view.mark_finished(rates[:, 1] < self.converged)
-            x, rates, tally = oracle.drop_finished(x, rates, tally)
+            if not step % self.check_every:  # lengths change in counted steps only
+                view.mark_finished(rates[:, 1] < self.converged)
+            x, rates, tally, *ahead.drawn = oracle.drop_finished(x, rates, tally, *ahead.drawn)
             step += 1
         return x
 
-    def _adapt(self, rates: Tensor, tally: Tensor, on_sphere: Tensor, hit: Tensor) -> tuple[Tensor, Tensor]:
+    def _adapt(
+        self, rates: Tensor, tally: Tensor, windows: Tensor, on_sphere: Tensor, hit: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Count outcomes; where a window is full, lengthen the steps if most succeeded and shorten them if few did.
 
         `tally` holds, for the sphere and for the step towards the clean image, the number of trials and of successes.
@@ -79,19 +85,18 @@ class Boundary(Attack[DecisionAccess]):
         """
         tally = tally + torch.stack((torch.ones_like(hit), on_sphere, on_sphere, on_sphere & hit), 1)
         share = tally[:, 1::2] / tally[:, ::2].clamp(min=1)
-        full = tally[:, ::2] >= tally.new_tensor([self.window_around, self.window_towards])
+        full = tally[:, ::2] >= windows
         longer, shorter = full & (share > 0.5), full & (share < 0.2)
         change = torch.where(longer, self.adaptation, torch.where(shorter, 1 / self.adaptation, 1.0))
         rates = torch.stack((rates[:, 0] * change[:, 0], rates[:, 1] * change[:, 0] * change[:, 1]), 1)
         return rates, tally * (~full).repeat_interleave(2, 1)
 
 
-def _propose(view: DecisionAccess, x: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
+def _propose(view: DecisionAccess, x: Tensor, rates: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Move on the sphere in a random direction, then towards the clean image, both clipped to the box."""
     centre, around, towards = view.ball.centre, per_row(rates[:, 0], x), per_row(rates[:, 1], x)
     source = centre - x
     size = _length(source)
-    noise = view.rng.normal(*x.shape[1:])
     ahead = unit(source)
     noise = noise - per_row((noise * ahead).flatten(1).sum(1), x) * ahead
     turn = unit(noise) * around * size

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from robustassay.attacks.attack import Attack, AttackInfo
 from robustassay.attacks.common.boundary_search import start_on_boundary, unit
+from robustassay.attacks.common.drawn_ahead import DrawnAhead
 from robustassay.attacks.common.oracle import Oracle
 from robustassay.registry import register
 from robustassay.rng import Streams
@@ -63,9 +64,10 @@ class Evolutionary(Attack[DecisionAccess]):
         values = math.prod(grid)
         path, covariance = x.new_zeros(len(x), values), x.new_ones(len(x), values)
         mu, good = x.new_full((len(x),), self.mu), x.new_zeros(len(x))
+        ahead = DrawnAhead(lambda rng: _numbers(rng, values), values, draws=2)
         trial = 0
         while len(x):
-            z = _mutation(view.rng, covariance)
+            z = _mutation(covariance, *ahead.next(view.rng))
             point = self._towards(view, x, _enlarge(z.view(-1, *grid), x.shape[1:]), mu)
             hit = oracle.reaches(point)
             x = where_rows(hit, point, x)
@@ -76,7 +78,9 @@ class Evolutionary(Attack[DecisionAccess]):
             good, trial = good + hit, trial + 1
             if trial % TRIALS == 0:
                 mu, good = mu * (good / TRIALS - 0.2).exp(), torch.zeros_like(good)
-            x, path, covariance, mu, good = oracle.drop_finished(x, path, covariance, mu, good)
+            x, path, covariance, mu, good, *ahead.drawn = oracle.drop_finished(
+                x, path, covariance, mu, good, *ahead.drawn
+            )
         return x
 
     def _towards(self, view: DecisionAccess, x: Tensor, z: Tensor, mu: Tensor) -> Tensor:
@@ -87,13 +91,17 @@ class Evolutionary(Attack[DecisionAccess]):
         return (centre + unit(part * delta + self.sigma * size * unit(z)) * part * size).clamp(0, 1)
 
 
-def _mutation(rng: Streams, covariance: Tensor) -> Tensor:
-    """Draw normals on few values, chosen without replacement in proportion to their variance (Gumbel's top k)."""
+def _numbers(rng: Streams, values: int) -> tuple[Tensor, Tensor]:
+    """Draw what chooses the values, and what changes them."""
+    return -(-rng.uniform(values).clamp(min=1e-12).log()).log(), rng.normal(values)
+
+
+def _mutation(covariance: Tensor, gumbel: Tensor, normal: Tensor) -> Tensor:
+    """Return normals on few values, chosen without replacement in proportion to their variance (Gumbel's top k)."""
     values = covariance.shape[1]
-    gumbel = -(-rng.uniform(values).clamp(min=1e-12).log()).log()
     chosen = (covariance.log() + gumbel).topk(max(1, values // SHARE), 1).indices
     mask = torch.zeros_like(covariance).scatter_(1, chosen, 1.0)
-    return rng.normal(values) * covariance.sqrt() * mask
+    return normal * covariance.sqrt() * mask
 
 
 def _grid(image: torch.Size, coarse: int) -> tuple[int, ...]:

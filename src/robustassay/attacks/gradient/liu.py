@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,9 @@ from robustassay.registry import register
 from robustassay.target import GradientAccess
 from robustassay.threat import L2, Goal, LInf, Untargeted
 from robustassay.threat.rmsd import rmsd
+
+EnsembleLoss = Literal["own", "of the mean"]
+"""What each model of an ensemble follows."""
 
 
 @final
@@ -49,15 +52,20 @@ class Liu(Attack[GradientAccess]):
         """Ascend on the model under attack alone."""
         return self.ascend([view], x0)
 
-    def ascend(self, views: Sequence[GradientAccess], x0: Tensor) -> Tensor:
+    def ascend(self, views: Sequence[GradientAccess], x0: Tensor, loss: EnsembleLoss = "own") -> Tensor:
         """Ascend on several models at once: each has its own Adam, and an image moves by the sum of their updates.
 
-        The views are of the same rows; with more than one, none of these may be done before the end.
+        The views are of the same rows; with more than one, none of these may be done before the end. Each model
+        follows its own loss, or its part of the loss of the mean of all probabilities, the paper's equation 6.
         """
         x = x0
         mean, square = (torch.zeros_like(x0)[:, None].repeat_interleave(len(views), 1) for _ in range(2))
         for step in range(1, self.steps + 1):
-            gradients = torch.stack([view.gradient(x, hidden_or_found)[0] for view in views], 1)
+            found = [view.gradient(x, hidden_or_found) for view in views]
+            gradients = torch.stack([gradient for gradient, _ in found], 1)
+            if loss == "of the mean":
+                shares = shares_in_mean([logits for _, logits in found], views[0].goal)
+                gradients = gradients * shares.view(*shares.shape, *(1,) * (x.dim() - 1)).to(gradients.dtype)
             if self.weight:
                 gradients = gradients - self.weight * penalty_gradient(x, views[0].ball.centre, self.tau)[:, None]
             mean, square = adam.update_moments(mean, square, gradients)
@@ -76,6 +84,14 @@ def penalty_gradient(x: Tensor, x0: Tensor, tau: float = 0.0) -> Tensor:
     far, shape = rmsd(x, x0), (-1, *(1,) * (x.dim() - 1))
     scale = (far - tau).sign() * 255**2 / (x0[0].numel() * far.clamp(min=1e-12))
     return (scale.view(shape) * (x.double() - x0.double())).to(x.dtype)
+
+
+def shares_in_mean(logits: Sequence[Tensor], goal: Goal) -> Tensor:
+    """Return, per row and model, the share of its own gradient in that of the loss of the mean of probabilities.
+
+    That loss is the logarithm of the mean of exp(own loss), so the shares are the softmax of the losses.
+    """
+    return torch.stack([hidden_or_found(answer.double(), goal) for answer in logits], 1).softmax(1)
 
 
 def hidden_or_found(logits: Tensor, goal: Goal) -> Tensor:

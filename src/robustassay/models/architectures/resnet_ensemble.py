@@ -40,6 +40,9 @@ class ResNetEnsemble:
 class MeanOfProbabilities(nn.Module):
     """Averages its members' probabilities and returns their logarithm, which serves as logits."""
 
+    replays = True
+    """Every call makes the same operations."""
+
     def __init__(self, members: list[nn.Module]) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)

@@ -53,6 +53,9 @@ class RandomSelfEnsemble:
 class NoisyNetwork(nn.Module):
     """One noisy pass per image in training, several with fresh noise at test time."""
 
+    replays = True
+    """Every call makes the same operations, and draws on the device."""
+
     def __init__(self, body: nn.Module, passes: int) -> None:
         super().__init__()
         self.body = body

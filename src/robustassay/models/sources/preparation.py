@@ -40,6 +40,9 @@ class Prepared(nn.Module):
     and cut first, so that a perturbation is measured on the image as it was given.
     """
 
+    replays = True
+    """Every call of one image size makes the same operations."""
+
     mean: Tensor
     std: Tensor
 

@@ -22,6 +22,8 @@ SQUEEZED: Final = 0.1
 PANEL: Final = (2.75, 2.5)  # inches
 ACROSS: Final = 3
 FIXED: Final = "#888888"
+LINES: Final = (*COLOURS, "#882255", "#8C6D31")
+"""A colour for each of the paper's eight defenses and one more."""
 WIDTH: Final = 7.2
 """Of a figure with few panels, for the legend and the labels below it."""
 
@@ -140,5 +142,5 @@ def _axis(shown: DefensePanels) -> str:
 
 def _look(at: int) -> tuple[str, Any]:
     """Return the colour and style of a defense; one that repeats a colour has another style."""
-    around, colour = divmod(at, len(COLOURS))
-    return COLOURS[colour], STYLES[(colour + 2 * around) % len(STYLES)]
+    around, colour = divmod(at, len(LINES))
+    return LINES[colour], STYLES[(colour + 2 * around) % len(STYLES)]

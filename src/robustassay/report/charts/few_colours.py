@@ -5,7 +5,7 @@ from typing import Final
 
 from PIL import Image
 
-COLOURS: Final = 128
+COLOURS: Final = 64
 """The number of colours; enough for plots and pages."""
 
 

@@ -177,6 +177,8 @@ def _chosen(found: Points, points: "np.ndarray[Any, Any]") -> tuple[list[int], l
 
 def _named(points: "np.ndarray[Any, Any]", names: Sequence[str]) -> tuple[list[int], list[str]]:
     """Choose the points to name: of several close together the first, with the number of the others."""
+    if not names:
+        return [], []
     span = np.where(np.ptp(points, axis=0) > 0, np.ptp(points, axis=0), 1.0)
     left, kept, labels = list(range(len(points))), [], []
     while left:

@@ -174,3 +174,9 @@ def prediction_table(dataset: Dataset, logits: torch.Tensor) -> pd.DataFrame:
     """Return one row per image: id, label and logits."""
     columns = {f"logit{at}": logits[:, at].numpy() for at in range(logits.shape[1])}
     return pd.DataFrame({"sample_id": list(dataset.ids), "label": dataset.labels.numpy(), **columns})
+
+
+def label_table(dataset: Dataset, logits: torch.Tensor) -> pd.DataFrame:
+    """Return one row per image: id, label and predicted label."""
+    columns = {"label": dataset.labels.int().numpy(), "predicted": logits.argmax(1).int().numpy()}
+    return pd.DataFrame({"sample_id": list(dataset.ids), **columns})

@@ -41,13 +41,15 @@ def make(measured: ModelMeasurements) -> Analysis:
     images = f"{counts.min()} images" if counts.nunique() == 1 else f"{counts.min()} to {counts.max()} images per model"
     points = pd.DataFrame({"model": table["model"], "group": groups(table["model"])})
     points = points.assign(x=table["robust"], y=table["robust_rsd"])[table["robust_rsd"].notna()]
-    panels = (
+    panels: tuple[Panel, ...] = (
         Panel("fairness-classes", "Accuracy of each class",
               Lines(solid, "", "accuracy", dotted, ("robust", "clean"), f"{images}, {measured.threat}")),
         Panel("fairness-rsd", "Spread of robust accuracy over classes",
               Points(points, f"robust accuracy, {measured.threat}", "relative standard deviation over classes",
                      f"{images}; models with no robustness have none", (True, False))),
     )  # fmt: skip
+    if points.empty:
+        panels = panels[:1]
     few = counts.min() / max(1, classes["label"].nunique())
     notes = (
         f"Robust accuracy and its spread over classes: {trend(table['robust'], table['robust_rsd'])}.",

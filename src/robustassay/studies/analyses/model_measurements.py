@@ -72,6 +72,14 @@ class ModelMeasurements:
         columns = [name for name in frame if str(name).startswith("logit")]
         return Predictions(frame[columns].to_numpy(np.float64), frame["label"].to_numpy(np.int64))
 
+    def correct(self, model: str, data: str = TEST) -> npt.NDArray[np.bool_]:
+        """Say which images of a dataset a model classifies correctly; of shifts, only labels are known."""
+        frame = self.results[key("predictions", model, data)]
+        if "predicted" not in frame:
+            return self.predictions(model, data).correct
+        right: npt.NDArray[np.bool_] = (frame["predicted"] == frame["label"]).to_numpy()
+        return right
+
     def lipschitz(self, model: str) -> pd.DataFrame:
         """Return the local Lipschitz estimates of a model, per image and stage."""
         frame: pd.DataFrame = self.results[key("lipschitz", model)]

@@ -20,9 +20,10 @@ from robustassay.studies.analyses.adversarial import (
     AdversarialPredictionsTask,
     CraftingSetup,
     TransferTask,
+    label_table,
     prediction_table,
 )
-from robustassay.studies.analyses.model_measurements import TEST, ModelMeasurements, key
+from robustassay.studies.analyses.model_measurements import SHIFT, TEST, ModelMeasurements, key
 from robustassay.studies.cache import CachedTable
 from robustassay.studies.measures.smoothness import LipschitzEstimate
 from robustassay.studies.photographs import as_seen_by
@@ -91,7 +92,8 @@ class AnalysisSetup:
                 lambda: self._lipschitz_seconds(measurement),
                 independent=True,
             )
-        table = self._table(measurement, self.data(measurement), [])
+        how = ["labels"] if data.startswith(SHIFT) else []
+        table = self._table(measurement, self.data(measurement), how)
         return ComputeTask.of_table(
             measurement,
             title,
@@ -121,12 +123,12 @@ class AnalysisSetup:
     # ---------------------------------------------------------------- measuring
 
     def predict(self, measurement: Key) -> pd.DataFrame:
-        """Query a model on a dataset."""
+        """Query a model on a dataset; of shifts, which are many, only the predicted labels are kept."""
         dataset, target = self.data(measurement), self.target(measurement[0])
         chunks = (dataset.images(slice(at, at + CHUNK)) for at in range(0, len(dataset), CHUNK))
         with seeded(f"answers/{self.seed}", target.device):
             logits = torch.cat([target.mean_logits(x.to(target.device)).cpu() for x in chunks])
-        return prediction_table(dataset, logits)
+        return (label_table if measurement[2].startswith(SHIFT) else prediction_table)(dataset, logits)
 
     def estimate_lipschitz(self, measurement: Key) -> pd.DataFrame:
         """Estimate local Lipschitz constants at some stages of a model."""

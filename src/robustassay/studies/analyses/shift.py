@@ -60,9 +60,7 @@ def make(measured: ModelMeasurements) -> Analysis:
 
 def _predictions(measured: ModelMeasurements) -> pd.DataFrame:
     frames = [
-        pd.DataFrame(
-            {"model": model, "data": data.removeprefix(SHIFT), "correct": measured.predictions(model, data).correct}
-        )
+        pd.DataFrame({"model": model, "data": data.removeprefix(SHIFT), "correct": measured.correct(model, data)})
         for data in (TEST, *measured.named(SHIFT))
         for model in measured.models
     ]

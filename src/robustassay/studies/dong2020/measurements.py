@@ -89,6 +89,15 @@ class DongMeasurements:
         curve = self.fixed(defense, attack, norm)
         return None if curve is None else curve.unbroken(norm.eps)
 
+    def unconfirmed(self, defense: str, attack: BenchmarkAttack, norm: Norm) -> pd.Series | None:
+        """Say by sample id which samples count as robust only because a claim of the attack did not verify."""
+        found = self.find(defense, attack, norm, False, "fixed", "both")
+        if found is None:
+            return None
+        records = found.records
+        refused = records["claimed"].fillna(False).astype(bool) & ~records["valid"].fillna(False).astype(bool)
+        return pd.Series(refused.to_numpy(bool), pd.Index(records["sample_id"]))
+
     def robust_to_all(self, defense: str, norm: Norm, *groups: AttackGroup) -> tuple[pd.Series, list[str]] | None:
         """Say which samples no attack of these groups breaks at the fixed eps, and name the attacks."""
         found = {

@@ -35,7 +35,7 @@ def randomized(measured: DongMeasurements) -> Finding:
     )
     own = measured.of_role("randomized")
     rest = [row for row in measured.labels if row not in own]
-    tests, ours = [], []
+    tests, doubted, ours, unsure = [], [], [], 0
     for norm, attack in product(measured.norms, (attack for attack in ATTACKS if attack.group in QUERY_GROUPS)):
         robust = {
             row: found for row in measured.labels if (found := measured.robust_samples(row, attack, norm)) is not None
@@ -46,6 +46,10 @@ def randomized(measured: DongMeasurements) -> Finding:
             best = max(others, key=lambda other: float(same[other].mean()))
             where = f"{attack.group} {attack.name}, {norm.name} {round_eps(norm.eps)}"
             tests.append((where, row, f"{best}, the best other row", pair(same[row], same[best])))
+            refused = measured.unconfirmed(row, attack, norm)
+            sure = same[row] if refused is None else same[row] & ~refused.reindex(same[row].index, fill_value=False)
+            doubted.append((*tests[-1][:3], pair(sure, same[best])))
+            unsure += int(same[row].sum() - sure.sum())
             ours.append(f"{attack.name} {norm.name} {row} {rate_of(same[row])}, {best} {same[best].mean():.1%}")
     if not tests:
         why = "no score- or decision-based runs of a randomized row and of another one"
@@ -56,10 +60,22 @@ def randomized(measured: DongMeasurements) -> Finding:
     asked = " ".join(where for where, *_ in tests)
     missing = _not_run(asked)
     verdict: Verdict = "cannot be said" if missing else most(compared)  # the claim is about both groups
+    reasons = [one.sentence for one in compared]
+    if unsure:
+        counted = compare(doubted)
+        above, below = sum(one.better for one in counted), sum(one.worse for one in counted)
+        reasons.append(
+            f"{unsure} of {sum(paired.samples for *_, paired in tests)} samples of randomized rows, over all "
+            "comparisons, count as robust because the attack's claims did not verify. Were they counted as broken, "
+            f"{above} comparisons would be significantly better and {below} worse."
+        )
+        if most(counted) != verdict and not missing:
+            verdict = "cannot be said"
+            because += "; with claims that did not verify counted as broken, the verdict is another one"
     sizes = sorted({paired.samples for *_, paired in tests})
     summary = f"{'; '.join(ours)}; n = {either(sizes)}"
     because = "; ".join((because + _queries(measured), *missing))
-    return Finding(3, claim, verdict, tuple(one.sentence for one in compared), published, summary, because)
+    return Finding(3, claim, verdict, tuple(reasons), published, summary, because)
 
 
 def transformed(measured: DongMeasurements) -> Finding:

@@ -30,6 +30,7 @@ class DongSettings:
     transfer_search_images: int | None = None  # for those by transfer attacks
     cw_images: int | None = None  # for C&W, whose every image takes all steps
     random_images: int | None = None  # for white-box attacks on random models, whose gradients take several passes
+    random_search_images: int | None = None  # for searches of the smallest eps on them
     random_transfer_images: int | None = None  # for transfer attacks on them, as verification draws every success anew
     random_query_images: int | None = None  # for score- and decision-based attacks on them
     transfer_steps: tuple[int, ...] = TRANSFER_STEPS
@@ -47,6 +48,7 @@ class DongSettings:
         own = f"{attack.group} {attack.name}"
         names = (attack.group, attack.name, own, f"{attack.group} {kind}", f"{own} {kind}")
         which = ("", f" {norm.name}", *([" targeted"] * targeted), *([" random"] * random))
+        which += (" targeted random",) * (targeted and random)
         return any(f"{name}{form}" in self.without for name in names for form in which)
 
     def images_of(self, attack: BenchmarkAttack, kind: RunKind, random: bool = False) -> int | None:
@@ -59,6 +61,7 @@ class DongSettings:
         else:
             limits = [*[self.white_box_search_images] * searches, *[self.random_images] * random]
             limits += [self.cw_images] * (attack.name == "C&W")
+        limits += [self.random_search_images] * (searches and random)
         return min((limit for limit in limits if limit is not None), default=None)
 
     def fill(self, text: str, source: str) -> str:
@@ -73,19 +76,22 @@ FULL: Final = DongSettings(images=1_000, query_images=100, search_images=25)
 FULL_ON_GPU: Final = DongSettings(
     images=1_000,
     query_images=100,
-    search_images=25,
-    white_box_search_images=500,
-    transfer_search_images=250,
-    cw_images=250,
+    search_images=16,
+    white_box_search_images=300,
+    transfer_search_images=200,
+    cw_images=200,
     random_images=200,
+    random_search_images=50,
     transfer_steps=(1, 2, 5, 10, 20),
     eot=10,
-    without=frozenset({"C&W random", "white-box BIM eps random", "white-box MIM eps random", "score random",
-                       "score targeted", "score eps L2", "transfer steps L2", "transfer steps targeted",
-                       "transfer eps targeted"}),
-    left_out="C&W, score-based attacks, and searches of the smallest eps by BIM and MIM, on random models; score-based "
-    "attacks with a target, and their searches of the smallest eps under L2; transfer attacks by steps under L2; and "
-    "by transfer attacks with a target the smallest eps and those by steps: for their time on one GPU",
+    without=frozenset({"C&W random", "score eps random", "NES L2", "SPSA L2", "NAttack L2", "SPSA targeted",
+                       "NAttack targeted", "ZOO targeted", "ZOO random", "Boundary targeted", "score targeted random",
+                       "decision targeted random", "score eps targeted", "transfer steps L2", "transfer steps targeted",
+                       "transfer steps random", "transfer eps targeted", "white-box eps targeted"}),
+    left_out="C&W, ZOO and searches of the smallest eps by score-based attacks on random models; NES, SPSA and NAttack "
+    "under L2; with a target, SPSA, NAttack, ZOO and Boundary, score- and decision-based attacks on random models, "
+    "searches of the smallest eps, and transfer attacks by steps; and transfer attacks by steps under L2 and on random "
+    "models: for their time on one GPU",
 )  # fmt: skip
 FULL_ON_CPU: Final = DongSettings(
     queries=1_000,
@@ -133,23 +139,24 @@ IMAGENET_ON_GPU: Final = DongSettings(
     queries=2_000,
     samples=50,
     images=200,
-    query_images=40,
+    query_images=100,
     search_images=10,
     white_box_search_images=100,
     transfer_search_images=50,
     cw_images=50,
     random_images=50,
     random_transfer_images=50,
-    random_query_images=20,
+    random_query_images=32,
     transfer_steps=(1, 2, 5, 10, 20),
     norms=IMAGENET_NORMS,
     eot=4,
     without=frozenset({"score eps", "score L2", "score targeted", "decision targeted", "transfer steps L2",
                        "transfer steps targeted", "transfer eps targeted", "white-box eps targeted", "C&W random",
-                       "white-box eps random"}),
+                       "DeepFool random", "white-box eps random", "transfer eps random", "transfer steps random"}),
     left_out="of attacks with a target all but white-box and transfer attacks at the fixed eps; searches of the "
-    "smallest eps by score-based attacks, and by white-box attacks on random models; score-based attacks under L2; "
-    "transfer attacks by steps under L2; and C&W on random models: for their time on one GPU",
+    "smallest eps by score-based attacks, and by white-box and transfer attacks on random models; score-based attacks "
+    "under L2; transfer attacks by steps under L2 and on random models; and C&W and DeepFool on random models: for "
+    "their time on one GPU",
 )  # fmt: skip
 IMAGENET_ON_CPU: Final = DongSettings(
     queries=200,

@@ -176,8 +176,9 @@ def deviations(measured: DongMeasurements) -> list[str]:
     if measured.of_role("randomized"):
         lines.append(
             f"A success on a random model counts if most of {REDRAWS} fresh draws confirm it; otherwise that sample is "
-            "attacked again, so that its curve over iterations can be longer than one attack. The paper states no such "
-            "rule."
+            "attacked again within its budget, so that its curve over iterations can be longer than one attack, and of "
+            "an attack that seeks the nearest point, farther points with larger margins are tried. The paper states no "
+            "such rule."
         )
     if _has(measured, ("transfer",), "steps"):
         lines.append(
@@ -236,17 +237,27 @@ def _after_first_step(measured: DongMeasurements, key: Key) -> int:
 
 
 def unfinished(measured: DongMeasurements) -> list[str]:
-    """Name the attacks that some row has no finished run of: no row of them is shown."""
+    """Name the attacks that some row has no finished run of: no row of them is shown, if not only random rows lack."""
+    left = len(measured.unfinished)
+    shown = {key[1:] for key in measured.results}
+    alone, parts = (
+        _attack_names([key for key in measured.unfinished if (key[1:] in shown) == known]) for known in (True, False)
+    )
+    total = left + len(measured.results)
+    text = f"{left} of {total} runs are missing, as the time for them ended before every row had one"
+    random = comma_list(dict.fromkeys(key[0] for key in measured.unfinished if key[1:] in shown))
+    parts += [f"of {random} alone, {', '.join(alone)}"] * bool(alone)
+    return [f"{text}: {'; '.join(parts)}."] if parts else []
+
+
+def _attack_names(keys: list[Key]) -> list[str]:
+    """Name the attacks of runs, those of one group and threat together."""
     names = defaultdict[tuple[str, str, str], dict[str, None]](dict)
-    for _, threat, attack, kind in measured.unfinished:
+    for _, threat, attack, kind in keys:
         group, _, name = attack.rpartition("-")
         what = {"eps": "the smallest eps by ", "steps": "by steps, "}.get(kind.partition("-")[0], "")
         names[what, group, threat.replace("Linf", "L∞").replace("-", ", ")][name] = None
-    parts = [f"{what}{group} {comma_list(found)} ({threat})" for (what, group, threat), found in names.items()]
-    left = len(measured.unfinished)
-    total = left + len(measured.results)
-    text = f"{left} of {total} runs are missing, as the time for them ended before every row had one"
-    return [f"{text}: {'; '.join(parts)}."] if parts else []
+    return [f"{what}{group} {comma_list(found)} ({threat})" for (what, group, threat), found in names.items()]
 
 
 def flags(measured: DongMeasurements) -> list[str]:

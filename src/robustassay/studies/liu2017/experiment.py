@@ -1,7 +1,7 @@
 """The models, the images that all of them classify correctly, and the sets of examples, each computed once."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, final
@@ -18,7 +18,7 @@ from robustassay.errors import BadRequest
 from robustassay.evaluation.progress import NoProgress, Progress
 from robustassay.studies.cache import CachedTable
 from robustassay.studies.crafting import Crafting, LoadedModel
-from robustassay.studies.liu2017.settings import ExampleSet, LiuSettings
+from robustassay.studies.liu2017.settings import NEEDED, ExampleSet, LiuSettings
 from robustassay.studies.measures import line_search
 from robustassay.studies.measures.geometry import unit
 from robustassay.studies.measures.transfer_matrix import Examples, ranks, transfer_outcomes
@@ -117,6 +117,12 @@ class LiuExperiment:
         blank = torch.zeros(len(labels), len(self.dataset.classes), device=self._device)
         return Targeted(RandomTarget().choose(self.images.ids, labels, blank, self.seed))
 
+    def finished(self) -> "LiuExperiment":
+        """Return the experiment without the sets that a page can do without and that are not finished."""
+        sets = self.settings.example_sets()
+        left_out = {one.name for one in sets if one.name not in NEEDED and not self.outcome_table(one).exists()}
+        return replace(self, settings=replace(self.settings, without=self.settings.without | left_out))
+
     # ---------------------------------------------------------------- sets of examples
 
     def sources(self, example_set: ExampleSet) -> dict[str, tuple[LoadedModel, ...]]:
@@ -155,8 +161,11 @@ class LiuExperiment:
 
     def folder(self, example_set: ExampleSet, crafting: Crafting) -> Path:
         """Return the folder of one source's examples."""
-        name = crafting.source.replace(":", "-").replace("|", "-").replace("/", "-")
-        return self.out / "examples" / example_set.name / f"{name}-{crafting.spec.key[:8]}"
+        return self.out / "examples" / example_set.name / f"{_in_folders(crafting.source)}-{crafting.spec.key[:8]}"
+
+    def is_begun(self, example_set: ExampleSet, source: str) -> bool:
+        """Say whether there is a folder of a source's examples, perhaps of other settings: this needs no radius."""
+        return any((self.out / "examples" / example_set.name).glob(f"{_in_folders(source)}-????????"))
 
     def crafting(self, example_set: ExampleSet, source: str) -> Crafting:
         """Return how the examples of one source are crafted.
@@ -166,7 +175,9 @@ class LiuExperiment:
         models, rule = self.sources(example_set)[source], RandomTarget() if example_set.targeted else None
         samples = self.samples(example_set)
         if example_set.method.startswith("opt"):
-            threat, join = ThreatModel(UNBOUNDED, rule), "updates" if example_set.ensemble else "probabilities"
+            threat = ThreatModel(UNBOUNDED, rule)
+            updates = "updates on the loss of the mean" if example_set.method == "opt-mean" else "updates"
+            join = updates if example_set.ensemble else "probabilities"
             attack = self._optimisation(example_set, source)
             return Crafting(source, models, attack, threat, samples, self.seed, join)  # type: ignore[arg-type]
         fast: Any = FG() if example_set.method == "fg" else FGSM()
@@ -208,7 +219,10 @@ class LiuExperiment:
         """
         known = example_set, source, wanted
         if known not in self._norms:  # every task asks again
-            self._norms[known] = self._find_norm(example_set, source, wanted)
+            table = self.table("norm", [self.depends_on(example_set), source, wanted])
+            found = table.get(lambda: pd.DataFrame({"eps": [self._find_norm(example_set, source, wanted).eps]}))
+            kind = LInf if example_set.method == "fgs" else L2
+            self._norms[known] = kind(float(found["eps"].iloc[0]))
         return self._norms[known]
 
     def _find_norm(self, example_set: ExampleSet, source: str, wanted: float) -> Norm:
@@ -260,6 +274,11 @@ class LiuExperiment:
     @property
     def _device(self) -> torch.device:
         return next(iter(self.models.values())).target.device
+
+
+def _in_folders(source: str) -> str:
+    """Return the name of a source in names of folders."""
+    return source.replace(":", "-").replace("|", "-").replace("/", "-")
 
 
 def _check(name: str, target: TargetModel, x: Tensor) -> None:

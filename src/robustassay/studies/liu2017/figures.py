@@ -101,7 +101,7 @@ def figures(experiment: LiuExperiment) -> list[Figure]:
             matrix(experiment, matrix_table.example_set),
         )
         for matrix_table in MATRIX_TABLES
-        if f"table{matrix_table.number}" in SHOWN
+        if f"table{matrix_table.number}" in SHOWN and matrix_table.example_set in experiment.settings.example_sets()
     ]
     return [*made, *_geometry(experiment)]
 
@@ -150,7 +150,7 @@ def ensemble_against_single(experiment: LiuExperiment) -> SuccessCounts:
 
 def minimal_rmsd(experiment: LiuExperiment) -> Histograms:
     """Return the minimal transferable RMSD to the reference target."""
-    least = measures.MINIMAL_RMSD.get(experiment)
+    least = measures.minimal_rmsd(experiment)
     here = least[least["target"] == experiment.reference[1]]
     values = {name.upper(): here.loc[here["method"] == name, "rmsd"].to_numpy(float) for name in ("fg", "fgs")}
     return Histograms(values, "minimal transferable RMSD")

@@ -43,7 +43,7 @@ CLAIMS: Final[tuple[tuple[str, Callable[[LiuExperiment], Judgement]], ...]] = (
     ("The model left out has a region of the target label, smaller than those of the ensemble", other.target_regions),
     ("The alternative objective (tau) leads to similar transferability", other.alternative),
     ("Models make the same mistakes", other.same_mistakes),
-    ("Along a gradient, adversarial images come in several intervals", other.several_intervals),
+    ("Along a gradient, adversarial images may come in several intervals", other.several_intervals),
 )
 
 

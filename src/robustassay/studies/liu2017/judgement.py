@@ -50,11 +50,3 @@ def below(found: Difference, limit: float) -> Verdict:
     if found.images < FEWEST:
         return "cannot be said"
     return "holds" if found.high < limit else "does not hold" if found.low > limit else "cannot be said"
-
-
-def above(found: Difference, limit: float, lowest: float | None = None) -> Verdict:
-    """Whether a mean rate lies above a limit; between the limit and `lowest` nothing can be said."""
-    if found.images < FEWEST:
-        return "cannot be said"
-    low = limit if lowest is None else lowest
-    return "holds" if found.low > limit else "does not hold" if found.high < low else "cannot be said"

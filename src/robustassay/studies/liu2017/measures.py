@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, final
 
 import numpy as np
 import pandas as pd
+import torch
 
 from robustassay.rng import Streams
 from robustassay.studies.cache import CachedTable
@@ -43,36 +45,40 @@ class Measure:
         return self.table(experiment).get(lambda: self.make(experiment))
 
 
-def _noise(experiment: LiuExperiment) -> pd.DataFrame:
+def _noise(experiment: LiuExperiment, std: int) -> pd.DataFrame:
     x, draws = experiment.x, experiment.settings.sizes.draws
-    labels, targets, found = experiment.goal(False).labels, experiment.goal(True).labels, []
-    for std in DEVIATIONS:
-        streams = Streams.of(experiment.seed, [f"noise/{std}/{sample}" for sample in experiment.images.ids], x.device)
-        distance, correct, matched = 0.0, dict.fromkeys(experiment.models, 0), dict.fromkeys(experiment.models, 0)
-        for _ in range(draws):
-            noisy = (x + std / 255 * streams.normal(*x.shape[1:])).clamp(0, 1)
-            distance += float(rmsd(noisy, x).mean()) / draws
-            for name, target in experiment.targets.items():
-                predicted = labels_of(target.logits(noisy))
-                correct[name] += int((predicted == labels).sum())
-                matched[name] += int((predicted == targets).sum())
-        total = draws * len(labels)
-        found += [(std, distance, name, correct[name], matched[name], total) for name in experiment.models]
-    return pd.DataFrame(found, columns=["std", "rmsd", "model", "right", "matched", "total"])
+    labels, targets = experiment.goal(False).labels, experiment.goal(True).labels
+    streams = Streams.of(experiment.seed, [f"noise/{std}/{sample}" for sample in experiment.images.ids], x.device)
+    distance, zeros = 0.0, torch.zeros(len(experiment.models), len(x), dtype=torch.int64, device=x.device)
+    right, matched = zeros, zeros
+    for _ in range(draws):
+        noisy = (x + std / 255 * streams.normal(*x.shape[1:])).clamp(0, 1)
+        distance += float(rmsd(noisy, x).mean()) / draws
+        predicted = torch.stack([labels_of(target.logits(noisy)) for target in experiment.targets.values()])
+        right, matched = right + (predicted == labels), matched + (predicted == targets)
+    columns = {
+        "model": np.repeat(list(experiment.models), len(x)),
+        "sample": list(range(len(x))) * len(right),
+        "right": right.flatten().tolist(),
+        "matched": matched.flatten().tolist(),
+    }
+    return pd.DataFrame({"std": std, "rmsd": distance, **columns, "total": draws})
 
 
-def _minimal_rmsd(experiment: LiuExperiment) -> pd.DataFrame:
+def _minimal_rmsd(experiment: LiuExperiment, fast: ExampleSet) -> pd.DataFrame:
     source, _ = experiment.reference
-    found, goal, settings = [], experiment.goal(targeted=False), experiment.settings
-    for fast in FAST:
-        direction = experiment.direction(fast, source)
-        for name, target in experiment.targets.items():
-            both = [experiment.targets[source]] if name == source else [experiment.targets[source], target]
-            distances = line_search.minimal_rmsd(
-                both, experiment.x, direction, goal, settings.sizes.line_step, settings.line_end
-            )
-            found += [(fast.method, name, at, value) for at, value in enumerate(distances.tolist())]
-    return pd.DataFrame(found, columns=["method", "target", "sample", "rmsd"])
+    targets, settings = experiment.targets, experiment.settings
+    groups = {name: [target] if name == source else [targets[source], target] for name, target in targets.items()}
+    found = line_search.minimal_rmsds(
+        groups,
+        experiment.x,
+        experiment.direction(fast, source),
+        experiment.goal(targeted=False),
+        settings.sizes.line_step,
+        settings.line_end,
+    )
+    rows = [(fast.method, name, at, value) for name in groups for at, value in enumerate(found[name].tolist())]
+    return pd.DataFrame(rows, columns=["method", "target", "sample", "rmsd"])
 
 
 def _errors_along(experiment: LiuExperiment) -> pd.DataFrame:
@@ -108,19 +114,39 @@ def _diameters(experiment: LiuExperiment) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-NOISE: Final = Measure("noise", "Gaussian noise", lambda it: (it.settings.sizes.draws, DEVIATIONS), _noise)
-"""Accuracy under Gaussian noise (Table 11): columns std, rmsd, model, right, matched, total."""
-
-MINIMAL_RMSD: Final = Measure(
-    "least",
-    "minimal transferable RMSD",
-    lambda it: (it.reference, it.settings.sizes.line_step, it.settings.line_end),
-    _minimal_rmsd,
+NOISE: Final = tuple(
+    Measure(f"noise{std}", f"Gaussian noise, {std}", lambda it: (it.settings.sizes.draws,), partial(_noise, std=std))
+    for std in DEVIATIONS
 )
-"""The minimal transferable RMSD from the reference source (Figure 1): columns method, target, sample, rmsd.
+MINIMAL_RMSD: Final = tuple(
+    Measure(
+        f"least-{fast.method}",
+        f"minimal transferable RMSD, {fast.method.upper()}",
+        lambda it: (it.reference, it.settings.sizes.line_step, it.settings.line_end),
+        partial(_minimal_rmsd, fast=fast),
+    )
+    for fast in FAST
+)
 
-The image must be misclassified by the source too. The row of the source itself is about the source alone.
-"""
+
+def noise(experiment: LiuExperiment) -> pd.DataFrame:
+    """Return accuracy under Gaussian noise (Table 11): columns std, rmsd, model, right, matched, total."""
+    by_image = noise_by_image(experiment)
+    return by_image.groupby(["std", "rmsd", "model"], sort=False)[["right", "matched", "total"]].sum().reset_index()
+
+
+def noise_by_image(experiment: LiuExperiment) -> pd.DataFrame:
+    """Return the same per image, with a column sample."""
+    return pd.concat([measure.get(experiment) for measure in NOISE], ignore_index=True)
+
+
+def minimal_rmsd(experiment: LiuExperiment) -> pd.DataFrame:
+    """Return the minimal transferable RMSD from the reference source (Figure 1): method, target, sample, rmsd.
+
+    The image must be misclassified by the source too. The row of the source itself is about the source alone.
+    """
+    return pd.concat([measure.get(experiment) for measure in MINIMAL_RMSD], ignore_index=True)
+
 
 ERRORS_ALONG_GRADIENT: Final = Measure(
     "along",

@@ -1,22 +1,19 @@
 """The plan of the study: craft every set of examples, test it on every model, then the other measures."""
 
 import dataclasses
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Final, final
 
 from robustassay.evaluation.model_ref import choose_device
 from robustassay.evaluation.progress import Progress
 from robustassay.studies.crafting import LoadedModel
+from robustassay.studies.liu2017.costs import Costs
 from robustassay.studies.liu2017.experiment import LiuExperiment
 from robustassay.studies.liu2017.measures import (
     COSINES,
-    DEVIATIONS,
     DIAMETERS,
     ERRORS_ALONG_GRADIENT,
-    LINE_POINTS,
     MINIMAL_RMSD,
     NOISE,
     Measure,
@@ -32,18 +29,23 @@ from robustassay.studies.liu2017.planes import (
     TARGET_PLANES,
     plane_measure,
 )
-from robustassay.studies.liu2017.settings import IMAGENET_ON_CPU, ON_CPU, SETTINGS, ExampleSet, LiuSettings
+from robustassay.studies.liu2017.settings import (
+    IMAGENET_ON_CPU,
+    NEEDED,
+    ON_CPU,
+    OTHER_OBJECTIVES,
+    SETTINGS,
+    ExampleSet,
+    LiuSettings,
+)
 from robustassay.studies.photographs import COMMON, available_networks, framed, networks
 from robustassay.studies.running import measured_on_cpu
 from robustassay.studies.scope import Scope
 from robustassay.studies.study import Plan
 from robustassay.studies.task import ComputeTask, Key, Results, Task, TaskCost
-from robustassay.studies.timing import PassTimes
-from robustassay.threat import Untargeted
 
-TIMED: Final = 32
-SEARCHED: Final = 0.15
-"""Share of a line that is searched until its image transfers, about."""
+OF_OUTCOMES: Final = (TARGET_PLANE, TARGET_PLANES)
+"""Measures on examples of an ensemble."""
 
 
 def plan(scope: Scope) -> Plan[LiuExperiment]:
@@ -66,7 +68,8 @@ def plan(scope: Scope) -> Plan[LiuExperiment]:
     found = len(experiment.images)
     fewer = f", fewer than the {settings.sizes.images} asked for" if found < settings.sizes.images else ""
     note = f"{found} images that all {len(models)} models classify correctly{fewer}."
-    return Plan(tasks(experiment), lambda _: experiment, (note,))
+    made = tasks(experiment)
+    return Plan(made, lambda _: experiment.finished(), (note,), optional=optional(made))
 
 
 def settings_for(scope: Scope) -> LiuSettings:
@@ -79,26 +82,35 @@ def settings_for(scope: Scope) -> LiuSettings:
 
 
 def tasks(experiment: LiuExperiment) -> tuple[Task, ...]:
-    """List the tasks: the sets that others are matched to come first."""
-    costs = _Costs(experiment)
-    images = len(experiment.images)
-    made: list[Task] = []
-    for example_set in experiment.settings.example_sets():
-        made += [CraftTask(experiment, example_set, source, costs) for source in experiment.sources(example_set)]
-        table = experiment.outcome_table(example_set)
-        made.append(
-            ComputeTask(
-                ("outcomes", example_set.name),
-                f"{example_set.description}, to all models",
-                images,
-                table.exists,
-                _reader(experiment, example_set),
-                costs.outcomes,
-                independent=True,
-                reads=tuple(_crafted(example_set, source) for source in experiment.sources(example_set)),
-            )
-        )
-    return (*made, *_measures(experiment, costs))
+    """List the tasks: main sets, then the other measures, then other objectives; what others read comes first."""
+    costs = Costs(experiment)
+    sets = experiment.settings.example_sets()
+    main = [task for one in sets if one not in OTHER_OBJECTIVES for task in _set_tasks(experiment, one, costs)]
+    others = [task for one in sets if one in OTHER_OBJECTIVES for task in _set_tasks(experiment, one, costs)]
+    return (*main, *_measures(experiment, costs), *others)
+
+
+def optional(made: Iterable[Task]) -> frozenset[Key]:
+    """Name the tasks that a page can do without: those of sets that are not needed."""
+    kinds = ("examples", "outcomes")
+    return frozenset(task.key for task in made if task.key[0] in kinds and task.key[1] not in NEEDED)
+
+
+def _set_tasks(experiment: LiuExperiment, example_set: ExampleSet, costs: Costs) -> Iterator[Task]:
+    """List the tasks of one set: each source, and the outcomes."""
+    for source in experiment.sources(example_set):
+        yield CraftTask(experiment, example_set, source, costs)
+    table = experiment.outcome_table(example_set)
+    yield ComputeTask(
+        ("outcomes", example_set.name),
+        f"{example_set.description}, to all models",
+        len(experiment.images),
+        table.exists,
+        _reader(experiment, example_set),
+        costs.outcomes,
+        independent=True,
+        reads=tuple(_crafted(example_set, source) for source in experiment.sources(example_set)),
+    )
 
 
 def _crafted(example_set: ExampleSet, source: str) -> Key:
@@ -110,20 +122,20 @@ def _reader(experiment: LiuExperiment, example_set: ExampleSet) -> Callable[[Res
     return lambda _: experiment.outcomes(example_set)
 
 
-def _measures(experiment: LiuExperiment, costs: "_Costs") -> Iterator[ComputeTask]:
+def _measures(experiment: LiuExperiment, costs: Costs) -> Iterator[ComputeTask]:
     seconds: tuple[tuple[Measure, Callable[[], float]], ...] = (
-        (NOISE, costs.noise),
-        (MINIMAL_RMSD, costs.minimal_rmsd),
-        (ERRORS_ALONG_GRADIENT, costs.errors_along),
         (COSINES, costs.free),
         (DIAMETERS, costs.diameters),
         (PLANES, costs.planes),
+        *((measure, costs.minimal_rmsd) for measure in MINIMAL_RMSD),
+        (ERRORS_ALONG_GRADIENT, costs.errors_along),
         (plane_measure(NEAR), costs.plane),
         (plane_measure(FAR), costs.plane),
         (CLOSED, costs.plane),
         (TARGET_PLANE, costs.plane),
         (TARGET_PLANES, costs.planes),
         (LINEARITY, costs.free),
+        *((measure, costs.noise) for measure in NOISE),
     )
     for measure, cost in seconds:
         yield _measure_task(experiment, measure, cost)
@@ -132,14 +144,35 @@ def _measures(experiment: LiuExperiment, costs: "_Costs") -> Iterator[ComputeTas
 def _measure_task(experiment: LiuExperiment, measure: Measure, cost: Callable[[], float]) -> ComputeTask:
     def finished() -> bool:
         # What the target plane depends on is an outcome, which is known only after that task.
-        if measure in (TARGET_PLANE, TARGET_PLANES) and not experiment.outcome_table(measure.needs).exists():
+        if measure in OF_OUTCOMES and not experiment.outcome_table(measure.needs).exists():
             return False
         return measure.table(experiment).exists()
 
-    name, images = ("measure", measure.title), len(experiment.images)
-    of_outcomes = measure in (TARGET_PLANE, TARGET_PLANES)
-    reads: tuple[Key, ...] = (("outcomes", measure.needs.name),) if of_outcomes else ()
-    return ComputeTask(name, measure.title, images, finished, lambda _: measure.get(experiment), cost, True, reads)
+    images = len(experiment.images)
+    return ComputeTask(
+        _measured(measure),
+        measure.title,
+        images,
+        finished,
+        lambda _: measure.get(experiment),
+        cost,
+        independent=True,
+        reads=_read_by(measure),
+    )
+
+
+def _measured(measure: Measure) -> Key:
+    """Name the task of a measure."""
+    return "measure", measure.title
+
+
+def _read_by(measure: Measure) -> tuple[Key, ...]:
+    """Name the tasks whose results a measure reads: planes through one image need its choice among the counted ones."""
+    if measure in OF_OUTCOMES:
+        return (("outcomes", measure.needs.name),)
+    through_one = (plane_measure(NEAR).title, plane_measure(FAR).title, CLOSED.title, LINEARITY.title)
+    far = (_measured(plane_measure(FAR)),) if measure is CLOSED else ()
+    return (_measured(PLANES), *far) if measure.title in through_one else ()
 
 
 @final
@@ -150,7 +183,8 @@ class CraftTask(Task):
     experiment: LiuExperiment = field(repr=False)
     example_set: ExampleSet
     source: str
-    costs: "_Costs" = field(repr=False)
+    costs: Costs = field(repr=False)
+    is_read: bool = False  # only the outcomes count then: nothing is crafted
 
     @property
     def key(self) -> Key:
@@ -170,10 +204,16 @@ class CraftTask(Task):
         """Count the images without an example; none are needed once the outcomes are known."""
         if self.experiment.outcome_table(self.example_set).exists():
             return 0
+        if self.is_read or not self.experiment.is_begun(self.example_set, self.source):
+            return len(self.experiment.samples(self.example_set))
         if self.example_set.is_matched and not self.experiment.outcome_table(self.example_set.matched_to).exists():
             return len(self.experiment.samples(self.example_set))  # its radius is not known yet
         crafting = self.experiment.crafting(self.example_set, self.source)
         return len(crafting.missing(self.experiment.folder(self.example_set, crafting)))
+
+    def to_read(self) -> Task:
+        """Return the same task for a page."""
+        return dataclasses.replace(self, is_read=True)
 
     def cost(self) -> TaskCost:
         """Estimate the gradients of the missing images."""
@@ -193,72 +233,3 @@ class CraftTask(Task):
             images = len(self.experiment.samples(self.example_set))
             progress.start(f"{self.example_set.description}, examples on {self.source}", images, images)
             progress.finish()
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class _Costs:
-    """Estimated seconds of the study's tasks."""
-
-    experiment: LiuExperiment
-
-    @cached_property
-    def times(self) -> dict[str, PassTimes]:
-        """The time of a pass, per model."""
-        return {name: _pass_times(self.experiment, name) for name in self.experiment.models}
-
-    @property
-    def _forward(self) -> float:
-        """One image through every model."""
-        return sum(each.forward for each in self.times.values())
-
-    @property
-    def _images(self) -> int:
-        return len(self.experiment.images)
-
-    def outcomes(self) -> float:
-        """Every example of a set through every model."""
-        return self._images * len(self.experiment.models) * self._forward
-
-    def noise(self) -> float:
-        """Every draw of noise through every model."""
-        return self._images * self._forward * len(DEVIATIONS) * self.experiment.settings.sizes.draws
-
-    def minimal_rmsd(self) -> float:
-        """The searched part of two lines, through two models each."""
-        settings = self.experiment.settings
-        return self._images * self._forward * 4 * SEARCHED * settings.line_end / settings.sizes.line_step
-
-    def errors_along(self) -> float:
-        """Every point of a line through every model."""
-        return self._images * self._forward * LINE_POINTS
-
-    def plane(self) -> float:
-        """Every point of a plane through every model."""
-        return self.experiment.settings.grid**2 * self._forward
-
-    def planes(self) -> float:
-        """Every point of the planes that are counted through every model."""
-        settings = self.experiment.settings
-        return settings.sizes.planes * settings.coarse**2 * self._forward
-
-    def diameters(self) -> float:
-        """The searched part of four lines through every model."""
-        return self._images * self._forward * 4 * SEARCHED * self.experiment.settings.line_end
-
-    def free(self) -> float:
-        """Too little to count."""
-        return 0.0
-
-
-def _pass_times(experiment: LiuExperiment, name: str) -> PassTimes:
-    """Time the passes of a model on a few images."""
-    target, x = experiment.targets[name], experiment.x[:TIMED]
-    goal = Untargeted(experiment.goal(False).labels[: len(x)])
-    target.logits(x[:1])
-    seconds = []
-    for query in (target.logits, lambda x: target.gradient(x, lambda logits, goal: goal.loss(logits), goal)):
-        start = time.perf_counter()
-        query(x)
-        seconds.append((time.perf_counter() - start) / len(x))
-    return PassTimes(seconds[0], seconds[1])

@@ -30,17 +30,20 @@ def regions_around(experiment: LiuExperiment, reach: float) -> Regions:
 
 
 def example(experiment: LiuExperiment) -> int:
-    """Return the image of Figures 2 to 4 and 7: the first that models are sure of and whose boundaries are closed.
+    """Return the image of Figures 2 to 4 and 7: the first that models are sure of, away from closed boundaries.
 
-    Among the images whose planes are counted; where there is none, the first that models are sure of.
+    Among the images whose planes are counted, those count first whose boundaries are closed and not next to the image,
+    then those whose boundaries are closed; where there is none, the first that models are sure of.
     """
-    closed = [row for row, found in enumerate(counted_planes(experiment)) if found.closed()]
-    return next((row for row in experiment.sure if row in closed), experiment.sure[0])
+    counted = counted_planes(experiment)
+    sure = [row for row in experiment.sure if row < len(counted) and counted[row].closed()]
+    inside = [row for row in sure if counted[row].surrounded()]
+    return next(iter([*inside, *sure, experiment.sure[0]]))
 
 
 def _example_inputs(experiment: LiuExperiment) -> tuple[object, ...]:
     """Return what the choice of that image depends on."""
-    return "closed and sure", experiment.settings.sizes.planes, experiment.settings.coarse, FAR
+    return "inside, closed and sure", experiment.settings.sizes.planes, experiment.settings.coarse, FAR
 
 
 def closed_regions(experiment: LiuExperiment) -> Regions:

@@ -43,6 +43,7 @@ MATRIX_TABLES: Final = (
     MatrixTable("1b", ExampleSet("fg", False, False), "10"),
     MatrixTable("2", ExampleSet("opt", True, False), "12"),
     MatrixTable("3", ExampleSet("opt", True, True), "13"),
+    MatrixTable("3-mean", ExampleSet("opt-mean", True, True)),
     MatrixTable("4", ExampleSet("opt", False, True), "14"),
     MatrixTable("1a-tau", ExampleSet("opt-tau", False, False)),
     MatrixTable("15", ExampleSet("opt-small", False, False), "16"),
@@ -138,7 +139,7 @@ def accuracies(experiment: LiuExperiment) -> Table:
 
 def noise(experiment: LiuExperiment) -> Table:
     """Return Table 11: the models under Gaussian noise."""
-    found = measures.NOISE.get(experiment)
+    found = measures.noise(experiment)
     heading = ("standard deviation", "RMSD", *experiment.models)
     lines = _noise_lines(experiment, found, "right")
     return Table("table11", "Table 11: accuracy under Gaussian noise", heading, lines, found, printed=False)
@@ -146,7 +147,7 @@ def noise(experiment: LiuExperiment) -> Table:
 
 def noise_matches(experiment: LiuExperiment) -> Table:
     """Return the matching rate of Gaussian noise, which the paper states in its section 4."""
-    found = measures.NOISE.get(experiment)
+    found = measures.noise(experiment)
     heading = ("standard deviation", "RMSD", *experiment.models)
     lines = _noise_lines(experiment, found, "matched")
     title = "Section 4: matching rate of Gaussian noise"
@@ -198,7 +199,7 @@ def diameters(experiment: LiuExperiment) -> Table:
 
 def minimal_rmsd(experiment: LiuExperiment) -> Table:
     """Return the minimal transferable RMSD from the reference source to every model."""
-    found, lines = measures.MINIMAL_RMSD.get(experiment), []
+    found, lines = measures.minimal_rmsd(experiment), []
     for method in ("fg", "fgs"):
         for name in experiment.models:
             values = found.loc[(found["method"] == method) & (found["target"] == name), "rmsd"]

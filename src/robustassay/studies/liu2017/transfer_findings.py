@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from robustassay.analysis.rates import Rate
 from robustassay.studies.liu2017 import measures
 from robustassay.studies.liu2017.comparisons import (
     FEWEST,
@@ -15,7 +14,7 @@ from robustassay.studies.liu2017.comparisons import (
     success,
 )
 from robustassay.studies.liu2017.experiment import LiuExperiment
-from robustassay.studies.liu2017.judgement import RARE, Judgement, above, below, not_measured, read_as, seldom
+from robustassay.studies.liu2017.judgement import RARE, Judgement, below, not_measured, read_as, seldom
 from robustassay.studies.liu2017.settings import ExampleSet
 from robustassay.studies.liu2017.tables import distances, quantiles, reached
 from robustassay.studies.page import Verdict, combined
@@ -27,21 +26,25 @@ def untargeted(experiment: LiuExperiment) -> Judgement:
     """Optimisation against noise of the same RMSD."""
     names = list(experiment.models)
     far = float(distances(experiment, UNTARGETED).mean())
-    found = mean_interval(between_models(experiment.outcomes(UNTARGETED), names, False), experiment.seed)
-    table = measures.NOISE.get(experiment)
+    errors = between_models(experiment.outcomes(UNTARGETED), names, False)
+    found, table = mean_interval(errors, experiment.seed), measures.noise_by_image(experiment)
     std = min(table["std"].unique(), key=lambda std: abs(table.loc[table["std"] == std, "rmsd"].iloc[0] - far))
-    rows = table[table["std"] == std]
-    noise = Rate(int((rows["total"] - rows["right"]).sum()), int(rows["total"].sum()))
-    verdict = above(found, noise.interval()[1], noise.interval()[0])
+    rows = table[table["std"] == std].assign(error=lambda rows: 1 - rows["right"] / rows["total"])
+    missed = rows.pivot(index="sample", columns="model", values="error").to_numpy(float)
+    noise, gain = (
+        mean_interval(missed, experiment.seed),
+        difference(errors.mean(1, keepdims=True), missed.mean(1, keepdims=True), experiment.seed),
+    )
     return Judgement(
-        verdict,
+        gain.verdict,
         "error 61 to 95 % at RMSD 23; noise of RMSD 24: 14 to 33 %",
         f"error {percent(found)} at RMSD {far:.0f}; noise of RMSD {rows['rmsd'].iloc[0]:.0f}: {noise.value:.1%}",
-        "the intervals of examples and of noise are apart" if verdict != "cannot be said" else "the intervals overlap",
+        gain.because,
         [
             f"On models other than its source an example is misclassified in {percent(found)} of cases, at an average "
             f"RMSD of {far:.1f}; on its source in {format_rate(pooled(experiment, UNTARGETED, own=True))}.",
-            f"Gaussian noise with RMSD {rows['rmsd'].iloc[0]:.1f} is misclassified in {format_rate(noise)}.",
+            f"Gaussian noise with RMSD {rows['rmsd'].iloc[0]:.1f} is misclassified in {percent(noise)} of cases, "
+            f"{rows['total'].iloc[0]} draws for each image and model: examples are {gain} ahead.",
         ],
     )
 
@@ -148,7 +151,7 @@ def fg_over_fgs(experiment: LiuExperiment) -> Judgement:
     fg, fgs = (between_models(experiment.outcomes(each), names, False) for each in measures.FAST)
     found = difference(fg, fgs, experiment.seed)
     source, target = experiment.reference
-    least = measures.MINIMAL_RMSD.get(experiment)
+    least = measures.minimal_rmsd(experiment)
     lines, lasts = [], []
     for method in ("fg", "fgs"):
         values = least.loc[(least["method"] == method) & (least["target"] == target), "rmsd"]

@@ -16,6 +16,7 @@ from torch import Tensor
 from robustassay.analysis.geometry import Labels, Linearity, Numbers, Regions, intervals
 from robustassay.errors import BadRequest
 from robustassay.rng import Streams
+from robustassay.studies.measures.line_search import values_at_once
 from robustassay.target import TargetModel
 from robustassay.threat import Goal, Untargeted, labels_of
 
@@ -104,13 +105,16 @@ def regions(targets: Mapping[str, TargetModel], plane: Plane, about: int, reach:
     labels: dict[str, Labels] = {name: np.zeros((steps, steps), np.int64) for name in targets}
     margins: dict[str, Numbers] = {name: np.zeros((steps, steps)) for name in targets}
     u = torch.tensor(ticks, dtype=torch.float64, device=plane.centre.device)
-    goal = Untargeted(torch.full((steps,), about, device=plane.centre.device))
-    for row in range(steps):
-        x = plane.points(u, u[row].expand(steps))
+    at_once = max(1, values_at_once(u.device) // (steps * plane.centre.numel()))
+    for start in range(0, steps, at_once):
+        rows = slice(start, min(start + at_once, steps))
+        v = u[rows].repeat_interleave(steps)
+        x = plane.points(u.repeat(len(v) // steps), v)
+        goal = Untargeted(torch.full((len(x),), about, device=x.device))
         for name, target in targets.items():
             logits = target.mean_logits(x)
-            labels[name][row] = labels_of(logits).cpu().numpy()
-            margins[name][row] = goal.margin(logits).double().cpu().numpy()
+            labels[name][rows] = labels_of(logits).view(-1, steps).cpu().numpy()
+            margins[name][rows] = goal.margin(logits).double().view(-1, steps).cpu().numpy()
     return Regions(ticks, about, labels, margins)
 
 

@@ -1,6 +1,6 @@
 """Images along a direction: how strong a step reaches a distance, and the first image that reaches the goal."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import torch
@@ -15,7 +15,13 @@ POINTS_PER_QUERY: Final = 8
 """Points of a line that are queried together: a row that is finished wastes few of them."""
 
 VALUES_AT_ONCE: Final = 1 << 23
-"""Values of all points of a query: larger tensors take longer to allocate than to compute."""
+"""Values of all points of a query: on a CPU, larger tensors take longer to allocate than to compute."""
+
+VALUES_ON_GPU: Final = 1 << 25
+"""The same on a GPU: 222 photographs, which it computes at once."""
+
+NOT_ASKED: Final = -1
+"""The label of a point that a model was not asked about."""
 
 LONGEST: Final = 6.0
 """How much longer a step may be than the RMSD that it leads to, before the search of a line ends."""
@@ -45,6 +51,11 @@ def strength_for_rmsd(mean_rmsd: Callable[[float], float], wanted: float, high: 
     return float(brentq(excess, 0.0, high, xtol=1e-6, rtol=1e-6))
 
 
+def values_at_once(device: torch.device) -> int:
+    """Return how many values the points of a query may have on a device."""
+    return VALUES_ON_GPU if device.type == "cuda" else VALUES_AT_ONCE
+
+
 def minimal_rmsd(
     targets: Sequence[TargetModel], x: Tensor, direction: Tensor, goal: Goal, step: float = 0.1, end: float = 100.0
 ) -> Tensor:
@@ -54,27 +65,45 @@ def minimal_rmsd(
     2017, section 3.2.2), and bisection finds any one of them. A row is searched up to an RMSD of `end`; clipping makes
     that a longer step along a gradient that sits on few values, by a factor of `LONGEST` at most.
     """
-    at_once = max(1, VALUES_AT_ONCE // (POINTS_PER_QUERY * x[0].numel()))
+    return minimal_rmsds({"": targets}, x, direction, goal, step, end)[""]
+
+
+def minimal_rmsds(
+    groups: Mapping[str, Sequence[TargetModel]], x: Tensor, direction: Tensor, goal: Goal, step: float, end: float
+) -> dict[str, Tensor]:
+    """Return the same for several groups of models: a model that is in several is asked once per point."""
+    at_once = max(1, values_at_once(x.device) // (POINTS_PER_QUERY * x[0].numel()))
     every = torch.arange(len(x), device=x.device)
-    return torch.cat(
-        [_minimal_rmsd(targets, x, direction, goal, step, end, rows) for rows in torch.split(every, at_once)]
-    )
+    parts = [_minimal_rmsds(groups, x, direction, goal, step, end, rows) for rows in torch.split(every, at_once)]
+    return {name: torch.cat([part[name] for part in parts]) for name in groups}
 
 
-def _minimal_rmsd(
-    targets: Sequence[TargetModel], x: Tensor, direction: Tensor, goal: Goal, step: float, end: float, rows: Tensor
-) -> Tensor:
-    found, first_row = torch.full((len(rows),), torch.inf, dtype=torch.float64, device=x.device), int(rows[0])
+def _minimal_rmsds(
+    groups: Mapping[str, Sequence[TargetModel]],
+    x: Tensor,
+    direction: Tensor,
+    goal: Goal,
+    step: float,
+    end: float,
+    rows: Tensor,
+) -> dict[str, Tensor]:
+    found = {name: torch.full((len(rows),), torch.inf, dtype=torch.float64, device=x.device) for name in groups}
+    first_row = int(rows[0])
     strengths = torch.arange(int(LONGEST * end / step + 1e-6) + 1, device=x.device) * step
     for some in torch.split(strengths, POINTS_PER_QUERY):
         if not len(rows):
             break
         points = torch.stack([along(x[rows], direction[rows], float(strength)) for strength in some], 1)
         far = torch.stack([rmsd(points[:, at], x[rows]) for at in range(len(some))], 1)
-        reached = _reached_on_all(targets, points, goal.among(rows)) & (far <= end + 1e-6)
-        hit, first = reached.any(1), reached.int().argmax(1)
-        found[rows[hit] - first_row] = far[hit, first[hit]]
-        rows = rows[~hit & (far[:, -1] < end)]
+        within, own = far <= end + 1e-6, goal.among(rows)
+        known: dict[TargetModel, Tensor] = {}
+        for name, targets in groups.items():
+            wanted = within & found[name][rows - first_row].isinf()[:, None]
+            reached = _reached_on_all(targets, points, own, wanted, known)
+            hit, first = reached.any(1), reached.int().argmax(1)
+            found[name][rows[hit] - first_row] = far[hit, first[hit]]
+        open_still = torch.stack([values[rows - first_row].isinf() for values in found.values()]).any(0)
+        rows = rows[open_still & (far[:, -1] < end)]
     return found
 
 
@@ -104,11 +133,20 @@ def reached_along(target: TargetModel, x: Tensor, direction: Tensor, goal: Goal,
     return torch.cat(found)
 
 
-def _reached_on_all(targets: Sequence[TargetModel], points: Tensor, goal: Goal) -> Tensor:
-    """Query each model only on the points that reached the goal on those before it."""
-    reached = torch.ones(points.shape[:2], dtype=torch.bool, device=points.device)
+def _reached_on_all(
+    targets: Sequence[TargetModel],
+    points: Tensor,
+    goal: Goal,
+    wanted: Tensor | None = None,
+    known: dict[TargetModel, Tensor] | None = None,
+) -> Tensor:
+    """Query each model only on the wanted points that reached the goal on those before it; `known` keeps its labels."""
+    reached = torch.ones(points.shape[:2], dtype=torch.bool, device=points.device) if wanted is None else wanted
+    known = {} if known is None else known
     for target in targets:
-        predicted = torch.full(points.shape[:2], -1, device=points.device)
-        predicted[reached] = labels_of(target.mean_logits(points[reached])) if reached.any() else predicted[reached]
-        reached = reached & goal.met(predicted)
+        predicted = known.setdefault(target, torch.full(points.shape[:2], NOT_ASKED, device=points.device))
+        new = reached & (predicted == NOT_ASKED)
+        if new.any():
+            predicted[new] = labels_of(target.mean_logits(points[new]))
+        reached = reached & (predicted != NOT_ASKED) & goal.met(predicted)
     return reached

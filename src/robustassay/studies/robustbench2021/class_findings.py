@@ -5,11 +5,15 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from robustassay.analysis.rates import unbroken
 from robustassay.analysis.shift import trend
-from robustassay.studies.analyses.analysis import ADVERSARIAL, NATURAL, group
+from robustassay.studies.analyses.analysis import ADVERSARIAL, L2_TRAINED, NATURAL, group
+from robustassay.studies.analyses.model_measurements import TEST
 from robustassay.studies.page import Verdict, combined
 from robustassay.studies.robustbench2021.answers import LEVEL, Outcome, rises, trend_text, unknown
+from robustassay.studies.robustbench2021.further_runs import L2
 from robustassay.studies.robustbench2021.measurements import RobustBenchMeasurements
+from robustassay.studies.robustbench2021.settings import L2_THREAT
 
 PER_CLASS: Final = 50
 """Images of every class without which the spread over classes is mostly chance; ours."""
@@ -21,6 +25,8 @@ def fairness(study: RobustBenchMeasurements) -> Outcome:
         return unknown("too few images per class, or not measured yet")
     table = study.analyses["fairness"].table
     own = table[(table["robust"] > 0) & (table["model"].map(group) != NATURAL)]
+    if own.empty:
+        return unknown("no model but natural ones keeps some robust accuracy")
     classes = study.analyses["fairness"].tables["fairness-classes"]
     images = int(classes[classes["model"].isin(own["model"])]["images"].min())
     if images < PER_CLASS:
@@ -60,7 +66,21 @@ def deer(study: RobustBenchMeasurements) -> Outcome:
         f"Fisher's exact test over images, per model; deer lowest of all in {lowest.count('deer')} of {len(found)}"
     )
     because += f", else {' or '.join(least)}" if least else ""
-    return Outcome(combined(verdicts), text, because, reasons)
+    return Outcome(combined(verdicts), text, because, (*reasons, *deer_under_l2(study)))
+
+
+def deer_under_l2(study: RobustBenchMeasurements) -> list[str]:
+    """Count deer under L2 attacks on models trained against these, where the paper sees no such degradation."""
+    found = []
+    for name, result in study.results.items():
+        if name[1:] != ("run", L2) or group(name[0]) != L2_TRAINED:
+            continue
+        right = result.records[result.records["clean_ok"].astype(bool)]
+        is_deer = right["label"] == study.setup.datasets[TEST].classes.index("deer")
+        kept = [unbroken(part) for part in (right[is_deer], right[~is_deer])]
+        deer, others = (f"{one.mean():.0%} ({one.sum()} of {len(one)} images)" for one in kept)
+        found.append(f"{name[0]} under {L2_THREAT}: deer keep {deer} of their clean accuracy, all others {others}.")
+    return found
 
 
 def _deer(model: str, classes: pd.DataFrame) -> tuple[Verdict, float, float, str, str]:

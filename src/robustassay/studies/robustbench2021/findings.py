@@ -9,7 +9,7 @@ from robustassay.analysis.compare import pair
 from robustassay.analysis.shift import trend
 from robustassay.studies.analyses.analysis import ADVERSARIAL, NATURAL, group
 from robustassay.studies.analyses.model_measurements import MEMBERS, ModelMeasurements
-from robustassay.studies.page import Finding, Verdict, combined
+from robustassay.studies.page import Finding, Verdict, combined, comma_list
 from robustassay.studies.robustbench2021.answers import (
     LEVEL,
     Claim,
@@ -125,7 +125,8 @@ def _calibration(study: RobustBenchMeasurements) -> Outcome:
     mean = float(table.loc[own, "ece"].mean())
     text = f"{len(under)} of {len(own)} underconfident, {len(over)} overconfident; mean ECE {mean:.1%}"
     text += f", of {len(natural)} natural models {float(table.loc[natural, 'ece'].mean()):.1%}" if natural else ""
-    text += f"; n = {len(measured.predictions(own[0]).labels)} images"
+    cooled = int((table.loc[own, "temperature"] < 1).sum())
+    text += f"; the best temperature is below 1 in {cooled}; n = {len(measured.predictions(own[0]).labels)} images"
     verdict: Verdict = "cannot be said"
     if len(under) > len(own) / 2:
         verdict = "holds"
@@ -199,25 +200,41 @@ def _transfer(study: RobustBenchMeasurements) -> Outcome:
     if "transfer" not in study.analyses:
         return unknown("not measured yet")
     made = study.analyses["transfer"]
-    rates = made.tables["transfer-groups"].set_index(["from", "to"])["rate"].to_dict()
-    itself = made.table.groupby("training")["on itself"].mean().to_dict()
+    groups = {(row["from"], row["to"]): row for row in made.tables["transfer-groups"].to_dict("records")}
     wanted = {(ADVERSARIAL, ADVERSARIAL): True, (NATURAL, ADVERSARIAL): True, (NATURAL, NATURAL): True,
               (ADVERSARIAL, NATURAL): False}  # fmt: skip
-    if not wanted.keys() <= rates.keys():
+    if not wanted.keys() <= groups.keys():
         return unknown("fewer than two models of either kind of training")
-    shares = {ends: rates[ends] / itself[ends[1]] for ends in wanted}
     names = {NATURAL: "natural", ADVERSARIAL: "robust"}
-    parts = {f"{names[a]} to {names[b]}": (shares[a, b], rates[a, b], wanted[a, b]) for a, b in wanted}
-    verdicts: list[Verdict] = [
-        "holds" if (share >= STRONG) is strong else "does not hold" for share, _, strong in parts.values()
-    ]
-    text = "; ".join(f"{name} {rate:.0%} ({share:.0%} of white-box)" for name, (share, rate, _) in parts.items())
-    wrong = [name for name, verdict in zip(parts, verdicts, strict=True) if verdict != "holds"]
-    because = f"not so: {', '.join(wrong)}" if wrong else "all four directions"
+    parts, verdicts = list[str](), dict[str, Verdict]()
+    for (one, other), strong in wanted.items():
+        own, name = groups[one, other], f"{names[one]} to {names[other]}"
+        parts.append(
+            f"{name} {own['rate']:.0%} ({own['share']:.0%} of white-box, {100 * own['low']:.0f}–"
+            f"{100 * own['high']:.0f})"
+        )
+        is_strong = bool(own["low"] >= STRONG)
+        sure = is_strong or own["high"] < STRONG
+        verdicts[name] = "cannot be said" if not sure else "holds" if is_strong is strong else "does not hold"
+    text = "; ".join(parts)
+    wrong = {
+        verdict: comma_list([name for name, found in verdicts.items() if found == verdict])
+        for verdict in ("does not hold", "cannot be said")
+    }
+    because = "; ".join(
+        f"{said}: {wrong[verdict]}"
+        for verdict, said in (("does not hold", "not so"), ("cannot be said", "open"))
+        if verdict in verdicts.values()
+    )
     robust = int((made.table["training"] == ADVERSARIAL).sum())
-    because += f"; {len(made.table)} models, {robust} of them trained against L∞ attacks"
-    reasons = (*made.notes, f"Strong means half as often as an attack on the target itself, or more: {text}.")
-    return Outcome(combined(verdicts), text, because, reasons)
+    because = (
+        f"{because or 'all four directions'}; {len(made.table)} models, {robust} of them trained against L∞ attacks"
+    )
+    reasons = (
+        *made.notes,
+        f"Strong means half as often as an attack on the target itself, or more; intervals are over images: {text}.",
+    )
+    return Outcome(combined(verdicts.values()), text, because, reasons)
 
 
 def _gap(measured: ModelMeasurements, model: str) -> tuple[float, float]:

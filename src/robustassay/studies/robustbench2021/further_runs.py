@@ -5,7 +5,13 @@ from typing import Final
 
 from robustassay.studies.analyses.model_measurements import key
 from robustassay.studies.analyses.setup import AnalysisSetup
-from robustassay.studies.robustbench2021.settings import L2_THREAT, PASSES, RESTARTS, RobustBenchSettings
+from robustassay.studies.robustbench2021.settings import (
+    L2_THREAT,
+    PASSES,
+    RESTART_PARTS,
+    RESTARTS,
+    RobustBenchSettings,
+)
 from robustassay.studies.runs import AttackRun, RunTask
 from robustassay.studies.task import Key
 from robustassay.studies.timing import Passes
@@ -13,6 +19,11 @@ from robustassay.threat import ThreatModel
 
 L2: Final = "l2"
 SQUARE: Final = f"square with {RESTARTS} restarts"
+
+
+def square_names() -> tuple[str, ...]:
+    """Name the runs whose restarts add up to all."""
+    return tuple(f"{SQUARE}, part {part}" for part in range(1, RESTART_PARTS + 1))
 
 
 def seed_name(seed: int) -> str:
@@ -37,9 +48,11 @@ def further_tasks(setup: AnalysisSetup, settings: RobustBenchSettings) -> list[R
             own = _run(name, model, setup.threat, settings.attack, passes, settings.seed_images)
             tasks.append(RunTask(own, replace(setup.workspace, seed=seed)))
     for model in (name for name in settings.restart_models if name in setup.models and settings.restart_images):
-        attack, queries = f"square:restarts={RESTARTS}", Passes(forwards=5000 * RESTARTS)
-        own = _run(key("run", model, SQUARE), model, setup.threat, attack, queries, settings.restart_images)
-        tasks.append(RunTask(own, setup.workspace))
+        restarts = RESTARTS // RESTART_PARTS
+        attack, queries = f"square:restarts={restarts}", Passes(forwards=5000 * restarts)
+        for part, data in enumerate(square_names()):  # each with random numbers of its own
+            own = _run(key("run", model, data), model, setup.threat, attack, queries, settings.restart_images)
+            tasks.append(RunTask(own, replace(setup.workspace, seed=setup.seed + part)))
     return tasks
 
 

@@ -50,5 +50,5 @@ def _corruption_entries(setup: AnalysisSetup, results: Results) -> list[Entry]:
 
 
 def _frame(measured: ModelMeasurements, model: str, data: str, kind: str, severity: int) -> pd.DataFrame:
-    ids, right = measured.datasets[data].ids, measured.predictions(model, data).correct
+    ids, right = measured.datasets[data].ids, measured.correct(model, data)
     return pd.DataFrame({"kind": kind, "severity": severity, "sample_id": ids[: len(right)], "correct": right})

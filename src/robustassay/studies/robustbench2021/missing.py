@@ -3,7 +3,7 @@
 from robustassay.studies.analyses.analysis import NATURAL, group
 from robustassay.studies.analyses.model_measurements import key
 from robustassay.studies.page import comma_list
-from robustassay.studies.robustbench2021.further_runs import L2, SQUARE, seed_name
+from robustassay.studies.robustbench2021.further_runs import L2, seed_name, square_names
 from robustassay.studies.robustbench2021.measurements import FIGURES, RobustBenchMeasurements
 from robustassay.studies.robustbench2021.settings import L2_THREAT
 from robustassay.studies.task import Key
@@ -23,7 +23,12 @@ def not_measured(study: RobustBenchMeasurements) -> list[str]:
         for seed in settings.seeds
         if settings.seed_images and model in models
     ]
-    square = [key("run", model, SQUARE) for model in settings.restart_models if settings.restart_images]
+    square = [
+        key("run", model, part)
+        for model in settings.restart_models
+        for part in square_names()
+        if settings.restart_images and model in models
+    ]
     lines += _runs(study, l2, f"Runs of `{settings.attack}` under {L2_THREAT}", "")
     lines += _runs(study, seeds, "Runs with other seeds (appendix E)", "")
     lines += _runs(study, square, "Square with 30 restarts", ", as it makes 150,000 queries per image")

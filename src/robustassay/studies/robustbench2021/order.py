@@ -1,18 +1,22 @@
 """The order of the tasks: what most of the page rests on first, so that a time limit cuts the rest.
 
 Within a kind, models that do not fall at once come first, the largest of them first: they take longest, and processes
-side by side then end together.
+side by side then end together. Square with its restarts is one long sequence for one process, so it starts first.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
 from robustassay.studies.analyses.model_measurements import ATTACKED, TEST, card_of
-from robustassay.studies.robustbench2021.further_runs import L2, SQUARE
+from robustassay.studies.robustbench2021.further_runs import L2, square_names
 from robustassay.studies.robustbench2021.settings import FALLS, PASSES
 from robustassay.studies.task import Task
 
-OTHERS: Final = 8
+SEEDS: Final = 7
+"""The place of the runs with other seeds, which are named by their numbers."""
+
+KINDS: Final = {"predictions": 2, "adversarial predictions": 2, "lipschitz": 5, "transfer": 6}
+RUNS: Final = {**dict.fromkeys(square_names(), 0), TEST: 1, **dict.fromkeys(PASSES, 3), L2: 8}
 
 
 def in_order(tasks: Sequence[Task]) -> tuple[Task, ...]:
@@ -24,10 +28,8 @@ def in_order(tasks: Sequence[Task]) -> tuple[Task, ...]:
 def _turn(task: Task) -> int:
     _, kind, data = task.key
     if kind != "run":
-        return {"predictions": 1, "adversarial predictions": 1, "lipschitz": 5, "transfer": 6}[kind]
-    if data.startswith(ATTACKED):
-        return 4
-    return {TEST: 0, SQUARE: 3, L2: 7}.get(data, 2 if data in PASSES else OTHERS)
+        return KINDS[kind]
+    return 4 if data.startswith(ATTACKED) else RUNS.get(data, SEEDS)
 
 
 def _length(model: str) -> tuple[bool, int]:

@@ -11,6 +11,7 @@ from robustassay.errors import BadRequest
 from robustassay.studies import analyses
 from robustassay.studies.analyses.model_measurements import ATTACKED, MEMBERS, OOD, SHIFT, TEST, ModelMeasurements
 from robustassay.studies.analyses.setup import AnalysisSetup
+from robustassay.studies.kept_images import kept
 from robustassay.studies.out_of_distribution import out_of_distribution_images
 from robustassay.studies.photographs import available_networks, networks
 from robustassay.studies.robustbench2021.further_runs import further_tasks
@@ -135,7 +136,7 @@ def _limits(names: Sequence[str], limit: int | None, images: int) -> Mapping[str
 def _datasets(test: Dataset, settings: RobustBenchSettings, extra: ExtraData, seed: int) -> dict[str, Dataset]:
     few = test.take(min(settings.shift_images, len(test)))
     chosen = {TEST: test}
-    chosen |= {f"{SHIFT}{spec}": corrupt(few, spec, seed) for spec in settings.shifts}
+    chosen |= {f"{SHIFT}{spec}": kept(corrupt(few, spec, seed)) for spec in settings.shifts}
     shifted = [_as_many(name, test) for name in extra.shift]
     chosen |= {f"{SHIFT}{other.name}": other for other in shifted}
     if images := settings.attacked_shift_images:

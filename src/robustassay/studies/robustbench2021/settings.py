@@ -32,6 +32,9 @@ RANDOM_RECIPES: Final = frozenset({"rse"})
 RESTARTS: Final = 30
 """Random restarts of Square for a model whose evaluation is in doubt, as in section 3.1 of the paper."""
 
+RESTART_PARTS: Final = 6
+"""Runs that share these restarts: one of all takes long, and an interrupt would lose it whole."""
+
 
 @final
 @dataclass(frozen=True)
@@ -63,7 +66,12 @@ class RobustBenchSettings:
 
 
 FULL: Final = RobustBenchSettings(
-    "all of the zoo whose forward pass is deterministic", attack="autoattack", compared_attack="express"
+    "all of the zoo whose forward pass is deterministic",
+    attack="autoattack",
+    compared_attack="express",
+    shift_images=500,
+    crafting_images=1000,
+    lipschitz_images=64,
 )
 QUICK: Final = RobustBenchSettings(
     "a small part of it",

@@ -31,6 +31,7 @@ def _scale(study: RobustBenchMeasurements) -> list[Scale]:
     measured, settings = study.measured, study.settings
     attacked = sorted({len(measured.records(model)) for model in measured.models}, reverse=True)
     shifts = [name for name in study.setup.datasets if name.startswith(SHIFT)]
+    few = min(settings.shift_images, len(study.setup.datasets[TEST]))
     return [
         Scale("models", f"{len(measured.models)} of {len(study.setup.models)}, {settings.description}",
               "39 for L∞, 17 for L2, 7 for corruptions"),
@@ -38,10 +39,40 @@ def _scale(study: RobustBenchMeasurements) -> list[Scale]:
         Scale("images under attack", _images(attacked), "10,000"),
         Scale("images for calibration and out-of-distribution detection", f"{len(study.setup.datasets[TEST]):,}",
               "not stated in its main text"),
-        Scale("shifts", f"{len(shifts)} datasets; {settings.shift_images} images for each corruption",
+        Scale("shifts", f"{len(shifts)} datasets; {few} images for each corruption",
               "CIFAR-10-C, CIFAR-10.1, CINIC-10"),
+        *_further_scale(study),
         Scale("out-of-distribution sets", comma_list(_names(study, OOD)), "CIFAR-100, SVHN, Describable Textures"),
     ]  # fmt: skip
+
+
+def _further_scale(study: RobustBenchMeasurements) -> list[Scale]:
+    """Return the sizes of single analyses that are part of the page."""
+    settings, unknown, most = study.settings, "not stated in its main text", len(study.setup.datasets[TEST])
+    rows = (
+        ("robust-shift", "images under attack and shift", settings.attacked_shift_images, " of each dataset"),
+        ("transfer", "images for transfer and adversarial privacy leakage", settings.crafting_images, ""),
+        ("smoothness", "images for smoothness", settings.lipschitz_images, ""),
+    )
+    scales = [
+        Scale(what, f"{min(images, most):,}{more}", unknown)
+        for name, what, images, more in rows
+        if name in study.analyses
+    ]
+    seeded, restarted = (
+        [model for model in chosen if model in study.setup.models and images]
+        for chosen, images in (
+            (settings.seed_models, settings.seed_images),
+            (settings.restart_models, settings.restart_images),
+        )
+    )
+    if seeded:
+        seeds = f"{len(settings.seeds) + 1} on {comma_list(seeded)}; {min(settings.seed_images, most)} images"
+        scales.append(Scale("seeds", seeds, unknown))
+    if restarted:
+        square = f"{min(settings.restart_images, most)} images of {comma_list(restarted)}"
+        scales.append(Scale("Square with 30 restarts", square, "the model of Xiao et al."))
+    return scales
 
 
 def _images(counts: list[int]) -> str:
@@ -57,8 +88,9 @@ def _deviations(study: RobustBenchMeasurements) -> list[str]:
         *_about_the_attack(study),
         "Models with a random forward pass are left out, as the paper does not admit them.",
         "Years and venues are those of the methods' papers; the weights are newer.",
-        "Limits of words such as 'highly' and 'noticeable' are ours; that of 50 images per class was set after a first "
-        "look at finding 13, the tests of findings 11 and 14 after a first look at theirs.",
+        *_about_the_data(study),
+        "Limits of words such as 'highly', 'noticeable' and 'little' are ours; that of 50 images per class was set "
+        "after a first look at finding 13, the tests of findings 11 and 14 after a first look at theirs.",
         "Temperatures are fitted on other images than they are evaluated on, as fitting on the same images flatters; "
         "the paper's variant is shown too.",
     ]
@@ -68,13 +100,26 @@ def _deviations(study: RobustBenchMeasurements) -> list[str]:
             "take 75 times as long."
         )
     if not any(_trained_for_l2(model) for model in models):
-        lines.append("No model was trained against L2 attacks: the zoo has none yet.")
+        lines.append("None of these models was trained against L2 attacks.")
     lines += [
         f"Left out, {FIGURES[name]}: {why}."
         for name, why in REQUIREMENTS.items()
         if name not in study.analyses and (name != "privacy" or MEMBERS not in data)
     ]
     return lines + not_measured(study)
+
+
+def _about_the_data(study: RobustBenchMeasurements) -> list[str]:
+    """Say which datasets stand for the paper's."""
+    lines, names = [], [name for name in study.setup.datasets if name.startswith(SHIFT)]
+    made = {f"{SHIFT}{spec}" for spec in study.settings.shifts}
+    if made & set(names):
+        lines.append("Corrupted images are made here, by the definitions of CIFAR-10-C with other random numbers.")
+    if others := [name.removeprefix(SHIFT) for name in names if name not in made]:
+        lines.append(f"CIFAR-10.1 and CINIC-10 are not at hand; in their place: {comma_list(others)}.")
+    if own := _names(study, OOD):
+        lines.append(f"CIFAR-100 and SVHN are not at hand; the out-of-distribution images are {comma_list(own)}.")
+    return lines
 
 
 def _about_the_attack(study: RobustBenchMeasurements) -> list[str]:

@@ -13,6 +13,7 @@ from robustassay.analysis.ranks import holm
 from robustassay.studies.page import Finding, Verdict, combined, comma_list
 from robustassay.studies.su2018.measurements import LINF, LTWO, RMSD, Metric, SuMeasurements
 from robustassay.studies.su2018.models import StudiedModel
+from robustassay.studies.su2018.settings import GOAL_TEXTS
 
 LEVEL: Final = 0.05
 FEWEST: Final = 10
@@ -112,10 +113,26 @@ def _law_reasons(measured: SuMeasurements, metric: Metric) -> list[str]:
             continue
         low, high = one.b_interval
         lines.append(f"{what}: b = {one.b:.3g} ({low:.3g} to {high:.3g}), R² {one.explained:.2f}.")
+    lines += _law_of_other_goals(measured, metric)
     lines.append(
         "The paper fits the models on the frontier alone; these are chosen so that accuracy costs robustness, and "
         "their slope cannot be negative. The verdict is about all models."
     )
+    return lines
+
+
+def _law_of_other_goals(measured: SuMeasurements, metric: Metric) -> list[str]:
+    """Fit the means with every other goal that all models have; of the least likely target the paper says the same."""
+    lines = []
+    for goal in measured.settings.goals:
+        means = [measured.values(model, metric, goal).mean() for model in measured.models]
+        if goal == measured.goal or not np.isfinite(means).all():
+            continue
+        fitted = law.try_fit([measured.accuracy(model) for model in measured.models], means)
+        if fitted is not None:
+            low, high = fitted.b_interval
+            lines.append(f"{GOAL_TEXTS[goal].capitalize()}, all models, means: b = {fitted.b:.3g} ({low:.3g} to "
+                         f"{high:.3g}), R² {fitted.explained:.2f}.")  # fmt: skip
     return lines
 
 
@@ -158,6 +175,7 @@ def _architecture(measured: SuMeasurements) -> Finding:
             f"(adjusted for its {by_family.parameters + 1} means {by_family.adjusted:.0%}, p = {by_family.p_value:.2g} "
             f"by shuffling), log size {by_size.share:.0%} (adjusted {by_size.adjusted:.0%}, p = {by_size.p_value:.2g})"
             + ("." if metric in measured.distortions else "; no verdict uses it.")
+            + _order(points)
         )
     verdict = combined(verdicts)
     if verdict == "does not hold" and set(verdicts) != {verdict}:
@@ -175,6 +193,12 @@ def _architecture(measured: SuMeasurements) -> Finding:
     published = "no number: AlexNet (60 million parameters) is the most robust, MobileNet-0.50 (1.5) among the least"
     claim = "Architecture matters more to robustness than model size"
     return Finding(0, claim, verdict, tuple(reasons), published, measured_text, because)
+
+
+def _order(points: pd.DataFrame) -> str:
+    """Name the models by their distortion, the most robust first."""
+    ordered = points.sort_values("value", ascending=False)
+    return f" From the most robust: {', '.join(ordered['model'])}."
 
 
 def _which(family: law.Explained, size: law.Explained) -> Verdict:
@@ -201,7 +225,7 @@ def _depth(measured: SuMeasurements) -> Finding:
         sure = chance < LEVEL
         verdicts.append("cannot be said" if not sure else "holds" if ratio > 1 else "does not hold")
         how = f"{abs(ratio - 1):.0%} {'larger' if ratio > 1 else 'smaller'}"
-        pair = f"{two.label} ({two.depth} layers) against {one.label} ({one.depth})"
+        pair = f"{two.label} ({_size(two)}) against {one.label} ({_size(one)})"
         reasons.append(f"{pair}: median distance {how} (sign test p = {chance:.2g}, n = {n}).")
     counts = {verdict: verdicts.count(verdict) for verdict in ("holds", "does not hold", "cannot be said")}
     ours = f"pairs: {len(tests)}; the deeper is surely more robust in {counts['holds']}, surely less in "
@@ -213,6 +237,11 @@ def _depth(measured: SuMeasurements) -> Finding:
     claim = "Among DenseNets, ResNets and Inception networks, the deeper are slightly more robust in L∞"
     published = "a slight improvement; no number"
     return Finding(0, claim, combined(verdicts), tuple(reasons), published, ours if tests else None, because)
+
+
+def _size(model: StudiedModel) -> str:
+    """Give the depth, and the parameters, in which networks of one kind may differ by their width, too."""
+    return f"{model.depth} layers" + (f", {model.parameters:,} parameters" if model.parameters else "")
 
 
 def depth_pairs(models: tuple[StudiedModel, ...]) -> list[tuple[StudiedModel, StudiedModel]]:

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from robustassay.analysis.panels import Lines
@@ -33,7 +34,7 @@ def figures(measured: SuMeasurements) -> list[Figure]:
         for goal, attack, number in _drawn(measured)
         if (goal, attack) in measured.outcomes
     ]
-    return [*_sweeps(measured), *scatters, *matrices]
+    return [*_sweeps(measured), *scatters, *_transfer_by_kappa(measured), *matrices]
 
 
 def _drawn(measured: SuMeasurements) -> list[tuple[GoalName, str, str]]:
@@ -79,6 +80,27 @@ def _sweeps(measured: SuMeasurements) -> list[Figure]:
                 note = f"the {len(groups)} of {len(measured.models)} models that it met; {note}"
             made.append(Figure(f"figure{number}", title, Lines(frame, axis, "success rate", note=note, groups=groups)))
     return made
+
+
+def _transfer_by_kappa(measured: SuMeasurements) -> list[Figure]:
+    """Return the mean transfer to other models over kappa, of attacks that met every model with each kappa."""
+    settings = measured.settings
+    columns: dict[str, dict[str, float]] = {}
+    for goal in settings.transfer_goals:
+        for attack in settings.minimum_attacks(settings.kappas):
+            found = measured.outcomes.get((goal, attack.name))
+            if found is not None and found["source"].nunique() == len(measured.models):
+                rates = transfer_matrix(measured, goal, attack.name).rates.to_numpy(float)
+                others = rates[~np.eye(len(rates), dtype=bool)]
+                name = f"{attack.name.partition(' ')[0]}, {GOAL_TEXTS[goal]}"
+                columns.setdefault(name, {})[str(attack.kappa)] = float(np.nanmean(others))
+    whole = {name: row for name, row in columns.items() if len(row) == len(settings.kappas)}
+    frame = pd.DataFrame(whole)
+    if len(measured.models) < FEWEST_MODELS or len(frame) < 2:
+        return []
+    title = "As Figure 5, over kappa: transfer to other models"
+    note = "mean over pairs of models; where the attack fails on the source, its example does not transfer"
+    return [Figure("figure5-kappa", title, Lines(frame, "kappa", "rate of transfer", note=note))]
 
 
 def _success(measured: SuMeasurements, goal: GoalName, sweep: dict[str, SuAttack]) -> pd.DataFrame:

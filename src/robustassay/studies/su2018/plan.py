@@ -19,10 +19,13 @@ from robustassay.studies.task import ComputeTask, Results, Task
 from robustassay.studies.timing import Passes
 from robustassay.threat import ThreatModel
 
+FAST, ENDS, CLEVER_STAGE, BETWEEN, ALONE, REST = 0, 1, 3, 4, 6, 7
+"""Stages: quick attacks, the least and the largest kappa, CLEVER, the other kappas, goals that do not transfer, and
+what no figure of the paper has."""
+
 SHOWN: Final = 0.5
 """Transfer comes after the attacks of its stage, and before those of the next."""
 
-CLEVER_STAGE: Final = 3
 FEWEST_SOURCES: Final = 2
 """Sources that a mean over sources needs."""
 
@@ -54,8 +57,8 @@ def plan_of(models: tuple[StudiedModel, ...], settings: SuSettings, workspace: W
     runs = [replace(run, keep_images=run.keep_images and run.key not in shown) for run in attack_runs(models, settings)]
     stage = _stages(settings)
     made = zip(runs, workspace.tasks(runs), strict=True)
-    staged: list[tuple[float, Task]] = [(stage(*run.key[1:]), task) for run, task in made]
-    staged += [(stage(goal, attack.name) + SHOWN, task) for goal, attack, task in transfers]
+    staged: list[tuple[float, Task]] = [(stage(*run.key[1:], False), task) for run, task in made]
+    staged += [(stage(goal, attack.name, True), task) for goal, attack, task in transfers]
     staged += [(CLEVER_STAGE, task) for task in clever]
     tasks = tuple(task for _, task in sorted(staged, key=lambda pair: pair[0]))
 
@@ -79,17 +82,24 @@ def plan_of(models: tuple[StudiedModel, ...], settings: SuSettings, workspace: W
     return Plan(tasks, measure, (f"{len(models)} models.",), partial=True)
 
 
-def _stages(settings: SuSettings) -> Callable[[str, str], float]:
-    """Return the stage of a goal and an attack: quick attacks, the least and the largest kappa, the other kappas, goals
-    that do not transfer. Transfer follows its attacks, so that a limit of time leaves the least important out.
+def _stages(settings: SuSettings) -> Callable[[str, str, bool], float]:
+    """Return the stage of a goal and an attack, or of its transfer: a limit of time leaves the least important out.
+
+    Every model meets an attack before any model meets those of the next stage. Figure 1 sweeps kappa with a random
+    target, Figure 5 that of EAD without one.
     """
     ends = {attack.name for attack in settings.minimum_attacks((settings.kappas[0], settings.kappas[-1]))}
     between = {attack.name for attack in settings.minimum_attacks(settings.kappas)} - ends
 
-    def stage(goal: str, attack: str) -> float:
+    def stage(goal: str, attack: str, shown: bool) -> float:
+        of_figure_5 = goal == "untargeted" and attack.startswith("EAD")
         if goal not in settings.transfer_goals:
-            return CLEVER_STAGE + 1
-        return 1 if attack in ends else 2 if attack in between else 0
+            return ALONE
+        if attack in ends:
+            return ENDS + 1 + SHOWN if shown else ENDS + (goal == "untargeted")
+        if attack in between:
+            return BETWEEN + 1 + shown * SHOWN if of_figure_5 else BETWEEN if goal == "random" and not shown else REST
+        return FAST + shown * SHOWN
 
     return stage
 

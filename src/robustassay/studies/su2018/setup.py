@@ -16,6 +16,8 @@ from robustassay.studies.task import Key
 SMALL_IMAGES: Final = (
     "Images are those of CIFAR-10, and the models are small networks of the paper's families, trained here; of the "
     "paper's 18 networks there are no weights here. Their accuracies lie closer together than on ImageNet.",
+    "The VGGs have batch norm and one dense layer, the paper's have three dense layers and no batch norm. The "
+    "Inception networks differ in width, too.",
     "Targets are matched by the top 1, in the paper by the top 5: of ten classes, half would be among five.",
     "Of ten classes, an image that is destroyed still has its label about one time in ten, and its target as often: at "
     "eps 0.3 the rates of FGSM are near chance.",

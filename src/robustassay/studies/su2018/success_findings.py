@@ -137,6 +137,14 @@ def _iterative(measured: SuMeasurements) -> Finding:
         some = "" if len(met) == len(measured.models) else f", {len(met)} of {len(measured.models)} models"
         ours.append(f"{attack.name} {value:.0%} ({low:.0%} to {high:.0%}, n = {images}{some})")
         reasons.append(f"{ours[-1]}, mean over models; least on {worst[1]}: {worst[0]:.0%}.")
+    for attack in attacks if "least-likely" in settings.goals else ():
+        value, low, high, images = _interval(by_image(measured, "least-likely", attack))
+        met = len(attacked(measured, "least-likely", attack))
+        if images:
+            on = f"{met} of {len(measured.models)} models"
+            reasons.append(
+                f"Least-likely target: {attack.name} {value:.0%} ({low:.0%} to {high:.0%}, n = {images}, {on})."
+            )
     published = "I-FGSM very good on all models; C&W and EAD-L1 almost 100 % on almost all"
     because = f"each interval against {VERY_GOOD:.0%}; failures after fewer steps than in the paper say nothing"
     if any(f" of {len(measured.models)} models" in one for one in ours):
