@@ -6,6 +6,7 @@ from typing import Any, Final
 COLUMNS: Final = (
     "network",
     "threat",
+    "images",
     "clean",
     "autoattack",
     "express",

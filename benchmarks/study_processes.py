@@ -107,7 +107,12 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--limit", type=int)
     parser.add_argument("--models", nargs="*", default=[])
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", nargs="*", default=[], help="kinds of tasks, such as transfer: no others are run")
+    parser.add_argument(
+        "--only",
+        nargs="*",
+        default=[],
+        help="kinds of tasks, such as transfer: no others are run; transfer+untargeted asks for both words",
+    )
     return parser.parse_args(words)
 
 
@@ -115,7 +120,7 @@ def independent_tasks(study: str, scope: Scope, only: Sequence[str] = ()) -> lis
     """List the attack runs of a study, and other tasks that say which results they read, in the order of its plan."""
     found = PAPERS[study].study()
     tasks: Sequence[Task] = found.plan(resolve(found.paper_models, scope)[0]).tasks
-    return runnable([task for task in tasks if not only or {*task.key[1:]} & {*only}])
+    return runnable([task for task in tasks if not only or any({*kind.split("+")} <= {*task.key} for kind in only)])
 
 
 def run(study: str, scope: Scope, processes: int, seconds: float, grace: float, only: tuple[str, ...] = ()) -> int:
@@ -124,7 +129,7 @@ def run(study: str, scope: Scope, processes: int, seconds: float, grace: float, 
     missing = sum(bool(task.missing()) for task in tasks)
     print(f"{len(tasks) - missing} of {len(tasks)} tasks are finished", flush=True)
     if missing:
-        Measured.here(device_name(scope.device), ", ".join(only)).keep(scope.out)
+        Measured.here(device_name(scope.device), ", ".join(only).replace("+", " ")).keep(scope.out)
         os.environ["OMP_NUM_THREADS"] = "1"  # the processes are as many as the cores
         context = multiprocessing.get_context("spawn")
         board, said = Board.of(context, tasks, processes), context.Queue()

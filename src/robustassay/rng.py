@@ -8,10 +8,12 @@ last bit of a logarithm does not matter.
 
 import hashlib
 import math
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -109,11 +111,18 @@ class Streams:
 
 @contextmanager
 def seeded(seed: str, device: torch.device) -> Iterator[None]:
-    """Seed torch's generators inside the block; random models draw from them."""
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
-        torch.manual_seed(_hash(seed))
-        yield
+    """Seed the generators of torch, NumPy and Python inside the block; random models draw from them."""
+    devices, number = [device] if device.type == "cuda" else [], _hash(seed)
+    python, numpy = random.getstate(), np.random.get_state()
+    random.seed(number)
+    np.random.seed(number % (1 << 32))
+    try:
+        with torch.random.fork_rng(devices):
+            torch.manual_seed(number)
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
 
 
 def _key(seed: int, sample: str) -> int:

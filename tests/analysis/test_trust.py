@@ -101,8 +101,9 @@ def records(**columns: object) -> pd.DataFrame:
 
 def test_close_calls_and_unmoved_samples_are_in_doubt_and_broken_ones_never():
     left = np.array([0.01, 0.7, 0.8, 0.99])
-    assert trust.doubtful(records(margin=2 * left), {}).tolist() == [True, False, False, True]
-    assert trust.doubtful(records(margin=2 * left), ["randomised"]).tolist() == [True, False, False, True]
+    express = AttackTraits(standard=True)
+    assert trust.doubtful(records(margin=2 * left), {}, express).tolist() == [True, False, False, True]
+    assert trust.doubtful(records(margin=2 * left), ["randomised"], express).tolist() == [True, False, False, True]
     assert trust.doubtful(records(margin=2 * left), ["zero-gradients"]).all()
     assert not trust.doubtful(records(margin=2 * left, success=True), ["zero-gradients"]).any()
     assert not trust.doubtful(records(margin=2 * left, clean_ok=False, success=True), ()).any()
@@ -110,11 +111,15 @@ def test_close_calls_and_unmoved_samples_are_in_doubt_and_broken_ones_never():
 
 def test_a_sample_falls_the_more_probably_the_less_margin_and_effort_there_is():
     left = np.array([0.005, 0.02, 0.1, 0.3, 0.9])
-    much, little = (trust.fall_probability(records(margin=2 * left, backwards=effort), ()) for effort in (3000, 40))
+    much, little = (
+        pd.concat([trust.fall_probability(records(margin=[2 * part], backwards=effort), ()) for part in left])
+        for effort in (3000, 40)
+    )
     assert (much.diff().dropna() < 0).all()
     assert (little.diff().dropna() < 0).all()
     assert (much < little).all()
     same = records(margin=2 * left, backwards=3000)
+    much = trust.fall_probability(same, ())
     assert (much < trust.fall_probability(same, (), AttackTraits("L1"))).all(), "slower ascents"
     assert (much > trust.fall_probability(same, (), AttackTraits(standard=True))).all(), "several kinds of attacks"
     assert much[0] > 0.01, "AutoAttack's own failure leaves a margin of almost zero in doubt"

@@ -123,6 +123,14 @@ def test_coarse_precision_is_not_examined_instead_of_an_alarm(natural, monkeypat
     assert not found.weak
 
 
+def test_noise_drawn_by_numpy_is_repeated_so_gradients_beside_it_are_examined(natural):
+    wrong = misleading_gradients(compare_gradients(probes_of(masked.details_by_numpy(natural), random=True)))
+    assert wrong.strong, wrong.evidence
+    right = misleading_gradients(compare_gradients(probes_of(masked.noisy_by_numpy(natural), random=True)))
+    assert not right.unexamined
+    assert not right.strong, right.evidence
+
+
 def test_hidden_scores_are_an_alarm(natural):
     assert unresponsive_logits(probes_of(masked.hidden_scores(natural))).strong
     assert unresponsive_logits(probes_of(natural)).value == 0

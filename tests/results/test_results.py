@@ -152,12 +152,12 @@ def test_an_attack_that_fails_once_more_ends_no_doubt():
     close, again = records("a", margin=0.01), records("", margin=0.02, samples="bc")
     standing = rates.worst_case({"close": close, "again": again})
     assert run_warnings.samples_in_doubt(standing, ()) == ["b", "c", "d"]
-    far = records("", samples="bc", backwards=400)
+    far = records("", samples="bc", backwards=20000)
     closer = rates.worst_case({"unmoved": records("", margin=0.99), "moved": far})
     assert run_warnings.samples_in_doubt(closer, ()) == ["a", "d"]
-    assert run_warnings.samples_in_doubt(records("a", backwards=400), ()) == []
+    assert run_warnings.samples_in_doubt(records("a", backwards=20000), ()) == []
     assert run_warnings.samples_in_doubt(records("a"), ["softmax"]) == ["b", "c", "d"]
-    assert run_warnings.samples_in_doubt(records("a", backwards=400), trust.HARMLESS) == []
+    assert run_warnings.samples_in_doubt(records("a", backwards=20000), trust.HARMLESS) == []
 
 
 def test_alarms_of_the_doctor_are_flags_and_what_stands_after_a_remedy_is_in_doubt():

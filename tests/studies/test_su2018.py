@@ -728,7 +728,7 @@ def test_a_page_says_which_models_and_images_an_attack_met():
     assert scale["CLEVER"] == "not run"
     made.outcomes["random", "FGSM 8/255"] = outcomes(MADE, lambda one, two: 0.5).query("sample < 7")
     made.outcomes["random", "FGSM 8/255"]["aim_rank"] = 9
-    (shown,) = [row.here for row in STUDY.setup(made).scale if row.what.startswith("images of transfer")]
+    (shown,) = [row.here for row in STUDY.setup(made).scale if row.what.startswith("images of transfer by FGSM")]
     assert shown == f"{N} untargeted, 7 random target"
     notes = next(table for table in STUDY.tables(made) if table.name == "transfer").notes
     assert notes[-1].startswith("EAD-L1 κ=0: means over the examples of 1 of the 8 models")
@@ -817,3 +817,18 @@ def test_the_least_likely_target_is_reported_beside_the_random_one():
     assert any(reason.startswith("Least-likely target, all models") for reason in answer("law-linf", both).reasons)
     assert any("Least-likely target: C&W κ=0 100%" in reason for reason in answer("success", both).reasons)
     assert not any("Least-likely" in reason for reason in answer("success", made).reasons)
+
+
+def test_transfer_from_few_sources_gets_no_verdict():
+    made = measurements(lambda model: 0.05)
+
+    def of(sources, rate):
+        found = outcomes(MADE, lambda one, two: 1 if one is two else rate)
+        return found[found["source"].isin([model.name for model in MADE[:sources]])]
+
+    for sources, said in ((4, "holds"), (3, "cannot be said")):
+        ways = {("untargeted", "EAD-L1 κ=20"): of(sources, 0.3), ("untargeted", "EAD-L1 κ=0"): of(sources, 0.1)}
+        ways |= {("untargeted", "I-FGSM 30, 16/255"): of(8, 0.9)}
+        found = answer("elastic", dataclasses.replace(made, outcomes={**made.outcomes, **ways}))
+        assert found.verdict == said
+        assert ("fewer than half of the models" in found.because) == (sources == 3)

@@ -7,6 +7,7 @@ model it is made of; what differs is what an attacker sees.
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -411,6 +412,23 @@ def quantised(module: nn.Module, levels: int = 16) -> nn.Module:
 def noisy(module: nn.Module, size: float = 0.03) -> nn.Module:
     """Adds fresh noise to every image."""
     return Masked(module, before=lambda x: x + size * torch.randn_like(x))
+
+
+def noisy_by_numpy(module: nn.Module, size: float = 0.01) -> nn.Module:
+    """Adds noise drawn by NumPy, as preprocessing often does; the gradient is right."""
+    return Masked(module, before=lambda x: x + torch.from_numpy(np.random.normal(0, size, x.shape)).to(x))
+
+
+def details_by_numpy(module: nn.Module, size: float = 0.01) -> nn.Module:
+    """Keeps a coarse image, and shrinks its details and adds noise to them outside of the graph."""
+
+    def denoise(x: Tensor) -> Tensor:
+        coarse = F.interpolate(F.avg_pool2d(x, 4), scale_factor=4.0)
+        details = (x - coarse).detach().cpu().numpy()
+        details = np.sign(details) * np.maximum(np.abs(details) - size, 0) + np.random.normal(0, size, details.shape)
+        return coarse + torch.from_numpy(details).to(x)
+
+    return Masked(module, before=denoise)
 
 
 def rippled(module: nn.Module, size: float = 0.01, frequency: float = 3e4) -> nn.Module:

@@ -1,21 +1,21 @@
 """The probability that an unbroken sample falls to AutoAttack, from its record and from those of its run.
 
 A logistic model of the part of the clean margin that is left, of the gradients that the attacks have spent on the
-sample, of whether express or AutoAttack was among the attacks, and of whether margins still fell late: that of the
-sample, and those of all samples of the run, as they do on networks where short attacks end in different maxima.
+sample, of whether express or AutoAttack was among the attacks, and of how far the margin fell beside those of the other
+samples of the run: where it fell less than is usual, the attack failed rather than the sample being far from falling.
 `python -m benchmarks.doubt_calibration` fits it on some networks and reports it on others (docs/doubt.md).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Final, final
 
 import numpy as np
 import pandas as pd
 
 from robustassay.analysis import rates
 
-COEFFICIENTS: Final = (-2.856, -1.83, -0.332, 0.151, -2.463, 0.0, 0.0, 0.0)
+COEFFICIENTS: Final = (-1.801, -1.83, -0.332, 0.151, -3.518, 2.234)
 """Weights of the features, in their order; written by the command."""
 
 LIMIT: Final = 0.01
@@ -33,16 +33,8 @@ LEAST: Final = 1e-3
 MOST: Final = 0.9
 """Parts above this one count as this one: such samples are all far from the boundary."""
 
-EARLY: Final = 24
-"""Queries, more under L1, after which margins fall late."""
-
-CLEAR: Final = 0.2
-"""Samples with more of their margin left after `EARLY` queries show whether margins of a run still fall."""
-
-SMOOTH: Final = 0.01
-"""The mean part by which such margins still fall where nothing else is known, and how many samples that weighs."""
-
-SMOOTH_WEIGHT: Final = 10
+FURTHEST: Final = 3.0
+"""Logarithm of the quotient of two falls above which a larger one counts as this one."""
 
 
 @final
@@ -61,45 +53,34 @@ class AttackTraits:
 
 
 def features(rows: pd.DataFrame) -> np.ndarray:
-    """Return the features of the logistic model, `[samples, 8]`, from the columns of `described`."""
+    """Return the features of the logistic model, `[samples, 6]`, from the columns of `described`."""
     part = rows["left"].clip(LEAST, MOST).to_numpy(float)
     log_odds, effort = np.log(part / (1 - part)), np.log1p(rows["gradients"].to_numpy(float))
-    late, rough = rows["late"].to_numpy(float), np.log(rows["rough"].to_numpy(float) / SMOOTH)
-    kind = rows["standard"].to_numpy(float)
-    return np.stack((np.ones_like(part), log_odds, effort, log_odds * effort, kind, late, rough, rough * log_odds), 1)
+    kind, behind = rows["standard"].to_numpy(float), rows["behind"].to_numpy(float)
+    return np.stack((np.ones_like(part), log_odds, effort, log_odds * effort, kind, behind), 1)
 
 
 def described(records: pd.DataFrame, traits: AttackTraits) -> pd.DataFrame:
-    """Return what the model looks at, one row per record, with the same index."""
-    left = (records["margin"] / records["clean_margin"]).fillna(1).astype(float)
-    traced = _left_early(records, EARLY / traits.effort)
-    early = traced.fillna(left)
-    fell = (1 - left / early.clip(lower=LEAST)).clip(0, 1).mask(records["success"].astype(bool), 1.0)
-    clear = fell[records["clean_ok"].astype(bool) & (traced > CLEAR)]  # without a trace, nothing is known
+    """Return what the model looks at, one row per record, with the same index.
+
+    `behind` is the logarithm of the median fall of a margin in the run, over the fall of this one, where that is less:
+    positive for a sample that the attacks moved less than others, zero for the others and for a sample alone. In the
+    worst case over several attacks, each sample is compared with those of the attack that its record comes from.
+    """
+    clean = records["clean_margin"].astype(float)
+    left = (records["margin"] / clean).fillna(1).astype(float)
+    fall = (clean - records["margin"].astype(float)).clip(lower=LEAST * clean)
+    known = records["clean_ok"].astype(bool) & (fall > 0)
+    usual = records["usual_fall"] if "usual_fall" in records else rates.usual_fall(records)
+    quotient = usual / fall.where(known)
     return pd.DataFrame(
         {
             "left": left,
             "gradients": records["backwards"].astype(float) * traits.effort,
             "standard": traits.standard,
-            "late": np.log(early.clip(lower=LEAST) / left.clip(lower=LEAST)).clip(lower=0),
-            "rough": (clear.sum() + SMOOTH * SMOOTH_WEIGHT) / (len(clear) + SMOOTH_WEIGHT),
+            "behind": np.log(quotient.clip(1, float(np.exp(FURTHEST))).fillna(1)),
         }
     )
-
-
-def _left_early(records: pd.DataFrame, queries: float) -> pd.Series:
-    """Return the part of the margin left after so many queries; NaN where there is no trace."""
-    if "trace_queries" not in records:
-        return pd.Series(np.nan, index=records.index)
-    traces = zip(records["trace_queries"], records["trace_margins"], records["clean_margin"], strict=True)
-    return pd.Series([_at(queries, *trace) for trace in traces], index=records.index, dtype=float)
-
-
-def _at(queries: float, asked: Any, margins: Any, clean: float) -> float:
-    if np.ndim(asked) == 0 or margins is None:  # records of schema 2
-        return float("nan")
-    known = [margin for query, margin in zip(asked, margins, strict=True) if query <= queries]
-    return known[-1] / clean if known else float("nan")
 
 
 def probability_of(rows: pd.DataFrame, coefficients: Sequence[float] = COEFFICIENTS) -> np.ndarray:

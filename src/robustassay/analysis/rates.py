@@ -57,13 +57,22 @@ def attack_success_rate(records: pd.DataFrame) -> Rate:
     return Rate(int(counted["success"].sum()), len(counted))
 
 
+def usual_fall(records: pd.DataFrame) -> float:
+    """Return the median fall of a margin, over samples that were classified correctly; NaN without margins."""
+    if not {"margin", "clean_margin"} <= {*records.columns}:
+        return float("nan")
+    fall = (records["clean_margin"] - records["margin"]).astype(float)[records["clean_ok"].astype(bool)]
+    return float(fall[fall > 0].median())
+
+
 def worst_case(parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """Merge evaluations of the same samples: each row comes from an attack that succeeded, if one did.
 
     Among successes the closest counts. Of failures, those inside the ball come first: the margin of a minimum-norm
     attack is that of a point beyond eps. The costs of all attacks add up. `attack` names whose row it is.
     """
-    stacked = pd.concat([records.assign(attack=name) for name, records in parts.items()], ignore_index=True)
+    named = [records.assign(attack=name, usual_fall=usual_fall(records)) for name, records in parts.items()]
+    stacked = pd.concat(named, ignore_index=True)
     costs = ["iterations", "forwards", "backwards", "queries", "seconds"]
     order = stacked["sample_id"].drop_duplicates()
     lost = ~stacked["success"].astype(bool)

@@ -1,8 +1,6 @@
 """Tells whether a model answers one image always the same: randomness, memory of earlier images, batch mates."""
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Final, final
@@ -87,7 +85,7 @@ def _compared_on(images: Tensor, module: nn.Module, unused: nn.Module, x: Tensor
     dtype = image_dtype(module)
     fresh = _copied_call(unused, images, "one")
     call_module(module, x)  # some models remember the last call only
-    with _all_seeded("one", x.device):
+    with seeded("one", x.device):
         used = call_module(module, images)
     if not differs(fresh, used, dtype):
         return History(changed=False, draws=True)
@@ -140,7 +138,7 @@ def _near_copies(x: Tensor) -> Tensor:
 def _copied_call(unused: nn.Module, x: Tensor, seed: str) -> Tensor:
     """Call a copy of the copy, which stays unused."""
     copy = deepcopy(unused)
-    with _all_seeded(seed, x.device):
+    with seeded(seed, x.device):
         out: Tensor = call_module(copy, x)
     return out
 
@@ -149,17 +147,3 @@ def _has_generator(module: nn.Module) -> bool:
     """Say whether a part of the model keeps a random generator, whose state changes with every draw."""
     kinds = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
     return any(isinstance(value, kinds) for part in module.modules() for value in vars(part).values())
-
-
-@contextmanager
-def _all_seeded(seed: str, device: torch.device) -> Iterator[None]:
-    """Seed all usual generators inside the block, and restore them afterwards."""
-    python, numpy = random.getstate(), np.random.get_state()
-    random.seed(seed)
-    np.random.seed(len(seed) + ord(seed[0]))
-    try:
-        with seeded(seed, device):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)

@@ -13,17 +13,22 @@ from robustassay.analysis.intervals import wilson
 from robustassay.analysis.rates import Rate
 from robustassay.remote import Service
 from robustassay.studies.liu2017.comparisons import Difference, Numbers, difference, format_rate
+from robustassay.studies.liu2017.experiment import LiuExperiment
 from robustassay.studies.liu2017.setup import credit_lines
-from robustassay.studies.page import Figure, Finding, Scale, Setup, Table, Verdict, combined
+from robustassay.studies.page import Figure, Finding, Scale, Setup, Table, Verdict, combined, comma_list
+from robustassay.studies.provenance import provenance_of
 from robustassay.studies.scope import Scope
 from robustassay.studies.service_transfer import GroupResult, ServiceMeasurements, rarest, service_plan
 from robustassay.studies.study import Study
+from robustassay.target.batching import LARGE_IMAGE
 from robustassay.threat.rmsd import rmsd
 
 TABLES: Final = (("table6", "Table 6", 0, 7), ("table34", "Table 34", 7, 20))
 """The examples of each table, by their places among those of the targeted ensemble group; 7 and 13 as in the paper."""
 
 DRAWN: Final = 6
+DRAWN_PHOTOGRAPHS: Final = 4
+"""Pairs in the picture; photographs with noise are large files."""
 CHOICE: Final = (
     "\\* marks the label that the service is most confident of. Examples with the target's label come first, then "
     "those that mislead the service, then others."
@@ -74,17 +79,25 @@ def setup(measured: ServiceMeasurements) -> Setup:
         "The rules of findings 1 and 3 were set after a first look at results on 24 images of CIFAR-10, the "
         "first of the embedded ones: a page with other images or networks tests them.",
     )
-    drawn = measured.group(True, True).order()[:DRAWN]
+    drawn = _drawn(measured)
     notes = (
         "Misled: the service's most confident label is right for the clean image and wrong for the adversarial one. "
         "Brackets hold 95 % Wilson intervals. As in the paper, targeted examples of the ensemble have a larger RMSD "
-        "than those of one model, and untargeted ones a smaller one. Images are sent as PNG files, 8 bits per value.",
+        f"than those of one model, and untargeted ones a smaller one. Images are sent as PNG files, 8 bits per value."
+        f"{_origin(experiment)}",
         *credit_lines(experiment, drawn, "The photographs of the figure are, in its order,"),
     )
     if images < len(experiment.images):
         sent = f"The first {images} of the {len(experiment.images)} images of the study are sent, to save space."
         return Setup(scale, (*deviations, sent), notes)
     return Setup(scale, deviations, notes)
+
+
+def _origin(experiment: LiuExperiment) -> str:
+    """Say where the images were made, where the study's folder says so."""
+    made = provenance_of(experiment.out, "").measured
+    places = comma_list(dict.fromkeys(f"{one.device} (commit `{one.commit}`)" for one in made if not one.what))
+    return f" They were made on {places}." if places else ""
 
 
 def findings(measured: ServiceMeasurements) -> list[Finding]:
@@ -248,10 +261,16 @@ def answer_table(measured: ServiceMeasurements) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def _drawn(measured: ServiceMeasurements) -> list[int]:
+    """Return the rows of the picture, the first ones of Table 6."""
+    photographs = measured.x[0].numel() > LARGE_IMAGE
+    return measured.group(True, True).order()[: DRAWN_PHOTOGRAPHS if photographs else DRAWN]
+
+
 def figures(measured: ServiceMeasurements) -> list[Figure]:
     """Return the pictures of the first examples of Table 6."""
     one, counts, classes = measured.group(True, True), measured.counts(), measured.experiment.dataset.classes
-    rows = one.order()[:DRAWN]
+    rows = _drawn(measured)
     texts = []
     for row in rows:
         image = one.answers.images[row]

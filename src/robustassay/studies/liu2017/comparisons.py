@@ -67,18 +67,19 @@ class Difference:
         return f"{100 * self.value:+.1f} points (95 % interval {100 * self.low:+.1f} to {100 * self.high:+.1f})"
 
 
-def difference(first: Numbers, second: Numbers, seed: int = 0) -> Difference:
+def difference(first: Numbers, second: Numbers, seed: int = 0, comparisons: int = 1) -> Difference:
     """Compare two tables of outcomes, images x models; images are resampled.
 
-    Where no two images differ, resampling says nothing: the interval is then as wide as that of a rate without a
-    single success, one trial per image.
+    The interval is widened where it is one of several comparisons (Bonferroni). Where no two images differ, resampling
+    says nothing: the interval is then as wide as that of a rate without a single success, one trial per image.
     """
     each = (first - second).mean(1)
     if np.ptp(each) == 0:
         value, unseen = float(each[0]), Rate(0, len(each)).interval()[1]
         return Difference(value, value - unseen, value + unseen, len(each))
     drawn = np.random.default_rng(seed).integers(len(each), size=(RESAMPLES, len(each)))
-    low, high = np.quantile(each[drawn].mean(1), [0.025, 0.975])
+    tail = 0.025 / comparisons
+    low, high = np.quantile(each[drawn].mean(1), [tail, 1 - tail])
     return Difference(float(each.mean()), float(low), float(high), len(each))
 
 

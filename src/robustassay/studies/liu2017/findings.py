@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from robustassay.studies.liu2017 import ensemble_findings as ensembles
+from robustassay.studies.liu2017 import geometry_findings as geometry
 from robustassay.studies.liu2017 import other_findings as other
 from robustassay.studies.liu2017 import transfer_findings as between
 from robustassay.studies.liu2017.experiment import LiuExperiment
@@ -35,12 +36,15 @@ CLAIMS: Final[tuple[tuple[str, Callable[[LiuExperiment], Judgement]], ...]] = (
     ),
     ("Untargeted FG on an ensemble transfers worse than optimisation on it", ensembles.fast_untargeted),
     ("Targeted FG on an ensemble transfers no better than on one model", ensembles.fast_ensembles),
-    ("The gradients of different models are almost orthogonal", other.orthogonal),
-    ("There are few labels on a plane around an image", other.few_labels),
-    ("The decision boundaries of different models align", other.aligned),
-    ("A region is narrower along the gradient than along a random direction", other.diameters),
-    ("Against the gradient, too, the boundary is nearer than along a random direction", other.against_gradient),
-    ("The model left out has a region of the target label, smaller than those of the ensemble", other.target_regions),
+    ("The gradients of different models are almost orthogonal", geometry.orthogonal),
+    ("There are few labels on a plane around an image", geometry.few_labels),
+    ("The decision boundaries of different models align", geometry.aligned),
+    ("A region is narrower along the gradient than along a random direction", geometry.diameters),
+    ("Against the gradient, too, the boundary is nearer than along a random direction", geometry.against_gradient),
+    (
+        "The model left out has a region of the target label, smaller than those of the ensemble",
+        geometry.target_regions,
+    ),
     ("The alternative objective (tau) leads to similar transferability", other.alternative),
     ("Models make the same mistakes", other.same_mistakes),
     ("Along a gradient, adversarial images may come in several intervals", other.several_intervals),

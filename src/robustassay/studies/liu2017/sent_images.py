@@ -42,7 +42,7 @@ def keep(experiment: LiuExperiment, images: int) -> None:
         ids = experiment.images.ids[: len(x_adv)]
         for number, (rows, names) in enumerate(zip(torch.split(x_adv, AT_ONCE), _parts(ids), strict=True)):
             frame = pd.DataFrame({"sample_id": names, "png": [_file(row) for row in rows]})
-            _table(experiment, example_set, source, number).get(lambda frame=frame: frame)
+            _table(experiment, example_set, source, number).get(frame.copy)
 
 
 def kept(experiment: LiuExperiment, example_set: ExampleSet, source: str) -> Tensor:

@@ -72,9 +72,11 @@ def _deviations(experiment: LiuExperiment) -> list[str]:
         )
     elif photo_reader_of(experiment.dataset):
         lines.append("The photographs may have been selected among those that some network classifies correctly.")
-    if any(getattr(settings.sizes, name) < getattr(PAPER, name) for name in ("images", "few", "draws")):
+    words = {"images": "images", "few": "images for other objectives", "draws": "draws"}
+    fewer = [word for name, word in words.items() if getattr(settings.sizes, name) < getattr(PAPER, name)]
+    if fewer:
         steps = ", and longer steps of line searches," if settings.sizes.line_step > PAPER.line_step else ""
-        lines.append(f"Fewer images and draws than in the paper{steps} save time.")
+        lines.append(f"Fewer {comma_list(fewer)} than in the paper{steps} save time.")
     if top != 5:
         classes = len(experiment.dataset.classes)
         lines.append(f"Top-{top} replaces the paper's top-5: there are only {classes} classes, and chance is higher.")
@@ -113,7 +115,9 @@ def _notes(experiment: LiuExperiment) -> list[str]:
         "part of this.",
         "Findings rest on all images, or on the counted planes. As in the paper, planes leave the pixel box.",
         "Limits such as 'almost never' are ours. Several were set, and some findings worded again, after a first look "
-        f"at results on CIFAR-10: a page with other images or networks tests them.{seen if photographs else ''}",
+        f"at results on CIFAR-10: a page with other images or networks tests them.{seen if photographs else ''} The "
+        "rules of findings 3, 17 and 18 were made stricter between earlier pages and this one's results, and that of "
+        "finding 4 after the latter.",
         "Section 7, with Tables 6 and 34, is a page of its own: `assay study service`.",
         *_credit(experiment),
     ]

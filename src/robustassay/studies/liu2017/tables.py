@@ -60,9 +60,14 @@ MATRIX_TABLES: Final = (
 SAME: Final = (("9", ExampleSet("opt", False, False)), ("26", measures.FAST[0]), ("27", measures.FAST[1]))
 
 
+def has_many_classes(experiment: LiuExperiment) -> bool:
+    """Whether numbers of labels and chance hits can be compared with the paper's 1,000 classes."""
+    return len(experiment.dataset.classes) >= MANY
+
+
 def top_of(experiment: LiuExperiment) -> int:
     """Return the k of top-k tables: the paper's 5, or 2 with few classes."""
-    return 5 if len(experiment.dataset.classes) >= MANY else 2
+    return 5 if has_many_classes(experiment) else 2
 
 
 def tables(experiment: LiuExperiment) -> list[Table]:

@@ -13,11 +13,9 @@ from robustassay.studies.scope import Scope
 from robustassay.studies.study import Plan
 from robustassay.studies.su2018.measurements import SuMeasurements
 from robustassay.studies.su2018.models import StudiedModel, choose
-from robustassay.studies.su2018.settings import ON_CPU, SETTINGS, TARGET_RULES, GoalName, SuAttack, SuSettings
-from robustassay.studies.su2018.tasks import CLEVER_TASK, TRANSFER_TASK, SuExperiment
+from robustassay.studies.su2018.settings import ON_CPU, SETTINGS, GoalName, SuAttack, SuSettings
+from robustassay.studies.su2018.tasks import CLEVER_TASK, TRANSFER_TASK, SuExperiment, attack_run
 from robustassay.studies.task import ComputeTask, Results, Task
-from robustassay.studies.timing import Passes
-from robustassay.threat import ThreatModel
 
 FAST, ENDS, CLEVER_STAGE, BETWEEN, ALONE, REST = 0, 1, 3, 4, 6, 7
 """Stages: quick attacks, the least and the largest kappa, CLEVER, the other kappas, goals that do not transfer, and
@@ -124,22 +122,9 @@ def _outcomes(
 def attack_runs(models: Sequence[StudiedModel], settings: SuSettings) -> tuple[AttackRun, ...]:
     """List the runs, model by model."""
     return tuple(
-        _attack_run(model, goal, attack, settings)
+        attack_run(model, goal, attack, settings)
         for model in models
         for goal in settings.goals
         for attack in settings.attacks(goal)
         if settings.meets(model.name.removeprefix(IMAGENET), goal, attack)
-    )
-
-
-def _attack_run(model: StudiedModel, goal: GoalName, attack: SuAttack, settings: SuSettings) -> AttackRun:
-    return AttackRun(
-        key=(model.name, goal, attack.name),
-        model=model.name,
-        threat=ThreatModel(attack.norm, TARGET_RULES[goal]),
-        attack=attack.attack,
-        passes=Passes(gradients=attack.gradients),
-        smallest_eps=attack.smallest_eps,
-        keep_images=attack.keeps_images and goal in settings.transfer_goals,
-        limit=settings.limit(attack),
     )

@@ -41,6 +41,10 @@ EVERYWHERE: Final = (
     "The law is judged over all models. The paper fits the models on the Pareto frontier alone, where the slope cannot "
     "be negative.",
 )
+APART: Final = (
+    "Examples of C&W and EAD-L1 for other models are crafted apart from the runs that success and distances come from, "
+    "on fewer images."
+)
 HALF: Final = "A GPU computes gradients in float16 here, and every success is verified in float32."
 HALF_STEP: Final = (
     "The one step of FGSM takes the signs of such a gradient: with float32 its success differs on some images."
@@ -53,7 +57,8 @@ def setup(measured: SuMeasurements) -> Setup:
     """Describe the scale, the deviations, the scale of distances, the conclusion, and the flags of runs."""
     flags = {name: text for result in measured.results.values() for name, text in result.flags.items()}
     of_images = PHOTOGRAPHS if measured.settings.photographs else SMALL_IMAGES
-    deviations = (*of_images, *EVERYWHERE, *_precision(measured), *_device(measured), *_left(measured))
+    apart = (APART,) if measured.settings.shown_images else ()
+    deviations = (*of_images, *EVERYWHERE, *apart, *_precision(measured), *_device(measured), *_left(measured))
     return Setup(
         scale=tuple(_scale(measured)),
         deviations=deviations,
@@ -76,6 +81,7 @@ def _scale(measured: SuMeasurements) -> list[Scale]:
         Scale("images of I-FGSM's smallest eps", f"{runs[SMALLEST]}", "1,000"),
         Scale("images of C&W and EAD-L1", f"{runs['C&W']}{_on(measured)}", "1,000"),
         Scale("images of transfer by FGSM and I-FGSM", _shown(measured), "1,000"),
+        Scale("images of transfer by C&W and EAD-L1", _shown_at_any_distance(measured), "1,000"),
         Scale("images that all models classify correctly", f"{len(measured.common)}", "327"),
         Scale("iterations of I-FGSM", f"{steps}; smallest eps {settings.smallest_iterations}", "10, 30, 50"),
         Scale(
@@ -180,6 +186,23 @@ def _shown(measured: SuMeasurements) -> str:
     if len(set(counts.values())) < 2:
         return f"{max(counts.values(), default=0)}"
     return ", ".join(f"{count} {goal}" for goal, count in counts.items())
+
+
+def _shown_at_any_distance(measured: SuMeasurements) -> str:
+    """Say how many examples of C&W and EAD-L1 each source has, by attack."""
+    attacks = [attack.name for attack in measured.settings.transferred() if attack.keeps_images]
+    known = [
+        (f"{attack} ({GOAL_TEXTS[goal]})", measured.outcomes[goal, attack])
+        for goal in measured.settings.transfer_goals
+        for attack in attacks
+        if (goal, attack) in measured.outcomes
+    ]
+    if not known:
+        return "not run"
+    most = max(int(found["sample"].max()) + 1 for _, found in known)
+    if len(known) == len(measured.settings.transfer_goals) * len(attacks):
+        return f"{most}"
+    return f"{most}; {comma_list(name for name, _ in known)} only"
 
 
 def _distances(measured: SuMeasurements) -> list[str]:

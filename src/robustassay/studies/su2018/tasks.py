@@ -17,7 +17,7 @@ from robustassay.studies.measures.clever import Clever
 from robustassay.studies.measures.depth import depth
 from robustassay.studies.measures.transfer_matrix import CleanLogits, Examples, transfer_outcomes
 from robustassay.studies.photographs import IMAGENET, as_seen_by
-from robustassay.studies.runs import Workspace
+from robustassay.studies.runs import AttackRun, RunTask, Workspace
 from robustassay.studies.su2018.models import StudiedModel
 from robustassay.studies.su2018.settings import TARGET_RULES, GoalName, SuAttack, SuSettings
 from robustassay.studies.task import ComputeTask, Results
@@ -122,16 +122,19 @@ class SuExperiment:
             make=lambda results: self.transfer(goal, attack, source, results),
             seconds=self._transfer_seconds(attack, source, len(images)),
             independent=True,
-            reads=((source.name, goal, attack.name),) if attack.keeps_images else (),
+            reads=((source.name, goal, attack.name),) if self._reads_images(attack) else (),
         )
 
     def _transfer_seconds(self, attack: SuAttack, source: StudiedModel, images: int) -> Callable[[], float]:
         def seconds() -> float:
-            crafting = Passes(gradients=0 if attack.keeps_images else attack.gradients)
+            crafting = Passes(gradients=0 if self._reads_images(attack) else attack.gradients)
             shown = sum(self.workspace.seconds(model.name, Passes(forwards=1)) for model in self.models)
             return images * (shown + self.workspace.seconds(source.name, crafting))
 
         return seconds
+
+    def _reads_images(self, attack: SuAttack) -> bool:
+        return attack.keeps_images and self.settings.shown_images is None
 
     def _images(self, goal: GoalName, attack: SuAttack) -> Dataset:
         dataset, limit = self.workspace.dataset, self.settings.transfer_limit(goal, attack)
@@ -140,11 +143,16 @@ class SuExperiment:
     def transfer(self, goal: GoalName, attack: SuAttack, source: StudiedModel, results: Results) -> pd.DataFrame:
         """Test the examples of one source on every model.
 
-        The examples of C&W and EAD are those of their runs; others are crafted to the last step.
+        The examples of C&W and EAD are those of their runs, or of a run on fewer images; others are crafted to the last
+        step.
         """
         samples = as_seen_by(source.name, self._images(goal, attack))
-        if attack.keeps_images:
+        if self._reads_images(attack):
             found = Examples.of_result(results[source.name, goal, attack.name], samples)
+        elif attack.keeps_images:
+            run = replace(attack_run(source, goal, attack, self.settings), keep_images=True)
+            apart = replace(self.workspace, dataset=self._images(goal, attack), out=self.workspace.out / "shown")
+            found = Examples.of_result(RunTask(run, apart).run({}, NoProgress()), samples)
         else:
             found = self._craft(goal, attack, source, samples)
         modules = {name: model.target.module for name, model in self.loaded.items()}
@@ -171,3 +179,17 @@ class SuExperiment:
 
     def _table(self, name: str, depends_on: object) -> CachedTable:
         return CachedTable(self.workspace.out / "cache", name, depends_on)
+
+
+def attack_run(model: StudiedModel, goal: GoalName, attack: SuAttack, settings: SuSettings) -> AttackRun:
+    """Declare the run of one attack on one model."""
+    return AttackRun(
+        key=(model.name, goal, attack.name),
+        model=model.name,
+        threat=ThreatModel(attack.norm, TARGET_RULES[goal]),
+        attack=attack.attack,
+        passes=Passes(gradients=attack.gradients),
+        smallest_eps=attack.smallest_eps,
+        keep_images=attack.keeps_images and goal in settings.transfer_goals and settings.shown_images is None,
+        limit=settings.limit(attack),
+    )

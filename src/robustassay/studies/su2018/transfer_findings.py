@@ -1,6 +1,7 @@
 """Findings on transfer: Figures 3 to 5 (section 3.4)."""
 
 import math
+from collections.abc import Collection
 from dataclasses import replace
 from itertools import combinations
 from typing import Final
@@ -123,12 +124,25 @@ def _chain(measured: SuMeasurements, claim: str, published: str, pairs: tuple[tu
     C&W and EAD take fewer steps here than in the paper, so it must hold for their successes on the source alone, too.
     """
     may_fail = {attack.name for attack in measured.settings.minimum_attacks(measured.settings.kappas)}
-    rows = []
+    rows: list[tuple[str, Numbers, Numbers]] = []
+    few: set[int] = set()
     for first, second in pairs:
+        before = len(rows)
         rows.append(_against(measured, ("untargeted", first), ("untargeted", second)))
         if may_fail & {first, second}:
             rows.append(_where_successful(measured, first, second, may_fail))
-    return _tested(claim, published, rows)
+        if _from_few(measured, first, second):
+            few |= {*range(before, len(rows))}
+    return _tested(claim, published, rows, few)
+
+
+def _from_few(measured: SuMeasurements, first: str, second: str) -> bool:
+    """Say whether two attacks share examples of fewer than half of the models, which is too few for a verdict."""
+    names = ("untargeted", first), ("untargeted", second)
+    if not all(name in measured.outcomes for name in names):
+        return False
+    one, two = (set(measured.outcomes[name]["source"]) for name in names)
+    return 2 * len(one & two) < len(measured.models)
 
 
 def _untargeted(measured: SuMeasurements, name: str) -> Finding:
@@ -207,10 +221,14 @@ def _where_successful(
     return what, one.where(both).mean(), two.where(both).mean()
 
 
-def _tested(claim: str, published: str, rows: list[tuple[str, Numbers, Numbers]]) -> Finding:
-    """Test that the first rate of each row is larger than the second."""
+def _tested(
+    claim: str, published: str, rows: list[tuple[str, Numbers, Numbers]], refused: Collection[int] = ()
+) -> Finding:
+    """Test that the first rate of each row is larger than the second; rows of few sources get no verdict."""
     found = [Difference.of(first, second, len(rows)) for _, first, second in rows]
-    verdicts: list[Verdict] = ["cannot be said" if one is None else one.verdict for one in found]
+    verdicts: list[Verdict] = [
+        "cannot be said" if one is None or at in refused else one.verdict for at, one in enumerate(found)
+    ]
     reasons = [
         f"{what}: " + ("there is no such pair." if one is None else f"{one.text}.")
         for (what, *_), one in zip(rows, found, strict=True)
@@ -225,6 +243,9 @@ def _tested(claim: str, published: str, rows: list[tuple[str, Numbers, Numbers]]
     because, lacking = Difference.reason(verdict, found), found.count(None)
     if verdict == "cannot be said" and lacking:
         because = f"{lacking} of {len(rows)} comparisons were not measured; {because}"
+    without = sum(at in refused and one is not None for at, one in enumerate(found))
+    if without:
+        because += f"; {without} of {len(rows)} comparisons from fewer than half of the models say nothing"
     return Finding(0, claim, verdict, tuple(reasons), published, ours.rstrip("."), because)
 
 
