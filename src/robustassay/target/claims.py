@@ -16,6 +16,10 @@ from torch import Tensor
 NEVER: Final = -1
 """Iteration and query count of a row without a claim."""
 
+SURER: Final = (2.0, 4.0, 8.0)
+"""Margins, in standard errors, of further claims on a random model that are kept for an attack that seeks the minimum:
+the closest of thousands of points often reached the goal by chance, and then does not verify."""
+
 ALL: Final = 100
 CLOSER: Final = 0.998
 """So many improvements of a row are all recorded; further ones if they are closer by this factor."""

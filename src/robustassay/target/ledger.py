@@ -3,21 +3,17 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final, final
+from typing import final
 
 import torch
 from torch import Tensor
 
-from robustassay.target.claims import NEVER, BestClaims, Candidates
+from robustassay.target.claims import NEVER, SURER, BestClaims, Candidates
 from robustassay.target.margin_trace import MarginTrace
 from robustassay.target.objectives import BestPoints, Cost
 from robustassay.threat import Ball, Goal, per_row
 
 __all__ = ["NEVER", "Ledger"]
-
-SURER: Final = (2.0, 4.0, 8.0)
-"""Margins, in standard errors, of further claims on a random model that are kept for an attack that seeks the minimum:
-the closest of thousands of points often reached the goal by chance, and then does not verify."""
 
 
 @final
@@ -66,11 +62,11 @@ class Ledger:
         self.iterations, self.forwards, self.backwards, self.queries = self._counts.unbind(1)
         self.marked_finished = torch.zeros(rows, dtype=torch.bool, device=device)
         self._claims = BestClaims(ball.centre, closest=seeks_minimum)
-        self._surer_claims: list[BestClaims] = []
-        self.marks = 0
-        """How often rows were marked."""
+        self._surer_claims: list[BestClaims] = []  # with larger margins than the closest ones
+        self._max_spent = self.marks = self.surer_levels = (
+            0  # queries of any row; how often rows were marked; lists of claims with larger margins
+        )
         self._stages: list[str | None] = [None]
-        self._max_spent = 0
         self._pass_counts: dict[tuple[int, int], Tensor] = {}
         self._row_threat: _RowThreat | None = None
         self.rejected: dict[int, str] = {}
@@ -192,11 +188,7 @@ class Ledger:
         self.margin_limit = torch.where(noise > 0, -noise, self.margin_limit)
         if self.seeks_minimum:
             self._surer_claims = [BestClaims(self.ball.centre, closest=True) for _ in SURER]
-
-    @property
-    def surer_levels(self) -> int:
-        """How many claims with larger margins are kept beside the closest one of each row."""
-        return len(self._surer_claims)
+            self.surer_levels = len(SURER)
 
     def take_surer_claims(self, rows: Tensor, level: int) -> None:
         """Give these rows, whose claims were taken back, those with a larger margin."""
