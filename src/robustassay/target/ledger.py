@@ -63,9 +63,7 @@ class Ledger:
         self.marked_finished = torch.zeros(rows, dtype=torch.bool, device=device)
         self._claims = BestClaims(ball.centre, closest=seeks_minimum)
         self._surer_claims: list[BestClaims] = []  # with larger margins than the closest ones
-        self._max_spent = self.marks = self.surer_levels = (
-            0  # queries of any row; how often rows were marked; lists of claims with larger margins
-        )
+        self._max_spent = self.marks = self.surer_levels = 0  # `marks`: how often rows were marked
         self._stages: list[str | None] = [None]
         self._pass_counts: dict[tuple[int, int], Tensor] = {}
         self._row_threat: _RowThreat | None = None
