@@ -739,3 +739,21 @@ def test_a_search_of_the_minimum_looks_for_finished_rows_only_where_there_can_be
     with pytest.raises(NoRowsLeft):
         access.drop_finished()
     assert ledger.queries.tolist() == [40, 100]
+
+
+def test_of_a_random_model_a_farther_claim_with_a_larger_margin_takes_the_place_of_a_refused_one() -> None:
+    ledger = untargeted_ledger(1, seeks_minimum=True)
+    ledger.record_clean(torch.tensor([[0.1, 0.0]]))
+    ledger.expect_noise(torch.tensor([0.1]))
+    rows, points = torch.tensor([0]), with_first_value(grey(1), 0.6, 0.9, 0.7)
+    logits = torch.tensor([[[0.0, 0.15], [0.0, 1.0], [0.0, 0.25]]])  # 1.5, 10 and 2.5 times the noise
+    ledger.record(rows, points, logits, None, (1, 0))
+    distances = [float(ledger.distance)]
+    for level in range(ledger.surer_levels):
+        ledger.reject(rows, torch.tensor([0.1]), ["goal not reached"])
+        assert not ledger.claimed.any()
+        ledger.take_surer_claims(rows, level)
+        distances.append(float(ledger.distance))
+        assert ledger.claims.improvements(torch.ones(1))[0][-1]["distance"] == distances[-1]
+    assert distances == pytest.approx([0.2, 0.3, 0.5, 0.5])
+    assert untargeted_ledger(1, seeks_minimum=True).surer_levels == 0, "a model without draws needs none"
