@@ -458,10 +458,13 @@ def test_gradients_are_replayed_of_a_model_that_is_neither_random_nor_adaptive(k
     """Draws of a random model share one backward pass, which a recording could not give."""
     replayed: list[bool] = []
     call = ReplayedModule.__call__
-    monkeypatch.setattr(
-        ReplayedModule, "__call__", lambda self, x: replayed.append(torch.is_grad_enabled()) or call(self, x)
-    )
-    module = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).eval()
+
+    def counted(self: ReplayedModule, x: Tensor) -> Tensor:
+        replayed.append(torch.is_grad_enabled())
+        return call(self, x)
+
+    monkeypatch.setattr(ReplayedModule, "__call__", counted)
+    module: nn.Module = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).eval()
     if kind == "adaptive":
         module.differentiable = lambda x: module(2 * x)  # type: ignore[assignment]
     if kind == "random":
