@@ -134,9 +134,9 @@ def _training(measured: DongMeasurements) -> Finding:
         for one, two in product(trained, others):
             if one in robust and two in robust:
                 where = f"{norm.name} {round_eps(norm.eps)}, worst case of {comma_list(robust[one][1])}"
-                fewer = f" (under {comma_list(robust[two][1])} only)" * (robust[two][1] != robust[one][1])
+                less = f" (under {comma_list(robust[two][1])} only)" * (robust[two][1] != robust[one][1])
                 paired = pair(robust[one][0], robust[two][0])
-                tests.setdefault(norm.name, []).append((where, one, two + fewer, paired))
+                tests.setdefault(norm.name, []).append((where, one, two + less, paired))
         rest = [row for row in others if row in robust]
         if rest and norm.name in tests:
             best = max(rest, key=lambda row: float(robust[row][0].mean()))
