@@ -2,6 +2,8 @@
 
 import json
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,7 +23,7 @@ def rows() -> pd.DataFrame:
         {"left": left, "gradients": backwards, "standard": standard, "behind": rng.exponential(1, 6000)}
     )
     chance = 1 / (1 + np.exp(-doubt.features(rows) @ np.asarray(LAW)))
-    places = {"network": rng.choice(["a", "b", "c"], 6000), "threat": "l1-12", "attack": "express"}
+    places: dict[str, Any] = {"network": rng.choice(["a", "b", "c"], 6000), "threat": "l1-12", "attack": "express"}
     return rows.assign(**places, fell=rng.uniform(size=6000) < chance)
 
 

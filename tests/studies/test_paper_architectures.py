@@ -77,7 +77,7 @@ def random_weights(tmp_path, monkeypatch):
     by_url = {zoo.get_model_weights(name).DEFAULT.url: f"torchvision:{name}" for name in names}
 
     def saved(network: nn.Module, name: str) -> Path:
-        path = tmp_path / f"{name.replace(':', '-')}.safetensors"
+        path: Path = tmp_path / f"{name.replace(':', '-')}.safetensors"
         save_file({key: values.contiguous() for key, values in network.state_dict().items()}, path)
         return path
 

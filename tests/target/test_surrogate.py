@@ -459,11 +459,11 @@ def test_gradients_are_replayed_of_a_model_that_is_neither_random_nor_adaptive(k
     replayed: list[bool] = []
     call = ReplayedModule.__call__
 
-    def noted(self: ReplayedModule, x: Tensor) -> Tensor:
+    def counted(self: ReplayedModule, x: Tensor) -> Tensor:
         replayed.append(torch.is_grad_enabled())
         return call(self, x)
 
-    monkeypatch.setattr(ReplayedModule, "__call__", noted)
+    monkeypatch.setattr(ReplayedModule, "__call__", counted)
     module: nn.Module = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).eval()
     if kind == "adaptive":
         module.differentiable = lambda x: module(2 * x)  # type: ignore[assignment]

@@ -85,18 +85,20 @@ def _sweeps(measured: SuMeasurements) -> list[Figure]:
 def _transfer_by_kappa(measured: SuMeasurements) -> list[Figure]:
     """Return the mean transfer to other models over kappa, of attacks that met every model with each kappa."""
     settings = measured.settings
+    if len(measured.models) < FEWEST_MODELS:
+        return []
     columns: dict[str, dict[str, float]] = {}
     for goal in settings.transfer_goals:
         for attack in settings.minimum_attacks(settings.kappas):
             found = measured.outcomes.get((goal, attack.name))
             if found is not None and found["source"].nunique() == len(measured.models):
-                rates = transfer_matrix(measured, goal, attack.name).rates.to_numpy(float)
-                others = rates[~np.eye(len(rates), dtype=bool)]
+                rates = transfer_matrix(measured, goal, attack.name).rates
+                others = rates[rates.index].to_numpy(float)[~np.eye(len(rates), dtype=bool)]
                 name = f"{attack.name.partition(' ')[0]}, {GOAL_TEXTS[goal]}"
-                columns.setdefault(name, {})[str(attack.kappa)] = float(np.nanmean(others))
+                columns.setdefault(name, {})[str(attack.kappa)] = float(others[np.isfinite(others)].mean())
     whole = {name: row for name, row in columns.items() if len(row) == len(settings.kappas)}
     frame = pd.DataFrame(whole)
-    if len(measured.models) < FEWEST_MODELS or len(frame) < 2:
+    if len(frame) < 2:
         return []
     title = "As Figure 5, over kappa: transfer to other models"
     note = "mean over pairs of models; where the attack fails on the source, its example does not transfer"

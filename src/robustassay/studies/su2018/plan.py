@@ -55,7 +55,7 @@ def plan_of(models: tuple[StudiedModel, ...], settings: SuSettings, workspace: W
     runs = [replace(run, keep_images=run.keep_images and run.key not in shown) for run in attack_runs(models, settings)]
     stage = _stages(settings)
     made = zip(runs, workspace.tasks(runs), strict=True)
-    staged: list[tuple[float, Task]] = [(stage(*run.key[1:], False), task) for run, task in made]
+    staged: list[tuple[float, Task]] = [(stage(run.key[1], run.key[2], False), task) for run, task in made]
     staged += [(stage(goal, attack.name, True), task) for goal, attack, task in transfers]
     staged += [(CLEVER_STAGE, task) for task in clever]
     tasks = tuple(task for _, task in sorted(staged, key=lambda pair: pair[0]))

@@ -139,9 +139,8 @@ def _iterative(measured: SuMeasurements) -> Finding:
         reasons.append(f"{ours[-1]}, mean over models; least on {worst[1]}: {worst[0]:.0%}.")
     for attack in attacks if "least-likely" in settings.goals else ():
         value, low, high, images = _interval(by_image(measured, "least-likely", attack))
-        met = len(attacked(measured, "least-likely", attack))
         if images:
-            on = f"{met} of {len(measured.models)} models"
+            on = f"{len(attacked(measured, 'least-likely', attack))} of {len(measured.models)} models"
             reasons.append(
                 f"Least-likely target: {attack.name} {value:.0%} ({low:.0%} to {high:.0%}, n = {images}, {on})."
             )

@@ -13,6 +13,7 @@ from robustassay.studies.su2018.models import StudiedModel
 from robustassay.studies.su2018.settings import GOAL_TEXTS, SMALLEST, GoalName
 from robustassay.studies.su2018.transfers import transfer_matrix
 
+CLEVER_GOALS: Final[tuple[GoalName, ...]] = ("least-likely", "random")
 LARGEST_SHAPE: Final = 20
 """Above this shape, the maxima look endless, and the penalty sets the end of the fitted distribution: the estimate is
 undecided, as is one without a fit."""
@@ -105,7 +106,10 @@ def clever(measured: SuMeasurements) -> Table:
         found = measured.clever.get(model.name)
         if found is None or "estimate" not in found:
             continue
-        for aim, part in found.groupby("aim"):
+        for aim in CLEVER_GOALS:
+            part = found[found["aim"] == aim]
+            if not len(part):
+                continue
             estimates = part.set_index("sample_id")["estimate"].astype(float)
             unfitted, endless = part["fell_back"].astype(bool), part["shape"] > LARGEST_SHAPE
             decided = part["estimate"][~unfitted & ~endless].astype(float)

@@ -138,10 +138,12 @@ def _chain(measured: SuMeasurements, claim: str, published: str, pairs: tuple[tu
 
 def _from_few(measured: SuMeasurements, first: str, second: str) -> bool:
     """Say whether two attacks share examples of fewer than half of the models, which is too few for a verdict."""
-    names = ("untargeted", first), ("untargeted", second)
-    if not all(name in measured.outcomes for name in names):
+    found = [
+        table for (goal, name), table in measured.outcomes.items() if goal == "untargeted" and name in (first, second)
+    ]
+    if len(found) < 2:
         return False
-    one, two = (set(measured.outcomes[name]["source"]) for name in names)
+    one, two = (set(table["source"]) for table in found)
     return 2 * len(one & two) < len(measured.models)
 
 
