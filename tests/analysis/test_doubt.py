@@ -1,7 +1,6 @@
 """The fall probability: its fit on rows with a known law, and the comparison of express with AutoAttack."""
 
 import json
-
 from typing import Any
 
 import numpy as np
