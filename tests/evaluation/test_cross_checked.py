@@ -99,6 +99,17 @@ def test_all_samples_may_be_asked(net):
     assert check.passed
 
 
+@pytest.mark.parametrize(("flag", "earned"), [("misleading-gradients", False), ("randomised", True)])
+def test_a_flag_makes_an_upper_bound_of_a_strong_attack_and_names_the_doctor(net, monkeypatch, flag, earned):
+    found = ra.evaluate(net, data_for(net).take(4), ra.LInf(0.01 / 255), "express", search=CHECKED)
+    assert found.assessment.startswith("AutoAttack-grade, self-test")
+    monkeypatch.setattr(type(found), "flags", property(lambda self: {flag: "a reason"}))
+    assert found.assessment.startswith("AutoAttack-grade") is earned
+    assert (
+        found.assessment.startswith(f"Upper bound (flag {flag}") and "assay doctor" in found.assessment
+    ) is not earned
+
+
 def test_other_kinds_of_attack_are_tried_after_a_strong_attack_only(net, monkeypatch):
     monkeypatch.setattr(remedies, "build_cross_checks", lambda probes: iter(()))
     model = Rippled(net)

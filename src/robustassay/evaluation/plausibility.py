@@ -7,11 +7,13 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binom
 
-from robustassay.analysis import rates
+from robustassay.analysis import rates, trust
 from robustassay.eps import format_norm
+from robustassay.results.cross_check import CROSS_CHECK_FLAG
 from robustassay.results.evidence import Grade
 from robustassay.results.identity import ADAPTIVE, limited_to_queries
 from robustassay.results.run_warnings import has_iterated_attack
+from robustassay.results.self_test import SELF_TEST_FLAG
 
 if TYPE_CHECKING:
     from robustassay.evaluation.result import Result
@@ -49,8 +51,9 @@ def assessment(result: "Result") -> str:
         return "No correctly classified sample is unbroken: no stronger attack is needed."
     more = [] if evidence.certified is None else [f"certified lower bound {evidence.certified.value:.1%}"]
     more += [f"{in_doubt} of {unbroken} unbroken in doubt"] if in_doubt else []
-    if not evidence.earned:
-        return f"Upper bound ({'; '.join([*_weaknesses(result), *more])}): {_stronger(result)}."
+    weaknesses = [*_weaknesses(result), *_suspicions(result)]
+    if not evidence.earned or weaknesses:
+        return f"Upper bound ({'; '.join([*weaknesses, *more])}): {_stronger(result)}."
     earned = f"{evidence.grade.value}{_diagnosed(result)}, self-test {evidence.self_test.short}"
     words = "; ".join([earned, *more])
     return f"{words[0].upper()}{words[1:]}{': add --confirm' if in_doubt and not _by_queries(result) else ''}."
@@ -79,6 +82,17 @@ def _weaknesses(result: "Result") -> list[str]:
         found = [f"{'one' if len(runs) == 1 else len(runs)} {'' if iterated else 'weak '}attack{'s'[: len(runs) - 1]}"]
     found += [] if evidence.cross_check.passed else [f"cross-check broke {evidence.cross_check.short}"]
     return found if evidence.self_test.passed else [*found, f"self-test {evidence.self_test.short}"]
+
+
+def _suspicions(result: "Result") -> list[str]:
+    """Name the flags of a strong attack: it may have failed for another reason than robustness.
+
+    An adaptive attack was chosen for the model, and what the self-test and the cross-check found is told already.
+    """
+    if result.evidence.grade is not Grade.AUTOATTACK:
+        return []
+    told = trust.HARMLESS | {SELF_TEST_FLAG, CROSS_CHECK_FLAG, trust.UNJUDGED}
+    return [f"flag {name}" for name in result.flags if name not in told]
 
 
 def _stronger(result: "Result") -> str:
