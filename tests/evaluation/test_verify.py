@@ -2,8 +2,10 @@
 
 import ast
 import hashlib
+import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -36,10 +38,12 @@ def test_both_precisions_turn_off_what_the_user_has_set(precision):
 
 def test_draws_of_verification_are_a_function_of_the_seed_alone():
     device, before = torch.device("cpu"), torch.get_rng_state()
+    python, numpy = random.getstate(), np.random.get_state(legacy=False)["state"]["key"].tolist()
     drawn = []
     for seed_block in (_seeded, seeded):
         with seed_block("0/s1", device):
-            drawn.append(torch.rand(4))
-    assert torch.equal(*drawn), "stored records depend on these draws"
+            drawn.append((torch.rand(4).tolist(), np.random.random(4).tolist(), random.random()))
+    assert drawn[0] == drawn[1], "stored records depend on these draws"
     assert torch.equal(torch.get_rng_state(), before)
+    assert (random.getstate(), np.random.get_state(legacy=False)["state"]["key"].tolist()) == (python, numpy)
     assert hashlib.blake2b(b"0/s1", digest_size=8).digest().hex() == "9c473bdd87e2a4f1"

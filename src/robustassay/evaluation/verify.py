@@ -6,6 +6,7 @@ and in batches of one size. A claim that does not hold is recorded with the reas
 """
 
 import hashlib
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -223,8 +224,15 @@ def _own_precision(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _seeded(seed: str, device: torch.device) -> Iterator[None]:
-    """Seed the generators of torch, from which random models draw, and restore them afterwards."""
-    digest = hashlib.blake2b(seed.encode(), digest_size=8).digest()
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(int.from_bytes(digest, "little", signed=True))
-        yield
+    """Seed the generators of torch, NumPy and Python, from which random models draw, and restore them afterwards."""
+    number = int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=8).digest(), "little", signed=True)
+    python, numpy = random.getstate(), np.random.get_state()
+    random.seed(number)
+    np.random.seed(number % (1 << 32))
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(number)
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
