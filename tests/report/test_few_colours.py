@@ -3,9 +3,9 @@
 import numpy as np
 from PIL import Image, ImageDraw
 
-from robustassay.report.charts.curve_plot import COLOURS
 from robustassay.report.charts.few_colours import COLOURS as MOST
 from robustassay.report.charts.few_colours import shrink
+from robustassay.report.charts.style import COLOURS
 
 
 def test_lines_keep_their_colours_beside_many_shades(tmp_path):
